@@ -1,0 +1,3 @@
+//! The one program: every role of Farthing is a subcommand.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The HTTP side of Farthing: the forward proxy and the REST interface.

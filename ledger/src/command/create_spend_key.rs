@@ -1,0 +1,51 @@
+//! `CreateSpendKey`: a restricted key on the merchant's wallet, or on a customer's (completion.md section 6).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, SpendKeyCreated, SpendKeySettings};
+use crate::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
+use crate::secret::KeyHash;
+use crate::state::World;
+
+/// Creates a spend key; answered with the wallet it spends from.
+#[derive(Debug, Clone)]
+pub struct CreateSpendKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub spend_key_id: SpendKeyId,
+    /// The customer whose wallet it spends from; none for the merchant's own.
+    pub customer_id: Option<CustomerId>,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+    /// What may be shown of the raw key.
+    pub key_preview: String,
+    /// What it allows.
+    pub settings: SpendKeySettings,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for CreateSpendKey {
+    type Outcome = WalletId;
+
+    fn decide(&self, world: &World) -> Result<Decision<WalletId>, Stop> {
+        let wallet_id = match self.customer_id {
+            Some(id) => {
+                let customer = world.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
+                customer.ok_or(Refusal::CustomerNotFound)?.wallet_id
+            }
+            None => world.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,
+        };
+        let event = Event::SpendKeyCreated(SpendKeyCreated {
+            spend_key_id: self.spend_key_id,
+            wallet_id,
+            customer_id: self.customer_id,
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            settings: self.settings.clone(),
+        });
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], wallet_id))
+    }
+}

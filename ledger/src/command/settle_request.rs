@@ -1,0 +1,245 @@
+//! `SettleRequest`: the end of a call. Metered calls are priced by the terms of their admission, debited and
+//! their hold released in one append; failed ones only release it.
+
+use chrono::{DateTime, Utc};
+use rust_decimal::Decimal;
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{
+    Charge, Event, FailureReason, Mark, ModelCost, RequestFailed, RequestMetered, RequestOpened, ServiceCharge,
+    Source, WalletDebited, WalletSource,
+};
+use crate::ids::{CustomerId, RequestId, WalletId};
+use crate::meter::Payer;
+use crate::money::{self, Amount};
+use crate::pricing::{self, Fee};
+use crate::state::{self, Holder, World};
+use crate::usage::Usage;
+
+/// A call that the provider answered with a 2xx.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metered {
+    /// The provider's status.
+    pub http_status: u16,
+    /// What it reported; none when it reported nothing.
+    pub usage: Option<Usage>,
+    /// Did the answer arrive whole?
+    pub ending: Ending,
+    /// The usage as reported, kept if it turns out beyond pricing.
+    pub raw_usage: Option<String>,
+    /// The provider's own id of its answer.
+    pub response_id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// The completion time that the provider returned.
+    pub provider_timestamp: Option<DateTime<Utc>>,
+}
+
+/// Did an answer arrive whole?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// To its end.
+    Whole,
+    /// It broke off; what had been reported counts.
+    Partial,
+}
+
+/// A call that is not metered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// Why.
+    pub reason: FailureReason,
+    /// The provider's status, when it answered.
+    pub http_status: Option<u16>,
+    /// The usage as reported, when it was not believed.
+    pub raw_usage: Option<String>,
+    /// The provider's own id of its answer.
+    pub response_id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+}
+
+impl Failed {
+    /// A failure of which nothing but the reason is known.
+    pub fn because(reason: FailureReason) -> Self {
+        Self { reason, http_status: None, raw_usage: None, response_id: None, model: None }
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// To be metered.
+    Metered(Metered),
+    /// Not to be metered.
+    Failed(Failed),
+}
+
+/// Ends a call.
+#[derive(Debug, Clone)]
+pub struct SettleRequest {
+    /// Which call.
+    pub request_id: RequestId,
+    /// How it ended.
+    pub settled: Settled,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// What a call costs whom, before any wallet is looked at.
+struct Bill {
+    units: Decimal,
+    fee: Fee,
+    service_charge: Amount,
+    on_wallet: Amount,
+    on_merchant: Amount,
+}
+
+fn bill(opened: &RequestOpened, usage: &Usage, position: Decimal) -> Result<Bill, money::Error> {
+    let Some(terms) = &opened.terms else {
+        let fee = Fee::default();
+        let zero = Amount::ZERO;
+        return Ok(Bill { units: Decimal::ZERO, fee, service_charge: zero, on_wallet: zero, on_merchant: zero });
+    };
+    let price = &terms.price;
+    let units = usage.units(price.tier_type, price.token_basis);
+    let fee = pricing::graduated_fee(price.tier_type, &price.tiers, position, units)?;
+    let charged = pricing::service_charge(fee.amount, terms.service_charge_rate)?;
+    let zero = Amount::ZERO;
+    let (service_charge, on_wallet, on_merchant) = match opened.charge {
+        Charge::CustomerBilling => match price.service_charge_payer {
+            Payer::Wallet => (charged, fee.amount.plus(charged)?, zero),
+            Payer::Merchant => (charged, fee.amount, charged),
+        },
+        Charge::Recorded => (charged, zero, fee.amount.plus(charged)?),
+        Charge::Merchant | Charge::MeterOnly | Charge::Customer | Charge::MeteringOnly => (zero, zero, zero),
+    };
+    Ok(Bill { units, fee, service_charge, on_wallet, on_merchant })
+}
+
+impl SettleRequest {
+    fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
+        let event = Event::RequestFailed(RequestFailed {
+            request_id: self.request_id,
+            parties: open.parties(),
+            hold: open.hold(),
+            reason: failed.reason,
+            http_status: failed.http_status,
+            raw_usage: failed.raw_usage.clone(),
+            response_id: failed.response_id.clone(),
+            model: failed.model.clone(),
+        });
+        Decision::append(open.merchant_id, self.now, vec![event], ())
+    }
+
+    fn metered(
+        &self,
+        world: &World,
+        open: &state::OpenRequest,
+        metered: &Metered,
+    ) -> Result<Decision<()>, Stop> {
+        let opened = &*open.opened;
+        let parties = open.parties();
+        let holder = parties.customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
+        let position = match (&opened.terms, opened.period_start) {
+            (Some(terms), Some(start)) => world.position(holder, terms.meter_id, start)?,
+            _ => Decimal::ZERO,
+        };
+        let usage = metered.usage.unwrap_or_default();
+        let Ok(bill) = bill(opened, &usage, position) else {
+            // Counts beyond pricing are absurd counts: not believed, not charged, kept raw.
+            let failed = Failed {
+                reason: FailureReason::UsageInvalid,
+                http_status: Some(metered.http_status),
+                raw_usage: metered.raw_usage.clone(),
+                response_id: metered.response_id.clone(),
+                model: metered.model.clone(),
+            };
+            return Ok(self.failed(open, &failed));
+        };
+
+        // Money held for other calls is not there for this one.
+        let covered = match parties.wallet_id {
+            Some(id) if bill.on_wallet.is_positive() => {
+                let wallet = world.wallet(id)?.expect("a customer has a wallet");
+                let there = wallet.available()?.plus(opened.hold.wallet)?;
+                bill.on_wallet.min(there.max(Amount::ZERO))
+            }
+            _ => Amount::ZERO,
+        };
+        let overrun = bill.on_wallet.minus(covered)?;
+        let on_merchant = bill.on_merchant.plus(overrun)?;
+
+        let mut marks = Vec::new();
+        marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
+        marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
+        marks.extend(overrun.is_positive().then_some(Mark::Overrun));
+        let payer = match (opened.charge, &opened.terms) {
+            (Charge::Recorded, _) | (_, None) => Payer::Merchant,
+            (_, Some(terms)) => terms.price.service_charge_payer,
+        };
+        let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
+            request_id: self.request_id,
+            parties,
+            meter_id: opened.terms.as_ref().map(|terms| terms.meter_id),
+            period_start: opened.period_start,
+            hold: opened.hold,
+            http_status: metered.http_status,
+            usage,
+            tier_position: position,
+            units: bill.units,
+            // For provider `other`, the provider cost is 0 (completion.md section 3).
+            model_cost: ModelCost::default(),
+            fee: bill.fee,
+            service_charge: ServiceCharge { amount: bill.service_charge, payer },
+            total_request_cost: covered.plus(on_merchant)?,
+            total_wallet_cost: covered,
+            total_merchant_cost: on_merchant,
+            overrun,
+            marks,
+            response_id: metered.response_id.clone(),
+            model: metered.model.clone(),
+            provider_timestamp: metered.provider_timestamp,
+        }))];
+        if let Some(wallet_id) = parties.wallet_id {
+            events.extend(self.debit(world, wallet_id, parties.customer_id, covered)?);
+        }
+        events.extend(self.debit(world, parties.merchant_wallet_id, None, on_merchant)?);
+        Ok(Decision::append(open.merchant_id, self.now, events, ()))
+    }
+
+    fn debit(
+        &self,
+        world: &World,
+        wallet_id: WalletId,
+        customer_id: Option<CustomerId>,
+        amount: Amount,
+    ) -> Result<Option<Event>, Stop> {
+        if amount.is_zero() {
+            return Ok(None);
+        }
+        let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+        let balance_after = wallet.balance.minus(amount)?;
+        let sources = vec![WalletSource { source: Source::Balance, amount }];
+        Ok(Some(Event::WalletDebited(WalletDebited {
+            request_id: self.request_id,
+            wallet_id,
+            customer_id,
+            amount,
+            sources,
+            balance_after,
+        })))
+    }
+}
+
+impl Command for SettleRequest {
+    type Outcome = ();
+
+    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+        let open = world.request(self.request_id)?.ok_or(Refusal::RequestNotOpen)?;
+        match &self.settled {
+            Settled::Metered(metered) => self.metered(world, open, metered),
+            Settled::Failed(failed) => Ok(self.failed(open, failed)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Events: the immutable facts of the ledger, in the past tense. Everything shown anywhere is a fold of these.
+
+pub mod codec;
+mod request;
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+pub use self::request::{
+    Charge, FailureReason, Hold, Mark, ModelCost, Parties, ProviderKeyType, RequestFailed, RequestMetered,
+    RequestOpened, ServiceCharge, Source, WalletDebited, WalletSource,
+};
+use crate::ids::{CreditId, CustomerId, MerchantId, MeterId, SecretKeyId, SpendKeyId, WalletId};
+use crate::meter::Price;
+use crate::money::Amount;
+use crate::secret::KeyHash;
+
+/// A merchant came to be, with the wallet of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MerchantRegistered {
+    /// The merchant.
+    pub merchant_id: MerchantId,
+    /// Its own wallet.
+    pub wallet_id: WalletId,
+    /// Its name (a company's, not a person's).
+    pub name: String,
+}
+
+/// A secret key of a merchant was issued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretKeyIssued {
+    /// The key's id.
+    pub secret_key_id: SecretKeyId,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+    /// The last four characters of the raw key.
+    pub hint: String,
+    /// What the operator calls it.
+    pub name: String,
+}
+
+/// A customer came to be, with a wallet. Personal data (name, e-mail, phone) is not here but in the side table
+/// under the customer's id, so that it can be erased.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomerCreated {
+    /// The customer, which is also the connection.
+    pub customer_id: CustomerId,
+    /// The customer's wallet.
+    pub wallet_id: WalletId,
+    /// The merchant's own identifier.
+    pub reference_id: Option<String>,
+    /// Free key-value pairs.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A meter (in the older words a product) was defined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeterDefined {
+    /// The meter.
+    pub meter_id: MeterId,
+    /// Unique among the merchant's meters.
+    pub meter_slug: String,
+    /// Its display name.
+    pub name: String,
+    /// Its price.
+    #[serde(flatten)]
+    pub price: Price,
+}
+
+/// How often a spend key's limit starts anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cycle {
+    /// Midnight UTC.
+    Daily,
+    /// Monday midnight UTC.
+    Weekly,
+    /// First of the month, UTC.
+    Monthly,
+    /// Never.
+    Total,
+}
+
+/// At most this much money per cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpendLimit {
+    /// Dollars.
+    pub amount: Amount,
+    /// When it starts anew.
+    pub cycle: Cycle,
+}
+
+/// At most this many calls per cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestLimit {
+    /// Calls.
+    pub count: u64,
+    /// When it starts anew.
+    pub cycle: Cycle,
+}
+
+/// A token bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateLimit {
+    /// Refill per minute.
+    pub rpm: u64,
+    /// Capacity.
+    pub burst: u64,
+}
+
+/// The dialect a spend key's owner speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestShape {
+    /// OpenAI-compatible.
+    Openai,
+    /// Anthropic.
+    Anthropic,
+}
+
+/// What a spend key allows; an absent limit does not limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SpendKeySettings {
+    /// Its display name.
+    pub name: String,
+    /// Only these models.
+    pub allowed_models: Option<Vec<String>>,
+    /// Only these providers.
+    pub allowed_providers: Option<Vec<String>>,
+    /// Money per cycle.
+    pub spend_limit: Option<SpendLimit>,
+    /// Calls per cycle.
+    pub request_limit: Option<RequestLimit>,
+    /// Calls per minute.
+    pub rate_limit: Option<RateLimit>,
+    /// Refused from this instant on.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// The dialect of its owner.
+    pub request_shape: Option<RequestShape>,
+}
+
+/// A spend key was created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpendKeyCreated {
+    /// The key's id.
+    pub spend_key_id: SpendKeyId,
+    /// The wallet it spends from.
+    pub wallet_id: WalletId,
+    /// The customer whose wallet that is; none for the merchant's own.
+    pub customer_id: Option<CustomerId>,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+    /// What may be shown of the raw key.
+    pub key_preview: String,
+    /// What it allows.
+    #[serde(flatten)]
+    pub settings: SpendKeySettings,
+}
+
+/// A spend key's raw key was replaced; the old one is dead from this position on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRotated {
+    /// The key's id, which stays.
+    pub spend_key_id: SpendKeyId,
+    /// Counts the rotations of this key, from 1.
+    pub rotation: u32,
+    /// The hash that is dead now.
+    pub old_key_hash: KeyHash,
+    /// The keyed hash of the new raw key.
+    pub key_hash: KeyHash,
+    /// What may be shown of the new raw key.
+    pub key_preview: String,
+}
+
+/// Money came into a wallet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalletCredited {
+    /// This credit.
+    pub credit_id: CreditId,
+    /// The wallet.
+    pub wallet_id: WalletId,
+    /// The customer whose wallet it is; none for the merchant's own.
+    pub customer_id: Option<CustomerId>,
+    /// How much; above zero.
+    pub amount: Amount,
+    /// Why.
+    pub reason: String,
+    /// The balance after it.
+    pub balance_after: Amount,
+}
+
+/// A fact of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant holds the struct of its own name, documented there")]
+pub enum Event {
+    MerchantRegistered(MerchantRegistered),
+    SecretKeyIssued(SecretKeyIssued),
+    CustomerCreated(CustomerCreated),
+    MeterDefined(MeterDefined),
+    SpendKeyCreated(SpendKeyCreated),
+    KeyRotated(KeyRotated),
+    WalletCredited(WalletCredited),
+    RequestOpened(Box<RequestOpened>),
+    RequestMetered(Box<RequestMetered>),
+    WalletDebited(WalletDebited),
+    RequestFailed(RequestFailed),
+}
+
+impl Event {
+    /// The fact's key: unique in the log, a pure function of the fact, so that nothing is recorded twice.
+    pub fn key(&self) -> String {
+        match self {
+            Self::MerchantRegistered(event) => format!("{}/registered", event.merchant_id),
+            Self::SecretKeyIssued(event) => format!("{}/issued", event.secret_key_id),
+            Self::CustomerCreated(event) => format!("{}/created", event.customer_id),
+            Self::MeterDefined(event) => format!("{}/defined", event.meter_id),
+            Self::SpendKeyCreated(event) => format!("{}/created", event.spend_key_id),
+            Self::KeyRotated(event) => format!("{}/rotated/{}", event.spend_key_id, event.rotation),
+            Self::WalletCredited(event) => format!("{}/credited", event.credit_id),
+            Self::RequestOpened(event) => format!("{}/opened", event.request_id),
+            Self::RequestMetered(event) => format!("{}/metered", event.request_id),
+            Self::WalletDebited(event) => format!("{}/debited/{}", event.request_id, event.wallet_id),
+            Self::RequestFailed(event) => format!("{}/failed", event.request_id),
+        }
+    }
+}
+
+/// An event with the circumstances of its recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// Whose it is.
+    pub merchant_id: MerchantId,
+    /// When it happened, to the millisecond.
+    pub occurred_at: DateTime<Utc>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A fact as it stands in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its place in the log: gap-free, in commit order, from 1.
+    pub position: i64,
+    /// The fact.
+    pub fact: Fact,
+}

@@ -1,0 +1,254 @@
+//! States: a row per thing, folded from events. They are a cache of the log that decisions read; the audit
+//! recomputes them. Uniqueness (reference ids, slugs, key hashes) is a state too.
+
+mod effect;
+mod world;
+
+use chrono::{DateTime, Utc};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+pub use self::effect::{Broken, Effect, apply, effects};
+pub use self::world::{Missing, Stuck, World};
+use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings};
+use crate::ids::{
+    CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
+};
+use crate::meter::Price;
+use crate::money::Amount;
+use crate::secret::KeyHash;
+
+/// Whose tier position: a customer's, or the merchant's for calls without a customer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// A customer's.
+    Customer(CustomerId),
+    /// The merchant's own.
+    Merchant(MerchantId),
+}
+
+/// Names a state.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKey {
+    /// A [`Merchant`].
+    Merchant(MerchantId),
+    /// A [`Wallet`].
+    Wallet(WalletId),
+    /// The [`SecretKey`] of a hash.
+    SecretKey(KeyHash),
+    /// A [`Customer`].
+    Customer(CustomerId),
+    /// The customer that holds a merchant's reference id.
+    Reference(MerchantId, String),
+    /// A [`Meter`].
+    Meter(MeterId),
+    /// The meter that holds a merchant's slug.
+    MeterSlug(MerchantId, String),
+    /// A [`SpendKey`].
+    SpendKey(SpendKeyId),
+    /// The spend key of a hash.
+    SpendKeyHash(KeyHash),
+    /// An [`OpenRequest`], there only while it is open.
+    Request(RequestId),
+    /// The tier position of a holder on a meter in the usage period that began then.
+    Position(Holder, MeterId, DateTime<Utc>),
+}
+
+impl StateKey {
+    /// The kind and the id under which the state is stored.
+    pub fn stored(&self) -> (&'static str, String) {
+        match self {
+            Self::Merchant(id) => ("merchant", id.to_string()),
+            Self::Wallet(id) => ("wallet", id.to_string()),
+            Self::SecretKey(hash) => ("secret_key", hash.as_str().to_owned()),
+            Self::Customer(id) => ("customer", id.to_string()),
+            Self::Reference(merchant, reference) => ("reference", format!("{merchant}/{reference}")),
+            Self::Meter(id) => ("meter", id.to_string()),
+            Self::MeterSlug(merchant, slug) => ("meter_slug", format!("{merchant}/{slug}")),
+            Self::SpendKey(id) => ("spend_key", id.to_string()),
+            Self::SpendKeyHash(hash) => ("spend_key_hash", hash.as_str().to_owned()),
+            Self::Request(id) => ("request", id.to_string()),
+            Self::Position(holder, meter, start) => {
+                let ms = start.timestamp_millis();
+                let id = match holder {
+                    Holder::Customer(id) => format!("{id}/{meter}/{ms}"),
+                    Holder::Merchant(id) => format!("{id}/{meter}/{ms}"),
+                };
+                ("position", id)
+            }
+        }
+    }
+}
+
+/// A merchant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merchant {
+    /// Its own wallet.
+    pub wallet_id: WalletId,
+    /// Its name.
+    pub name: String,
+    /// Anchors the usage periods of calls without a customer.
+    pub created_at: DateTime<Utc>,
+}
+
+/// Whose wallet it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WalletOwner {
+    /// The merchant's own: an overrun of a customer may take it below zero.
+    Merchant,
+    /// A customer's: never below zero.
+    Customer(CustomerId),
+}
+
+/// A wallet. Invariant: a customer's balance is never below zero; the sum of holds is never below zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wallet {
+    /// The merchant it belongs to or under.
+    pub merchant_id: MerchantId,
+    /// Whose it is.
+    pub owner: WalletOwner,
+    /// The money in it.
+    pub balance: Amount,
+    /// The sum of open holds.
+    pub held: Amount,
+}
+
+impl Wallet {
+    /// What a new hold may take.
+    pub fn available(&self) -> Result<Amount, crate::money::Error> {
+        self.balance.minus(self.held)
+    }
+}
+
+/// A merchant's secret key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretKey {
+    /// Its id.
+    pub secret_key_id: SecretKeyId,
+    /// Whose it is.
+    pub merchant_id: MerchantId,
+}
+
+/// A customer, which is also the connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Customer {
+    /// Whose customer.
+    pub merchant_id: MerchantId,
+    /// The customer's wallet.
+    pub wallet_id: WalletId,
+    /// The merchant's own identifier.
+    pub reference_id: Option<String>,
+    /// Anchors the usage periods.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A meter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    /// Whose meter.
+    pub merchant_id: MerchantId,
+    /// Its slug.
+    pub meter_slug: String,
+    /// Its display name.
+    pub name: String,
+    /// Its price.
+    pub price: Price,
+}
+
+/// A spend key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpendKey {
+    /// Whose it is.
+    pub merchant_id: MerchantId,
+    /// The wallet it spends from.
+    pub wallet_id: WalletId,
+    /// The customer whose wallet that is.
+    pub customer_id: Option<CustomerId>,
+    /// The hash of the key that is good now.
+    pub key_hash: KeyHash,
+    /// Its rotations so far.
+    pub rotation: u32,
+    /// What it allows.
+    pub settings: SpendKeySettings,
+}
+
+/// A call in flight: everything its settlement needs, as it was at admission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenRequest {
+    /// Whose call.
+    pub merchant_id: MerchantId,
+    /// What was admitted.
+    pub opened: Box<RequestOpened>,
+}
+
+impl OpenRequest {
+    /// The wallets concerned.
+    pub fn parties(&self) -> Parties {
+        self.opened.parties
+    }
+
+    /// What is set aside.
+    pub fn hold(&self) -> Hold {
+        self.opened.hold
+    }
+
+    /// The process that carries it.
+    pub fn gateway_id(&self) -> GatewayId {
+        self.opened.gateway_id
+    }
+}
+
+/// A state of any kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant holds the struct of its own name, or what its key points at")]
+pub enum State {
+    Merchant(Merchant),
+    Wallet(Wallet),
+    SecretKey(SecretKey),
+    Customer(Customer),
+    Reference(CustomerId),
+    Meter(Box<Meter>),
+    MeterSlug(MeterId),
+    SpendKey(Box<SpendKey>),
+    SpendKeyHash(SpendKeyId),
+    Request(OpenRequest),
+    Position(Decimal),
+}
+
+impl State {
+    /// The state as it is stored: JSON text.
+    pub fn to_json(&self) -> String {
+        let json = match self {
+            Self::Merchant(state) => serde_json::to_string(state),
+            Self::Wallet(state) => serde_json::to_string(state),
+            Self::SecretKey(state) => serde_json::to_string(state),
+            Self::Customer(state) => serde_json::to_string(state),
+            Self::Reference(state) => serde_json::to_string(state),
+            Self::Meter(state) => serde_json::to_string(state),
+            Self::MeterSlug(state) => serde_json::to_string(state),
+            Self::SpendKey(state) => serde_json::to_string(state),
+            Self::SpendKeyHash(state) => serde_json::to_string(state),
+            Self::Request(state) => serde_json::to_string(state),
+            Self::Position(state) => serde_json::to_string(state),
+        };
+        json.expect("states have string keys and finite numbers")
+    }
+
+    /// Reads the stored state of `key`.
+    pub fn from_json(key: &StateKey, json: &str) -> Result<Self, serde_json::Error> {
+        Ok(match key {
+            StateKey::Merchant(_) => Self::Merchant(serde_json::from_str(json)?),
+            StateKey::Wallet(_) => Self::Wallet(serde_json::from_str(json)?),
+            StateKey::SecretKey(_) => Self::SecretKey(serde_json::from_str(json)?),
+            StateKey::Customer(_) => Self::Customer(serde_json::from_str(json)?),
+            StateKey::Reference(..) => Self::Reference(serde_json::from_str(json)?),
+            StateKey::Meter(_) => Self::Meter(serde_json::from_str(json)?),
+            StateKey::MeterSlug(..) => Self::MeterSlug(serde_json::from_str(json)?),
+            StateKey::SpendKey(_) => Self::SpendKey(serde_json::from_str(json)?),
+            StateKey::SpendKeyHash(_) => Self::SpendKeyHash(serde_json::from_str(json)?),
+            StateKey::Request(_) => Self::Request(serde_json::from_str(json)?),
+            StateKey::Position(..) => Self::Position(serde_json::from_str(json)?),
+        })
+    }
+}

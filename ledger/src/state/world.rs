@@ -1,0 +1,173 @@
+//! The states that decisions see: those loaded from the log's cache, and what the decisions of this batch have
+//! already changed.
+
+use std::collections::{HashMap, HashSet};
+
+use rust_decimal::Decimal;
+
+use super::{
+    Broken, Customer, Effect, Holder, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey, Wallet,
+    apply, effects,
+};
+use crate::event::Fact;
+use crate::ids::{CustomerId, MerchantId, MeterId, RequestId, SpendKeyId, WalletId};
+use crate::secret::KeyHash;
+
+/// A state is needed that has not been loaded: load it and decide again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing(pub StateKey);
+
+/// Why facts could not be applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stuck {
+    /// A state is not loaded.
+    Missing(Missing),
+    /// An invariant would break.
+    Broken(Broken),
+}
+
+/// Known states; `None` is known to be absent.
+#[derive(Debug, Default)]
+pub struct World {
+    known: HashMap<StateKey, Option<State>>,
+    changed: HashSet<StateKey>,
+}
+
+macro_rules! lookup {
+    ($(#[$doc:meta] $name:ident($($arg:ident: $ty:ty),+) = $key:expr => $variant:ident: $out:ty;)+) => {$(
+        #[$doc]
+        pub fn $name(&self, $($arg: $ty),+) -> Result<Option<&$out>, Missing> {
+            match self.get($key)? {
+                Some(State::$variant(state)) => Ok(Some(state)),
+                Some(other) => unreachable!("a state of another kind under its key: {other:?}"),
+                None => Ok(None),
+            }
+        }
+    )+};
+}
+
+impl World {
+    fn get(&self, key: StateKey) -> Result<Option<&State>, Missing> {
+        match self.known.get(&key) {
+            Some(state) => Ok(state.as_ref()),
+            None => Err(Missing(key)),
+        }
+    }
+
+    lookup! {
+        /// A merchant.
+        merchant(id: MerchantId) = StateKey::Merchant(id) => Merchant: Merchant;
+        /// A wallet.
+        wallet(id: WalletId) = StateKey::Wallet(id) => Wallet: Wallet;
+        /// The secret key of a hash.
+        secret_key(hash: &KeyHash) = StateKey::SecretKey(hash.clone()) => SecretKey: SecretKey;
+        /// A customer.
+        customer(id: CustomerId) = StateKey::Customer(id) => Customer: Customer;
+        /// The customer of a reference id.
+        reference(merchant: MerchantId, reference: &str)
+            = StateKey::Reference(merchant, reference.to_owned()) => Reference: CustomerId;
+        /// A meter.
+        meter(id: MeterId) = StateKey::Meter(id) => Meter: Meter;
+        /// The meter of a slug.
+        meter_slug(merchant: MerchantId, slug: &str)
+            = StateKey::MeterSlug(merchant, slug.to_owned()) => MeterSlug: MeterId;
+        /// A spend key.
+        spend_key(id: SpendKeyId) = StateKey::SpendKey(id) => SpendKey: SpendKey;
+        /// The spend key of a hash.
+        spend_key_of(hash: &KeyHash) = StateKey::SpendKeyHash(hash.clone()) => SpendKeyHash: SpendKeyId;
+        /// A call in flight.
+        request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
+    }
+
+    /// The tier position of a holder on a meter; zero before the first call of the period.
+    pub fn position(
+        &self,
+        holder: Holder,
+        meter: MeterId,
+        period_start: chrono::DateTime<chrono::Utc>,
+    ) -> Result<Decimal, Missing> {
+        match self.get(StateKey::Position(holder, meter, period_start))? {
+            Some(State::Position(position)) => Ok(*position),
+            Some(other) => unreachable!("a state of another kind under its key: {other:?}"),
+            None => Ok(Decimal::ZERO),
+        }
+    }
+
+    /// Takes in a loaded state, or that there is none.
+    pub fn load(&mut self, key: StateKey, state: Option<State>) {
+        self.known.insert(key, state);
+    }
+
+    /// Is the state of `key` known?
+    pub fn knows(&self, key: &StateKey) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// How many states are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// No state is known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.changed.clear();
+    }
+
+    /// Evolves by `facts`, all or nothing, and remembers what changed.
+    pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), Stuck> {
+        let mut fresh: HashMap<StateKey, Option<State>> = HashMap::with_capacity(facts.len() * 2);
+        for (key, effect) in facts.iter().flat_map(effects) {
+            let state = match (fresh.remove(&key), &effect) {
+                (Some(state), _) => state,
+                (None, Effect::Create(_)) => self.known.get(&key).cloned().flatten(),
+                (None, _) => match self.known.get(&key) {
+                    Some(state) => state.clone(),
+                    None => return Err(Stuck::Missing(Missing(key))),
+                },
+            };
+            let next = apply(&key, state, effect).map_err(Stuck::Broken)?;
+            fresh.insert(key, next);
+        }
+        for (key, state) in fresh {
+            self.changed.insert(key.clone());
+            self.known.insert(key, state);
+        }
+        Ok(())
+    }
+
+    /// Follows a fact that another writer appended: known states evolve, unknown ones stay unknown.
+    pub fn follow(&mut self, fact: &Fact) -> Result<(), Broken> {
+        for (key, effect) in effects(fact) {
+            if let Some(state) = self.known.get_mut(&key) {
+                *state = apply(&key, state.take(), effect)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What changed since the last call: the states to store, `None` to delete. Deleted ones are forgotten.
+    pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
+        let mut changes = Vec::with_capacity(self.changed.len());
+        for key in self.changed.drain() {
+            match self.known.get(&key) {
+                Some(Some(state)) => {
+                    let json = state.to_json();
+                    changes.push((key, Some(json)));
+                }
+                Some(None) | None => {
+                    if matches!(key, StateKey::Request(_)) {
+                        self.known.remove(&key);
+                    }
+                    changes.push((key, None));
+                }
+            }
+        }
+        changes
+    }
+}

@@ -1,0 +1,1 @@
+//! The projection engine and the read models.

@@ -1,0 +1,24 @@
+-- Roles without login: a process may be given a login that is a member of just the one it needs.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'farthing_gateway') THEN
+        CREATE ROLE farthing_gateway NOLOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'farthing_projector') THEN
+        CREATE ROLE farthing_projector NOLOGIN;
+    END IF;
+    EXECUTE format('GRANT farthing_gateway, farthing_projector TO %I', current_user);
+    EXECUTE format('GRANT CREATE ON DATABASE %I TO farthing_projector', current_database());
+END $$;
+
+-- The gateway appends and reads; it can change no fact.
+GRANT USAGE ON SCHEMA ledger, personal TO farthing_gateway;
+GRANT INSERT, SELECT ON ledger.events TO farthing_gateway;
+GRANT SELECT, UPDATE ON ledger.head TO farthing_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ledger.state, ledger.gateway_lease TO farthing_gateway;
+GRANT SELECT ON ledger.instance TO farthing_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON personal.customer TO farthing_gateway;
+
+-- The projector only reads the log, and owns the read models.
+GRANT USAGE ON SCHEMA ledger TO farthing_projector;
+GRANT SELECT ON ledger.events, ledger.head TO farthing_projector;

@@ -1,0 +1,1 @@
+//! Black-box tests, fault tests and benchmarks of the program.
