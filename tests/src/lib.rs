@@ -1,1 +1,32 @@
-//! Black-box tests, fault tests and benchmarks of the program.
+//! The harness of the tests that see Farthing from outside: an instance of the program, an HTTP/1.1 client and a
+//! provider with full control over every byte, and books that fold the log on their own.
+//!
+//! Nothing here uses the ledger's own decisions or folds: what checks must not share code with what is checked.
+
+#![allow(clippy::unwrap_used, reason = "a harness panics where a test would")]
+
+pub mod books;
+pub mod client;
+pub mod instance;
+pub mod log;
+pub mod merchant;
+pub mod provider;
+pub mod wait;
+pub mod wire;
+
+use std::sync::OnceLock;
+
+use tokio::runtime::Runtime;
+
+/// The one runtime of a test process: instances and providers outlive the test that first needed them.
+pub fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime can be made")
+    })
+}
+
+/// Runs a test's future to its end.
+pub fn run<F: Future>(test: F) -> F::Output {
+    runtime().block_on(test)
+}

@@ -161,11 +161,14 @@ impl OpenRequest {
             }
         };
         let exact = matches!(terms.price.tier_type, crate::meter::TierType::Requests);
-        let fee = match pricing::dearest_fee(terms, position, self.size)? {
-            Some(fee) if exact => fee,
-            Some(bound) => bound.min(self.settings.hold_cap),
-            None if terms.price.tiers.dearest_rate_from(position).is_zero() => Amount::ZERO,
-            None => self.settings.default_hold.min(self.settings.hold_cap),
+        let fee = match pricing::dearest_fee(terms, position, self.size) {
+            Ok(Some(fee)) if exact => fee,
+            Ok(Some(bound)) => bound.min(self.settings.hold_cap),
+            // A bound beyond the range of amounts is beyond the cap.
+            Err(_) if !exact => self.settings.hold_cap,
+            Err(error) => return Err(error.into()),
+            Ok(None) if terms.price.tiers.dearest_rate_from(position).is_zero() => Amount::ZERO,
+            Ok(None) => self.settings.default_hold.min(self.settings.hold_cap),
         };
         let service_charge = pricing::service_charge(fee, terms.service_charge_rate)?;
         if all_on_merchant {

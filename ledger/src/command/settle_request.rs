@@ -66,6 +66,16 @@ impl Failed {
     }
 }
 
+fn not_believed(metered: &Metered) -> Failed {
+    Failed {
+        reason: FailureReason::UsageInvalid,
+        http_status: Some(metered.http_status),
+        raw_usage: metered.raw_usage.clone(),
+        response_id: metered.response_id.clone(),
+        model: metered.model.clone(),
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
@@ -146,17 +156,7 @@ impl SettleRequest {
             _ => Decimal::ZERO,
         };
         let usage = metered.usage.unwrap_or_default();
-        let Ok(bill) = bill(opened, &usage, position) else {
-            // Counts beyond pricing are absurd counts: not believed, not charged, kept raw.
-            let failed = Failed {
-                reason: FailureReason::UsageInvalid,
-                http_status: Some(metered.http_status),
-                raw_usage: metered.raw_usage.clone(),
-                response_id: metered.response_id.clone(),
-                model: metered.model.clone(),
-            };
-            return Ok(self.failed(open, &failed));
-        };
+        let bill = bill(opened, &usage, position)?;
 
         // Money held for other calls is not there for this one.
         let covered = match parties.wallet_id {
@@ -238,7 +238,12 @@ impl Command for SettleRequest {
     fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
         let open = world.request(self.request_id)?.ok_or(Refusal::RequestNotOpen)?;
         match &self.settled {
-            Settled::Metered(metered) => self.metered(world, open, metered),
+            Settled::Metered(metered) => match self.metered(world, open, metered) {
+                // Counts beyond pricing, or beyond what any wallet can owe, are absurd counts: not believed,
+                // not charged, kept raw.
+                Err(Stop::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &not_believed(metered))),
+                decided => decided,
+            },
             Settled::Failed(failed) => Ok(self.failed(open, failed)),
         }
     }

@@ -1,1 +1,10 @@
-//! The log.
+//! The append-only log in Postgres: who writes it, who reads it, and how it is proven.
+
+pub mod appender;
+pub mod audit;
+pub mod chain;
+pub mod connect;
+pub mod reader;
+pub mod relay;
+pub mod states;
+pub mod tail;

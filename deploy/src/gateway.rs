@@ -1,0 +1,150 @@
+//! `farthing gateway`: serves the forward endpoint and the REST API.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use farthing_gateway::{Config, ProviderHost};
+use farthing_ledger::command::RequestSettings;
+use farthing_ledger::money::{Amount, SCALE, parse_decimal};
+use http::uri::Authority;
+use ipnet::IpNet;
+use rust_decimal::Decimal;
+
+use crate::database::{Database, KeyOverride, Nats};
+use crate::failure::{Failure, IntoFailure as _};
+use crate::lifetime::Lifetime;
+use crate::text;
+
+/// Flags of `gateway`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
+    key: KeyOverride,
+    #[command(flatten)]
+    nats: Nats,
+    /// The address to serve at; a port of 0 means any free one.
+    #[arg(long, env = "FARTHING_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// End the requests of a gateway that has not been heard of for so long.
+    #[arg(long, env = "FARTHING_SWEEP_AFTER_SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    sweep_after_seconds: u64,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    lifetime: Lifetime,
+}
+
+/// Settings that are the same for every gateway of an instance.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Settings {
+    /// Let providers be at these addresses too; private and loopback ones are refused otherwise.
+    #[arg(long = "allow-address", env = "FARTHING_ALLOW_ADDRESS", value_delimiter = ',', value_name = "CIDR")]
+    pub(crate) allow_addresses: Vec<IpNet>,
+    /// Take the host for a built-in provider: `openai=api.example.com:443`.
+    #[arg(
+        long = "provider-host",
+        env = "FARTHING_PROVIDER_HOST",
+        value_delimiter = ',',
+        value_name = "NAME=HOST:PORT",
+        value_parser = provider_host
+    )]
+    pub(crate) provider_hosts: Vec<NamedHost>,
+    /// The service charge as a share of the fee.
+    #[arg(long, env = "FARTHING_SERVICE_CHARGE_RATE", default_value = "0.019", value_parser = share)]
+    pub(crate) service_charge_rate: Decimal,
+    /// The hold, in dollars, of a call whose size has no upper bound.
+    #[arg(long, env = "FARTHING_DEFAULT_HOLD", default_value = "0.01", value_parser = text::amount)]
+    pub(crate) default_hold: Amount,
+    /// The most, in dollars, that is held for one call whose price is not known exactly.
+    #[arg(long, env = "FARTHING_HOLD_CAP", default_value = "1", value_parser = text::amount)]
+    pub(crate) hold_cap: Amount,
+}
+
+/// A host that is taken for a built-in provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedHost {
+    /// The provider's name.
+    pub(crate) name: String,
+    /// Host and, unless it is the scheme's own, port.
+    pub(crate) authority: String,
+}
+
+impl Settings {
+    /// The flags that give another process the same settings.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec![
+            format!("--service-charge-rate={}", self.service_charge_rate),
+            format!("--default-hold={}", self.default_hold),
+            format!("--hold-cap={}", self.hold_cap),
+        ];
+        flags.extend(self.allow_addresses.iter().map(|net| format!("--allow-address={net}")));
+        let hosts = self.provider_hosts.iter();
+        flags.extend(hosts.map(|host| format!("--provider-host={}={}", host.name, host.authority)));
+        flags
+    }
+}
+
+fn share(text: &str) -> Result<Decimal, String> {
+    let share = parse_decimal(text, SCALE).map_err(|error| error.to_string())?;
+    if (Decimal::ZERO..=Decimal::ONE).contains(&share) { Ok(share) } else { Err("must be between 0 and 1".to_owned()) }
+}
+
+fn provider_host(text: &str) -> Result<NamedHost, String> {
+    let (name, authority) = text.split_once('=').ok_or("must be NAME=HOST:PORT")?;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    if name.is_empty() || !name.bytes().all(plain) {
+        return Err("the provider's name must be of lower-case letters, digits, `-` and `_`".to_owned());
+    }
+    let parsed: Authority = authority.parse().map_err(|_| "HOST:PORT is malformed")?;
+    if parsed.host().is_empty() || authority.contains('@') {
+        return Err("HOST:PORT is malformed".to_owned());
+    }
+    Ok(NamedHost { name: name.to_owned(), authority: authority.to_ascii_lowercase() })
+}
+
+/// Runs the role until it is told to stop.
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let stop = args.lifetime.begin()?;
+    let hosts = args.settings.provider_hosts.into_iter();
+    let config = Config {
+        database_url: args.database.database_url,
+        nats_url: args.nats.nats_url,
+        listen: args.listen,
+        server_key: args.key.server_key,
+        allow_addresses: args.settings.allow_addresses,
+        provider_hosts: hosts.map(|host| ProviderHost { name: host.name, authority: host.authority }).collect(),
+        settings: RequestSettings {
+            service_charge_rate: args.settings.service_charge_rate,
+            default_hold: args.settings.default_hold,
+            hold_cap: args.settings.hold_cap,
+        },
+        sweep_after: Duration::from_secs(args.sweep_after_seconds),
+    };
+    let lifetime = args.lifetime;
+    let ended = farthing_gateway::run(config, stop, move |address| lifetime.up(vec![address])).await;
+    ended.or_fail("the gateway stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_host_has_a_name_and_an_authority() {
+        let host = provider_host("openai=Api.Example.com:443").unwrap();
+        assert_eq!((host.name.as_str(), host.authority.as_str()), ("openai", "api.example.com:443"));
+        assert!(provider_host("openai=[::1]:80").is_ok());
+        for text in ["", "openai", "=h:1", "openai=", "openai=h:x", "openai=u@h:1", "Open AI=h:1", "openai=h:1/x"] {
+            assert!(provider_host(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_service_charge_is_a_share() {
+        assert!(share("0.019").is_ok());
+        assert!(share("1.1").is_err());
+        assert!(share("-0.1").is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! `farthing key issue`: one more secret key for a merchant; only an operator may.
+
+use farthing_ledger::command::IssueSecretKey;
+use farthing_ledger::ids::{MerchantId, SecretKeyId};
+use farthing_ledger::secret;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::operator::{Access, Operator};
+use crate::output::Format;
+use crate::text;
+
+/// Flags of `key issue`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    access: Access,
+    /// The merchant, `mer_…`.
+    #[arg(long, value_name = "ID")]
+    merchant: MerchantId,
+    /// What to call the key.
+    #[arg(long, default_value = "secret key", value_parser = text::line)]
+    name: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// A new key; the raw key is shown this once.
+#[derive(Debug, Serialize)]
+struct Issued {
+    secret_key_id: SecretKeyId,
+    secret_key: String,
+}
+
+/// Runs the subcommand.
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let operator = Operator::open(&args.access).await?;
+    let issued = issue(&operator, args.merchant, args.name).await;
+    operator.close().await;
+    args.format.print(&issued?)
+}
+
+async fn issue(operator: &Operator, merchant_id: MerchantId, name: String) -> Result<Issued, Failure> {
+    let now = Operator::now();
+    let raw = secret::new_secret_key(operator.instance.mode);
+    let secret_key_id = SecretKeyId::new(operator.mint.next(now));
+    let key_hash = operator.instance.server_key.hash(raw.reveal());
+    let command = IssueSecretKey { merchant_id, secret_key_id, key_hash, hint: raw.hint(), name, now };
+    operator.submit(command).await?;
+    Ok(Issued { secret_key_id, secret_key: raw.reveal().to_owned() })
+}

@@ -1,0 +1,108 @@
+//! The body of an answer: pieces handed over one by one, with pauses, and perhaps broken off.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::time::Sleep;
+
+use super::journal::Entry;
+
+/// How a body is handed over.
+pub(super) struct Delivery {
+    /// The pieces.
+    pub(super) pieces: VecDeque<Bytes>,
+    /// The pause between two of them.
+    pub(super) interval: Duration,
+    /// Break the connection after so many of them.
+    pub(super) break_after: Option<usize>,
+    /// Announce the length?
+    pub(super) framing: Framing,
+}
+
+/// How the caller learns where the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// By its length in the head.
+    Length,
+    /// By the chunks of the transfer encoding.
+    Chunked,
+}
+
+/// The connection is broken on purpose.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("broken off, as asked")]
+pub(super) struct BrokenOff;
+
+/// A body that notes in the journal how it ended.
+pub(super) struct AnswerBody {
+    delivery: Delivery,
+    left_bytes: u64,
+    sent: usize,
+    pause: Option<Pin<Box<Sleep>>>,
+    entry: Entry,
+}
+
+impl AnswerBody {
+    /// The body, to be noted under `entry`.
+    pub(super) fn new(delivery: Delivery, entry: Entry) -> Self {
+        let left_bytes = delivery.pieces.iter().map(|piece| piece.len() as u64).sum();
+        let mut body = Self { delivery, left_bytes, sent: 0, pause: None, entry };
+        body.note_end();
+        body
+    }
+
+    fn is_over(&self) -> bool {
+        self.delivery.pieces.is_empty() && self.delivery.break_after.is_none()
+    }
+
+    fn note_end(&mut self) {
+        if self.is_over() {
+            self.entry.finished = true;
+        }
+    }
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some(pause) = &mut self.pause {
+            if pause.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+        let breaks_here = self.delivery.break_after.is_some_and(|after| self.sent >= after);
+        if breaks_here || (self.delivery.pieces.is_empty() && self.delivery.break_after.is_some()) {
+            return Poll::Ready(Some(Err(BrokenOff)));
+        }
+        let Some(piece) = self.delivery.pieces.pop_front() else { return Poll::Ready(None) };
+        self.sent += 1;
+        self.left_bytes -= piece.len() as u64;
+        if !self.delivery.interval.is_zero() && !self.is_over() {
+            self.pause = Some(Box::pin(tokio::time::sleep(self.delivery.interval)));
+        }
+        self.note_end();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.delivery.framing {
+            Framing::Length => SizeHint::with_exact(self.left_bytes),
+            Framing::Chunked if self.is_over() => SizeHint::with_exact(0),
+            Framing::Chunked => SizeHint::default(),
+        }
+    }
+}

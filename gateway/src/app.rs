@@ -1,0 +1,30 @@
+//! What every handler of one gateway process shares: the way into the log, the connections for reads, the
+//! instance's key and settings.
+
+use deadpool_postgres::Pool;
+use farthing_ledger::command::RequestSettings;
+use farthing_ledger::ids::{GatewayId, Mint};
+use farthing_ledger::log::appender::Appender;
+use farthing_ledger::secret::{Mode, ServerKey};
+
+use crate::rest::rate_limit::RateLimits;
+
+/// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
+pub(crate) struct App {
+    /// Where commands go.
+    pub(crate) ledger: Appender,
+    /// Connections for reads: states and read models.
+    pub(crate) reads: Pool,
+    /// Hashes raw keys and derives secrets.
+    pub(crate) server_key: ServerKey,
+    /// Real money or play money.
+    pub(crate) mode: Mode,
+    /// Makes ids.
+    pub(crate) mint: Mint,
+    /// This process.
+    pub(crate) gateway_id: GatewayId,
+    /// What decides about admission.
+    pub(crate) settings: RequestSettings,
+    /// Calls per key and minute on the standard endpoints.
+    pub(crate) limits: RateLimits,
+}

@@ -1,0 +1,336 @@
+//! Who calls: the forward credential, wherever it travels, in each of its shapes (interface.md, Authentication;
+//! completion.md section 3). Pure.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use farthing_ledger::command::{Billing, CustomerRef, MeterRef};
+use farthing_ledger::ids::{CustomerId, MeterId};
+use farthing_ledger::secret::{KeyHash, ServerKey};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde_json::{Map, Value};
+
+use super::headers::Slot;
+use crate::error::{ApiError, Issue};
+
+/// The longest credential that is read, in bytes.
+const MAX_CREDENTIAL: usize = 16 * 1024;
+
+/// The longest name of a customer or meter, in characters.
+const MAX_NAME: usize = 255;
+
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// A credential, read and checked as far as it can be without the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credential {
+    pub(crate) secret_key: KeyHash,
+    pub(crate) customer: Option<CustomerRef>,
+    pub(crate) meter: Option<MeterRef>,
+    pub(crate) billing: Billing,
+    /// The caller's own provider key.
+    pub(crate) provider_key: Option<String>,
+}
+
+/// A credential and where it travelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) credential: Credential,
+    /// The slot it came in.
+    pub(crate) slot: Slot,
+    /// All slots that hold a credential of ours: none of them reaches the provider.
+    pub(crate) slots: Vec<Slot>,
+}
+
+/// What a slot holds, at first sight.
+enum Token {
+    SecretKey(String),
+    SpendKey,
+    Json(Map<String, Value>),
+    /// Some other service's credential, or rubbish.
+    Foreign(ApiError),
+}
+
+/// Finds the credential: the first slot that holds one of ours, in the order of the specification.
+pub(crate) fn find(headers: &HeaderMap, key: Option<&str>, server_key: &ServerKey) -> Result<Found, ApiError> {
+    let mut first_ours = None;
+    let mut first_foreign = None;
+    let mut slots = Vec::new();
+    for (slot, text) in present(headers, key) {
+        match text.map_or(Token::Foreign(ApiError::AuthHeaderInvalid), |text| read(&text)) {
+            Token::Foreign(error) => first_foreign = first_foreign.or(Some(error)),
+            token => {
+                slots.push(slot);
+                first_ours = first_ours.or(Some((slot, token)));
+            }
+        }
+    }
+    let Some((slot, token)) = first_ours else {
+        return Err(first_foreign.unwrap_or(ApiError::AuthHeaderMissing));
+    };
+    let credential = match token {
+        Token::SecretKey(key) => Credential {
+            secret_key: server_key.hash(&key),
+            customer: None,
+            meter: None,
+            billing: Billing::Usual,
+            provider_key: None,
+        },
+        Token::SpendKey => return Err(ApiError::SpendKeyInvalid),
+        Token::Json(fields) => Fields { fields: &fields }.credential(server_key)?,
+        Token::Foreign(error) => return Err(error),
+    };
+    Ok(Found { credential, slot, slots })
+}
+
+/// The slots that hold anything; no text where it is not of a form that could be a credential.
+fn present(headers: &HeaderMap, key: Option<&str>) -> Vec<(Slot, Option<String>)> {
+    let mut slots = Vec::with_capacity(2);
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().ok().map(str::trim));
+    if let Some(value) = text(AUTHORIZATION.as_str()) {
+        let token = value.and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+        });
+        slots.push((Slot::Authorization, token));
+    }
+    for name in ["x-api-key", "x-goog-api-key", "xi-api-key"] {
+        if let Some(value) = text(name) {
+            slots.push((Slot::Plain(name), value.map(str::to_owned)));
+        }
+    }
+    if let Some(key) = key {
+        slots.push((Slot::Query, Some(key.to_owned())));
+    }
+    slots
+}
+
+fn read(text: &str) -> Token {
+    if text.starts_with("aks_") {
+        return Token::SecretKey(text.to_owned());
+    }
+    if text.starts_with("spk_") {
+        return Token::SpendKey;
+    }
+    let malformed = |message: &str| {
+        Token::Foreign(ApiError::ForwardTokenJsonInvalid(vec![Issue::new(Vec::<String>::new(), message)]))
+    };
+    if text.is_empty() || text.len() > MAX_CREDENTIAL {
+        return malformed("must be base64 of at most 16 KiB");
+    }
+    let Ok(bytes) = STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)) else {
+        return malformed("is not base64");
+    };
+    match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(fields)) => Token::Json(fields),
+        Ok(_) => malformed("is not a JSON object"),
+        Err(_) => malformed("is not JSON"),
+    }
+}
+
+/// The fields of a token, in either shape; unknown ones are ignored.
+struct Fields<'a> {
+    fields: &'a Map<String, Value>,
+}
+
+fn invalid(name: &str, message: &str) -> ApiError {
+    ApiError::ForwardTokenJsonInvalid(vec![Issue::new([name], message)])
+}
+
+impl Fields<'_> {
+    fn credential(&self, server_key: &ServerKey) -> Result<Credential, ApiError> {
+        let secret_key = self.text("secret_key")?.ok_or_else(|| invalid("secret_key", "is required"))?;
+        let provider_key = self.text("provider_key")?.map(str::to_owned);
+        let customer = self.customer(server_key)?;
+        let meter = self.meter(server_key)?;
+        let disabled = match self.fields.get("disable_billing") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(disabled)) => *disabled,
+            Some(_) => return Err(invalid("disable_billing", "must be a boolean")),
+        };
+        let both_null = |a: &str, b: &str| {
+            self.fields.get(a).is_some_and(Value::is_null) && self.fields.get(b).is_some_and(Value::is_null)
+        };
+        let explicitly_nobody =
+            both_null("connection_secret", "product_secret") || both_null("customer_id", "meter_slug");
+        let nobody = customer.is_none() && meter.is_none() && explicitly_nobody && provider_key.is_some();
+        let billing = match (nobody, disabled) {
+            (true, _) => Billing::MeteringOnly,
+            (false, true) => Billing::Disabled,
+            (false, false) => Billing::Usual,
+        };
+        Ok(Credential { secret_key: server_key.hash(secret_key), customer, meter, billing, provider_key })
+    }
+
+    fn customer(&self, server_key: &ServerKey) -> Result<Option<CustomerRef>, ApiError> {
+        let mut found = None;
+        for name in ["customer_id", "connection_id"] {
+            let Some(text) = self.text(name)? else { continue };
+            let named = match text.parse::<CustomerId>() {
+                Ok(id) => CustomerRef::Id(id),
+                Err(_) => CustomerRef::Reference(text.to_owned()),
+            };
+            once(&mut found, named, name)?;
+        }
+        if let Some(secret) = self.text("connection_secret")? {
+            let read = server_key.read_connection_secret(secret);
+            let (id, _) = read.filter(|(_, version)| *version == 1).ok_or(ApiError::ConnectionSecretInvalid)?;
+            once(&mut found, CustomerRef::Secret(id), "connection_secret")?;
+        }
+        Ok(found)
+    }
+
+    fn meter(&self, server_key: &ServerKey) -> Result<Option<MeterRef>, ApiError> {
+        let mut found = None;
+        for name in ["meter_id", "product_id"] {
+            let Some(text) = self.text(name)? else { continue };
+            let id: MeterId = text.parse().map_err(|_| invalid(name, "is not the id of a meter"))?;
+            once(&mut found, MeterRef::Id(id), name)?;
+        }
+        if let Some(slug) = self.text("meter_slug")? {
+            once(&mut found, MeterRef::Slug(slug.to_owned()), "meter_slug")?;
+        }
+        if let Some(secret) = self.text("product_secret")? {
+            let read = server_key.read_product_secret(secret);
+            let (id, _) = read.filter(|(_, version)| *version == 1).ok_or(ApiError::ProductSecretInvalid)?;
+            once(&mut found, MeterRef::Secret(id), "product_secret")?;
+        }
+        Ok(found)
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.contains('\0') => Err(invalid(name, "must not hold NUL")),
+            Some(Value::String(text)) if text.is_empty() => Err(invalid(name, "must not be empty")),
+            Some(Value::String(text)) if text.chars().count() > MAX_NAME => {
+                Err(invalid(name, "must have at most 255 characters"))
+            }
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(invalid(name, "must be a string")),
+        }
+    }
+}
+
+/// A customer or meter is named once.
+fn once<T>(found: &mut Option<T>, named: T, name: &str) -> Result<(), ApiError> {
+    match found.replace(named) {
+        None => Ok(()),
+        Some(_) => Err(invalid(name, "names what another field names already")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose::{STANDARD as B64, URL_SAFE_NO_PAD};
+    use http::{HeaderName, HeaderValue};
+    use serde_json::json;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        pairs.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+    }
+
+    fn token(json: &Value) -> String {
+        B64.encode(json.to_string())
+    }
+
+    fn from_token(json: &Value, server_key: &ServerKey) -> Result<Credential, ApiError> {
+        let bearer = format!("Bearer {}", token(json));
+        find(&headers(&[("authorization", &bearer)]), None, server_key).map(|found| found.credential)
+    }
+
+    #[test]
+    fn every_carrier_is_read() {
+        let server_key = ServerKey::random();
+        let bearer = "Bearer aks_test_k";
+        for (name, value, slot) in [
+            ("authorization", bearer, Slot::Authorization),
+            ("authorization", "bearer aks_test_k", Slot::Authorization),
+            ("x-api-key", "aks_test_k", Slot::Plain("x-api-key")),
+            ("x-goog-api-key", "aks_test_k", Slot::Plain("x-goog-api-key")),
+            ("xi-api-key", "aks_test_k", Slot::Plain("xi-api-key")),
+        ] {
+            let found = find(&headers(&[(name, value)]), None, &server_key).unwrap();
+            assert_eq!(found.slot, slot);
+            assert_eq!(found.credential.secret_key, server_key.hash("aks_test_k"));
+        }
+        let found = find(&HeaderMap::new(), Some("aks_test_k"), &server_key).unwrap();
+        assert_eq!(found.slot, Slot::Query);
+    }
+
+    #[test]
+    fn a_foreign_key_beside_ours_is_left_alone_and_a_second_one_of_ours_is_not() {
+        let server_key = ServerKey::random();
+        let map = headers(&[("authorization", "Bearer sk-provider"), ("x-api-key", "aks_live_k")]);
+        let found = find(&map, Some("aks_live_z"), &server_key).unwrap();
+        assert_eq!(found.slot, Slot::Plain("x-api-key"));
+        assert_eq!(found.slots, [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn both_shapes_and_both_alphabets_are_read() {
+        let server_key = ServerKey::random();
+        let customer = CustomerId::new(ulid(1));
+        let meter = MeterId::new(ulid(2));
+        let a = from_token(&json!({"secret_key": "s", "customer_id": "user?>é", "meter_slug": "m"}), &server_key);
+        let a = a.unwrap();
+        assert_eq!(a.customer, Some(CustomerRef::Reference("user?>é".into())));
+        assert_eq!(a.meter, Some(MeterRef::Slug("m".into())));
+        let b = json!({
+            "secret_key": "s", "provider_key": "p",
+            "connection_secret": server_key.connection_secret(customer, 1),
+            "product_secret": server_key.product_secret(meter, 1),
+        });
+        let expected = from_token(&b, &server_key).unwrap();
+        assert_eq!(expected.customer, Some(CustomerRef::Secret(customer)));
+        assert_eq!(expected.meter, Some(MeterRef::Secret(meter)));
+        let unpadded = URL_SAFE_NO_PAD.encode(b.to_string());
+        let found = find(&headers(&[("x-api-key", &unpadded)]), None, &server_key).unwrap();
+        assert_eq!(found.credential, expected);
+        let nobody = json!({"secret_key": "s", "provider_key": "p", "connection_secret": null, "product_secret": null});
+        assert_eq!(from_token(&nobody, &server_key).unwrap().billing, Billing::MeteringOnly);
+    }
+
+    fn ulid(n: u128) -> ulid::Ulid {
+        ulid::Ulid::from_parts(1, n)
+    }
+
+    #[test]
+    fn what_is_not_a_credential_says_what_is_wrong() {
+        let server_key = ServerKey::random();
+        let code = |pairs: &[(&'static str, &str)]| find(&headers(pairs), None, &server_key).unwrap_err().code();
+        assert_eq!(code(&[]), "auth_header_missing");
+        assert_eq!(code(&[("authorization", "Basic abc")]), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer")]), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer !!!")]), "forward_token_json_invalid");
+        assert_eq!(code(&[("authorization", "Bearer aGVsbG8=")]), "forward_token_json_invalid");
+        assert_eq!(code(&[("authorization", "Bearer WzFd")]), "forward_token_json_invalid");
+        assert_eq!(code(&[("authorization", "Bearer spk_x")]), "spend_key_invalid");
+        let long = "x".repeat(10_240);
+        for json in [
+            json!({}),
+            json!({"secret_key": 1}),
+            json!({"secret_key": null}),
+            json!({"secret_key": "s", "customer_id": 7}),
+            json!({"secret_key": "s", "customer_id": "a\0b"}),
+            json!({"secret_key": "s", "customer_id": long}),
+            json!({"secret_key": "s", "meter_id": "m"}),
+            json!({"secret_key": "s", "customer_id": "a", "connection_id": "b"}),
+            json!({"secret_key": "s", "disable_billing": "yes"}),
+        ] {
+            assert_eq!(from_token(&json, &server_key).unwrap_err().code(), "forward_token_json_invalid", "{json}");
+        }
+        let forged = json!({"secret_key": "s", "connection_secret": "cons_x"});
+        assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");
+        let forged = json!({"secret_key": "s", "product_secret": "prds_x"});
+        assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "product_secret_invalid");
+    }
+}

@@ -1,0 +1,218 @@
+//! The answer on its way to the caller: every byte as it comes, unchanged, but the end only when the call is
+//! settled. Fires exactly once, whether the answer is completed, breaks off, or nobody wants it any more.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep};
+
+use super::Forwarder;
+use super::settlement::{End, Unsettled, settle, until_durable};
+use super::usage::Scanner;
+use farthing_ledger::ids::RequestId;
+
+/// How long the provider may be silent within an answer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How long an answer is read on after its caller has gone.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why an answer breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokenOff {
+    #[error("the provider broke off: {0}")]
+    Provider(#[from] hyper::Error),
+    #[error("the provider was silent for too long")]
+    Idle,
+    #[error(transparent)]
+    Unsettled(#[from] Unsettled),
+}
+
+/// The provider's side of an answer.
+struct Answer {
+    forwarder: Arc<Forwarder>,
+    request_id: RequestId,
+    status: StatusCode,
+    upstream: Incoming,
+    scanner: Scanner,
+    /// Bytes to come, where the provider announced them.
+    left: Option<u64>,
+}
+
+impl Answer {
+    /// Starts the settlement, which goes on whoever waits for it.
+    fn settle(&self, end: End) -> JoinHandle<Result<(), Unsettled>> {
+        let settled = settle(self.status, self.scanner.report(), end);
+        let forwarder = &self.forwarder;
+        let ledger = forwarder.app.ledger.clone();
+        forwarder.tasks.spawn(until_durable(ledger, self.request_id, settled, forwarder.abort.clone()))
+    }
+
+    /// Takes note of a frame; does it complete the answer?
+    fn note(&mut self, frame: &Frame<Bytes>) -> bool {
+        let Some(data) = frame.data_ref() else { return true };
+        if self.status.is_success() {
+            self.scanner.feed(data);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(data.len() as u64);
+        }
+        self.left == Some(0)
+    }
+}
+
+enum State {
+    /// Frames pass.
+    Streaming(Answer),
+    /// The end waits for the settlement: the last frame, or the error that broke the answer off.
+    Settling(JoinHandle<Result<(), Unsettled>>, Option<Result<Frame<Bytes>, BrokenOff>>),
+    /// All has been said.
+    Done,
+}
+
+/// An answer that settles its call before it ends.
+pub(crate) struct MeteredBody {
+    state: State,
+    heard_at: Instant,
+    idle: Pin<Box<Sleep>>,
+}
+
+impl MeteredBody {
+    pub(super) fn new(
+        forwarder: Arc<Forwarder>,
+        request_id: RequestId,
+        status: StatusCode,
+        upstream: Incoming,
+        scanner: Scanner,
+    ) -> Self {
+        let left = upstream.size_hint().exact();
+        let now = Instant::now();
+        Self {
+            state: State::Streaming(Answer { forwarder, request_id, status, upstream, scanner, left }),
+            heard_at: now,
+            idle: Box::pin(tokio::time::sleep_until(now + IDLE_TIMEOUT)),
+        }
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.idle.as_mut().poll(cx).is_ready() {
+            let due = self.heard_at + IDLE_TIMEOUT;
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.idle.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+
+    fn poll_streaming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let State::Streaming(answer) = &mut self.state else { return Poll::Ready(None) };
+        let (end, last) = match Pin::new(&mut answer.upstream).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.heard_at = Instant::now();
+                if !answer.note(&frame) {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                (End::Whole, Some(Ok(frame)))
+            }
+            Poll::Ready(None) => (End::Whole, None),
+            Poll::Ready(Some(Err(error))) => (End::BrokenOff, Some(Err(error.into()))),
+            Poll::Pending => {
+                ready!(self.poll_idle(cx));
+                (End::BrokenOff, Some(Err(BrokenOff::Idle)))
+            }
+        };
+        if let State::Streaming(answer) = &self.state {
+            self.state = State::Settling(answer.settle(end), last);
+        }
+        self.poll_settling(cx)
+    }
+
+    fn poll_settling(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let State::Settling(settlement, last) = &mut self.state else { return Poll::Ready(None) };
+        let settled = ready!(Pin::new(settlement).poll(cx));
+        let last = last.take();
+        self.state = State::Done;
+        match settled {
+            Ok(Ok(())) => Poll::Ready(last),
+            Ok(Err(unsettled)) => Poll::Ready(Some(Err(unsettled.into()))),
+            Err(_) => Poll::Ready(Some(Err(Unsettled::Stopping.into()))),
+        }
+    }
+}
+
+impl Body for MeteredBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let this = self.get_mut();
+        match &this.state {
+            State::Streaming(_) => this.poll_streaming(cx),
+            State::Settling(..) => this.poll_settling(cx),
+            State::Done => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.state {
+            State::Streaming(answer) => answer.upstream.size_hint(),
+            State::Settling(_, Some(Ok(frame))) => {
+                SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
+            }
+            State::Settling(..) => SizeHint::default(),
+            State::Done => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Drop for MeteredBody {
+    /// The caller has gone: the provider is read on to its final usage, which is charged.
+    fn drop(&mut self) {
+        if let State::Streaming(answer) = std::mem::replace(&mut self.state, State::Done) {
+            let tasks = answer.forwarder.tasks.clone();
+            tasks.spawn(drain(answer));
+        }
+    }
+}
+
+async fn drain(mut answer: Answer) {
+    let forwarder = Arc::clone(&answer.forwarder);
+    let end = match forwarder.drains.try_acquire() {
+        Ok(_permit) => {
+            let read_on = async {
+                while let Some(frame) = http_body_util::BodyExt::frame(&mut answer.upstream).await {
+                    match frame {
+                        Ok(frame) if !answer.note(&frame) => {}
+                        Ok(_) => return End::Whole,
+                        Err(_) => return End::BrokenOff,
+                    }
+                }
+                End::Whole
+            };
+            tokio::select! {
+                end = read_on => end,
+                () = tokio::time::sleep(DRAIN_TIMEOUT) => End::BrokenOff,
+                () = forwarder.abort.cancelled() => End::BrokenOff,
+            }
+        }
+        Err(_) => End::BrokenOff,
+    };
+    // Its outcome is in the log; nobody is left to tell.
+    let _ = answer.settle(end).await;
+}

@@ -1,0 +1,101 @@
+//! The settlement of one call: from what the answer reported to a command, and the command until it is durable.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use farthing_ledger::command::{Ending, Failed, Metered, SettleRequest, Settled, to_millisecond};
+use farthing_ledger::event::FailureReason;
+use farthing_ledger::ids::RequestId;
+use farthing_ledger::log::appender::{Appender, Error};
+use tokio_util::sync::CancellationToken;
+
+use super::usage::{Report, Reported};
+
+/// The longest pause between attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// The call could not be settled: its answer must not be completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unsettled {
+    /// It has been ended by someone else, who took this process for dead.
+    #[error("the request had been ended before it was settled")]
+    Ended,
+    /// This process stops.
+    #[error("the gateway stops")]
+    Stopping,
+}
+
+/// How an answer came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The provider completed it.
+    Whole,
+    /// The provider broke off, or was no longer waited for.
+    BrokenOff,
+}
+
+/// What a provider's answer with `status` comes to.
+pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Settled {
+    let http_status = status.as_u16();
+    let Report { reported, raw_usage, response_id, model, timestamp } = report;
+    let failed = |reason, raw_usage| {
+        Settled::Failed(Failed {
+            reason,
+            http_status: Some(http_status),
+            raw_usage,
+            response_id: response_id.clone(),
+            model: model.clone(),
+        })
+    };
+    if !status.is_success() {
+        return failed(FailureReason::ProviderStatus, None);
+    }
+    let usage = match (reported, end) {
+        (Reported::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),
+        (Reported::Nothing, End::BrokenOff) => return failed(FailureReason::ProviderGone, None),
+        (Reported::Nothing, End::Whole) => None,
+        (Reported::Usage(usage), _) => Some(usage),
+    };
+    let ending = match end {
+        End::Whole => Ending::Whole,
+        End::BrokenOff => Ending::Partial,
+    };
+    Settled::Metered(Metered {
+        http_status,
+        usage,
+        ending,
+        raw_usage,
+        response_id,
+        model,
+        provider_timestamp: timestamp,
+    })
+}
+
+/// Submits the settlement until it is durable. While the ledger is away it waits: nothing is lost by waiting.
+pub(crate) async fn until_durable(
+    ledger: Appender,
+    request_id: RequestId,
+    settled: Settled,
+    stop: CancellationToken,
+) -> Result<(), Unsettled> {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let now = to_millisecond(Utc::now());
+        let command = SettleRequest { request_id, settled: settled.clone(), now };
+        match ledger.submit(command).await {
+            Ok(()) => return Ok(()),
+            Err(Error::Refused(refusal)) => {
+                tracing::error!(%request_id, %refusal, "a settlement was refused");
+                return Err(Unsettled::Ended);
+            }
+            Err(Error::Unavailable(why)) => {
+                tracing::warn!(%request_id, why, "a settlement waits for the ledger");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return Err(Unsettled::Stopping),
+        }
+        pause = (pause * 2).min(MAX_PAUSE);
+    }
+}

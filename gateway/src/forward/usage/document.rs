@@ -1,0 +1,254 @@
+//! Reads the few members of a JSON document that metering needs, byte by byte as they pass: nothing is buffered but
+//! those members, whatever the document's size and depth.
+
+/// The longest member that is kept, in bytes; a longer one is dropped.
+const MAX_MEMBER: usize = 64 * 1024;
+
+/// The longest key that can be of interest, in bytes.
+const MAX_KEY: usize = 32;
+
+/// A member that metering needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Member {
+    Usage,
+    Id,
+    Model,
+    Created,
+    MaxOutputTokens,
+}
+
+/// Which members to look for, and inside which members of the outermost object to look as well.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) members: &'static [(&'static str, Member)],
+    pub(super) inside: &'static [&'static str],
+}
+
+/// A container that the cursor is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// An object whose members are looked at, before a key.
+    Key,
+    /// The same, between a key and the end of its value.
+    Value,
+    /// Anything else.
+    Other,
+}
+
+/// A scanner for one document after another.
+#[derive(Debug)]
+pub(super) struct Document {
+    wanted: Wanted,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The outermost object, and an object inside it.
+    places: [Place; 2],
+    key: Vec<u8>,
+    reading_key: bool,
+    /// The next container is one to look inside.
+    enter: bool,
+    /// The member being kept, and the depth at which it ends.
+    keeping: Option<(Member, usize)>,
+    kept: Vec<u8>,
+    too_long: bool,
+}
+
+impl Document {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            places: [Place::Other; 2],
+            key: Vec::new(),
+            reading_key: false,
+            enter: false,
+            keeping: None,
+            kept: Vec::new(),
+            too_long: false,
+        }
+    }
+
+    /// Forgets the document so far: the next byte begins a new one.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.wanted);
+    }
+
+    /// Reads `bytes`; tells each wanted member with the text of its value once it is complete.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
+        for &byte in bytes {
+            self.byte(byte, &mut tell);
+        }
+    }
+
+    fn byte(&mut self, byte: u8, tell: &mut impl FnMut(Member, &str)) {
+        if self.in_string {
+            self.keep(byte);
+            if self.escaped {
+                self.escaped = false;
+            } else if byte == b'\\' {
+                self.escaped = true;
+            } else if byte == b'"' {
+                self.in_string = false;
+                self.reading_key = false;
+                return;
+            }
+            if self.reading_key && self.key.len() <= MAX_KEY {
+                self.key.push(byte);
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.keep(byte);
+                self.in_string = true;
+                if self.place() == Place::Key {
+                    self.reading_key = true;
+                    self.key.clear();
+                }
+            }
+            b'{' | b'[' => {
+                self.keep(byte);
+                self.open(byte);
+            }
+            b'}' | b']' => {
+                self.end_value(tell);
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    self.reset();
+                } else {
+                    self.keep(byte);
+                }
+            }
+            b',' => {
+                self.end_value(tell);
+                self.keep(byte);
+                if self.place() == Place::Value {
+                    self.set_place(Place::Key);
+                }
+            }
+            b':' => {
+                self.keep(byte);
+                if self.place() == Place::Key {
+                    self.set_place(Place::Value);
+                    self.begin_value();
+                }
+            }
+            _ => self.keep(byte),
+        }
+    }
+
+    fn open(&mut self, byte: u8) {
+        let looked_at = byte == b'{' && (self.depth == 0 || (self.depth == 1 && self.enter));
+        self.enter = false;
+        self.depth = self.depth.saturating_add(1);
+        self.set_place(if looked_at { Place::Key } else { Place::Other });
+    }
+
+    fn begin_value(&mut self) {
+        let key = self.key.as_slice();
+        self.enter = self.depth == 1 && self.wanted.inside.iter().any(|name| name.as_bytes() == key);
+        let member = self.wanted.members.iter().find(|(name, _)| name.as_bytes() == key);
+        if let Some((_, member)) = member {
+            self.keeping = Some((*member, self.depth));
+            self.kept.clear();
+            self.too_long = false;
+        }
+    }
+
+    fn end_value(&mut self, tell: &mut impl FnMut(Member, &str)) {
+        let Some((member, depth)) = self.keeping else { return };
+        if depth != self.depth {
+            return;
+        }
+        self.keeping = None;
+        if let (false, Ok(text)) = (self.too_long, std::str::from_utf8(&self.kept)) {
+            tell(member, text.trim());
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.keeping.is_none() {
+            return;
+        }
+        if self.kept.len() < MAX_MEMBER {
+            self.kept.push(byte);
+        } else {
+            self.too_long = true;
+        }
+    }
+
+    fn place(&self) -> Place {
+        self.depth.checked_sub(1).and_then(|at| self.places.get(at)).copied().unwrap_or(Place::Other)
+    }
+
+    fn set_place(&mut self, place: Place) {
+        if let Some(here) = self.depth.checked_sub(1).and_then(|at| self.places.get_mut(at)) {
+            *here = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted {
+        members: &[("usage", Member::Usage), ("id", Member::Id), ("model", Member::Model)],
+        inside: &["response"],
+    };
+
+    fn members(json: &str, chunk: usize) -> Vec<(Member, String)> {
+        let mut document = Document::new(WANTED);
+        let mut told = Vec::new();
+        for part in json.as_bytes().chunks(chunk) {
+            document.feed(part, |member, text| told.push((member, text.to_owned())));
+        }
+        told
+    }
+
+    #[test]
+    fn only_the_wanted_members_of_the_outermost_object_are_told() {
+        let json = r#" {"a":{"usage":1,"id":"no"},"id" : "x\"},\\","b":["usage",{"usage":2}],"usage": {"n":[1,{"k":"}"}]} , "model":null}"#;
+        for chunk in [1, 2, 3, 7, 1000] {
+            assert_eq!(
+                members(json, chunk),
+                [
+                    (Member::Id, r#""x\"},\\""#.to_owned()),
+                    (Member::Usage, r#"{"n":[1,{"k":"}"}]}"#.to_owned()),
+                    (Member::Model, "null".to_owned()),
+                ],
+                "chunks of {chunk}"
+            );
+        }
+    }
+
+    #[test]
+    fn members_inside_a_named_member_are_told_too() {
+        let json = r#"{"type":"done","response":{"id":"r","x":{"usage":0},"usage":{"a":1}},"other":{"usage":9}}"#;
+        assert_eq!(
+            members(json, 5),
+            [(Member::Id, r#""r""#.to_owned()), (Member::Usage, r#"{"a":1}"#.to_owned())]
+        );
+    }
+
+    #[test]
+    fn one_document_follows_another_and_rubbish_does_no_harm() {
+        let found = members("{\"usage\":1}\n{\"usage\":2}", 4);
+        assert_eq!(found.len(), 2);
+        for rubbish in ["]]]}}}", "[[[[", "\"", "{\"usage\"", "{:::,,,}", "nul", "{\"usage\":}"] {
+            members(rubbish, 1);
+        }
+        assert!(members(r#"["usage", {"usage": 1}]"#, 3).is_empty());
+        let deep = "[".repeat(1_000_000);
+        assert!(members(&deep, 4096).is_empty());
+    }
+
+    #[test]
+    fn a_member_beyond_the_bound_is_dropped_not_cut() {
+        let json = format!(r#"{{"id":"{}","usage":1}}"#, "x".repeat(MAX_MEMBER));
+        assert_eq!(members(&json, 100), [(Member::Usage, "1".to_owned())]);
+    }
+}

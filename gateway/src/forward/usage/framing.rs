@@ -1,0 +1,144 @@
+//! How documents follow each other in a body: one JSON, one per line, or one per server-sent event.
+
+use super::document::{Document, Member, Wanted};
+
+/// The framing of a body, by its content type.
+#[derive(Debug)]
+pub(super) enum Framing {
+    /// JSON, or JSON after JSON: newline-delimited or not, documents tell where they end.
+    Json(Document),
+    /// `text/event-stream`.
+    Events(Events),
+}
+
+impl Framing {
+    pub(super) fn of(content_type: &str, wanted: Wanted) -> Self {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        if media_type.eq_ignore_ascii_case("text/event-stream") {
+            Self::Events(Events::new(wanted))
+        } else {
+            Self::Json(Document::new(wanted))
+        }
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8], tell: impl FnMut(Member, &str)) {
+        match self {
+            Self::Json(document) => document.feed(bytes, tell),
+            Self::Events(events) => events.feed(bytes, tell),
+        }
+    }
+}
+
+/// Where in a line of an event stream the cursor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// Within the first bytes, all of which are those of `data:` so far.
+    Field(usize),
+    /// Right after `data:`, where one blank belongs to the framing.
+    Blank,
+    /// In the data.
+    Data,
+    /// In a line of another field.
+    Skip,
+}
+
+const DATA: &[u8] = b"data:";
+
+/// The documents in the `data` of server-sent events.
+#[derive(Debug)]
+pub(super) struct Events {
+    document: Document,
+    line: Line,
+    after_return: bool,
+}
+
+impl Events {
+    fn new(wanted: Wanted) -> Self {
+        Self { document: Document::new(wanted), line: Line::Field(0), after_return: false }
+    }
+
+    fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
+        while let [first, rest @ ..] = bytes {
+            if self.after_return && *first == b'\n' {
+                // The second half of one line end.
+                self.after_return = false;
+                bytes = rest;
+                continue;
+            }
+            self.after_return = false;
+            if matches!(first, b'\n' | b'\r') {
+                self.after_return = *first == b'\r';
+                self.end_line();
+                bytes = rest;
+                continue;
+            }
+            match self.line {
+                Line::Field(at) if DATA.get(at) == Some(first) => {
+                    self.line = if at + 1 == DATA.len() { Line::Blank } else { Line::Field(at + 1) };
+                    bytes = rest;
+                }
+                Line::Field(_) => {
+                    self.line = Line::Skip;
+                    bytes = rest;
+                }
+                Line::Blank => {
+                    self.line = Line::Data;
+                    bytes = if *first == b' ' { rest } else { bytes };
+                }
+                Line::Data | Line::Skip => {
+                    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+                    let (part, after) = bytes.split_at(end);
+                    if self.line == Line::Data {
+                        self.document.feed(part, &mut tell);
+                    }
+                    bytes = after;
+                }
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.line == Line::Field(0) {
+            // A blank line ends the event.
+            self.document.reset();
+        }
+        self.line = Line::Field(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted { members: &[("usage", Member::Usage)], inside: &[] };
+
+    fn told(content_type: &str, body: &str, chunk: usize) -> Vec<String> {
+        let mut framing = Framing::of(content_type, WANTED);
+        let mut told = Vec::new();
+        for part in body.as_bytes().chunks(chunk) {
+            framing.feed(part, |_, text| told.push(text.to_owned()));
+        }
+        told
+    }
+
+    #[test]
+    fn events_are_read_whatever_their_line_ends_and_chunks() {
+        for end in ["\n", "\r\n", "\r"] {
+            let lines = [
+                ": comment {\"usage\":0}", "event: x", "data: {\"usage\":1}", "", "data:{\"usage\":", "data:2}", "",
+                "data: {\"broken", "", "id: {\"usage\":7}", "data: {\"usage\":3}", "", "data: [DONE]", "", "",
+            ];
+            let body = lines.join(end);
+            for chunk in [1, 2, 3, 5, 1000] {
+                assert_eq!(told("text/event-stream; charset=utf-8", &body, chunk), ["1", "2", "3"], "{end:?} {chunk}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_json_are_read() {
+        let body = "{\"usage\":1}\n{\"usage\":null}\n{\"usage\":2}";
+        assert_eq!(told("application/x-ndjson", body, 4), ["1", "null", "2"]);
+        assert_eq!(told("application/json", "{\"usage\":5}", 1), ["5"]);
+    }
+}

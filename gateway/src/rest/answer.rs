@@ -1,0 +1,81 @@
+//! What every answer keeps, errors included: `x-service-request-id`, where a key was recognised the `X-RateLimit-*`
+//! headers, and where a read model lags behind the log `x-service-stale`. Invariant: a handler that panics is
+//! answered with the error envelope.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use chrono::Utc;
+use farthing_ledger::ids::RequestId;
+use futures_util::FutureExt as _;
+use http::header::{HeaderName, HeaderValue};
+
+use super::rate_limit::Standing;
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+
+/// Names the call, for finding it again in logs; on the forward endpoint it is the request's id.
+pub(crate) const SERVICE_REQUEST_ID: HeaderName = HeaderName::from_static("x-service-request-id");
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// An old answer: the read model had not come as far as the log (completion.md section 1).
+const STALE: HeaderName = HeaderName::from_static("x-service-stale");
+
+/// What is learnt of a call while it is handled, for the headers of its answer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notes {
+    standing: Arc<OnceLock<Standing>>,
+    stale: Arc<AtomicBool>,
+}
+
+impl Notes {
+    /// Where the caller's key stands; noted once per call.
+    pub(super) fn standing(&self, standing: Standing) {
+        let _ = self.standing.set(standing);
+    }
+
+    /// The answer may be older than the log.
+    pub(super) fn stale(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The outermost layer: whatever happens inside, the answer keeps the conventions.
+pub(crate) async fn keep_conventions(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let notes = Notes::default();
+    request.extensions_mut().insert(notes.clone());
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response =
+        answered.unwrap_or_else(|_| ApiError::Internal("a handler panicked".to_owned()).into_response());
+    let headers = response.headers_mut();
+    if !headers.contains_key(SERVICE_REQUEST_ID) {
+        let id = RequestId::new(app.mint.next(Utc::now())).to_string();
+        headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
+    }
+    if let Some(standing) = notes.standing.get() {
+        headers.insert(LIMIT, standing.limit.into());
+        headers.insert(REMAINING, standing.remaining.into());
+        headers.insert(RESET, standing.reset_unix_seconds.into());
+    }
+    if notes.stale.load(Ordering::Relaxed) {
+        headers.insert(STALE, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// Answers for paths that do not exist.
+pub(crate) async fn route_not_found() -> ApiError {
+    ApiError::NotFound(Resource::Route)
+}
+
+/// Answers for methods that a path does not take; the router adds `Allow`.
+pub(crate) async fn method_not_allowed() -> ApiError {
+    ApiError::MethodNotAllowed
+}

@@ -1,0 +1,87 @@
+//! Who calls a standard endpoint: `Authorization: Bearer <secret key>` (interface.md, Authentication). Invariant:
+//! a handler knows a merchant only through [`Merchant`], so it can do nothing for an unknown caller.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use chrono::Utc;
+use farthing_ledger::ids::MerchantId;
+use farthing_ledger::state::{State, StateKey};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::answer::Notes;
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The merchant whose secret key the call carries; the call is counted against the key's rate limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Merchant {
+    /// Its id.
+    pub(super) merchant_id: MerchantId,
+}
+
+impl FromRequestParts<Arc<App>> for Merchant {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let hash = app.server_key.hash(bearer(&parts.headers)?);
+        let Some(State::SecretKey(key)) = app.state(StateKey::SecretKey(hash)).await? else {
+            return Err(ApiError::SecretKeyInvalid);
+        };
+        let standing = app.limits.count(key.secret_key_id, Utc::now());
+        if let Some(notes) = parts.extensions.get::<Notes>() {
+            notes.standing(standing);
+        }
+        match standing.retry_after_seconds {
+            Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
+            None => Ok(Self { merchant_id: key.merchant_id }),
+        }
+    }
+}
+
+/// The one bearer token of `headers`.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or(ApiError::AuthHeaderMissing)?;
+    if values.next().is_some() {
+        return Err(ApiError::AuthHeaderInvalid);
+    }
+    let text = value.to_str().map_err(|_| ApiError::AuthHeaderInvalid)?;
+    let (scheme, token) = text.split_once(' ').ok_or(ApiError::AuthHeaderInvalid)?;
+    let token = token.trim();
+    let plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if scheme.eq_ignore_ascii_case("bearer") && plain { Ok(token) } else { Err(ApiError::AuthHeaderInvalid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(values: &[&'static [u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn the_scheme_is_read_in_any_case() {
+        assert_eq!(bearer(&headers(&[b"Bearer aks_test_x"])), Ok("aks_test_x"));
+        assert_eq!(bearer(&headers(&[b"bEARER  aks_test_x "])), Ok("aks_test_x"));
+    }
+
+    #[test]
+    fn a_missing_header_and_a_header_that_is_no_bearer_token_are_told_apart() {
+        assert_eq!(bearer(&headers(&[])), Err(ApiError::AuthHeaderMissing));
+        let no_tokens: [&[&[u8]]; 7] =
+            [&[b""], &[b"Bearer"], &[b"Bearer "], &[b"Basic eA=="], &[b"Bearer a b"], &[b"Bearer \xff"], &[b"x", b"y"]];
+        for values in no_tokens {
+            assert_eq!(bearer(&headers(values)), Err(ApiError::AuthHeaderInvalid), "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `POST /customers`: idempotent by `reference_id`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use chrono::Utc;
+use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData, to_millisecond};
+use farthing_ledger::ids::{CustomerId, WalletId};
+
+use super::find;
+use super::resource::Customer;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::{JsonText, Reply};
+use crate::rest::fields::Fields;
+use crate::rest::reads::Reads;
+use crate::rest::rules;
+
+/// 201 with a new customer, or 200 with the one that has the `reference_id` already.
+pub(in crate::rest) async fn create(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    JsonText(json): JsonText,
+) -> Result<Reply<Customer>, ApiError> {
+    let wanted = Wanted::read(&json)?;
+    let now = to_millisecond(Utc::now());
+    let command = CreateCustomer {
+        merchant_id,
+        customer_id: CustomerId::new(app.mint.next(now)),
+        wallet_id: WalletId::new(app.mint.next(now)),
+        reference_id: wanted.reference_id,
+        metadata: wanted.metadata,
+        personal: wanted.personal,
+        now,
+    };
+    match app.ledger.submit(command.clone()).await? {
+        CustomerMade::Created(_) => Ok(Reply::created(Customer::made_by(command))),
+        CustomerMade::Existing(id) => Ok(Reply::ok(find::existing(&reads, merchant_id, id).await?)),
+    }
+}
+
+/// What the body asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    reference_id: Option<String>,
+    personal: PersonalData,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Wanted {
+    fn read(json: &str) -> Result<Self, ApiError> {
+        let mut body = Fields::of(json)?;
+        let reference_id = body.ruled("reference_id", rules::reference_id);
+        let name = body.text("name", rules::MAX_TEXT);
+        let email = body.ruled("email", rules::email);
+        let phone = body.ruled("phone", rules::phone);
+        let metadata = body.metadata("metadata").unwrap_or_default();
+        body.checked()?;
+        let (first_name, last_name) = name.as_deref().map(split_name).unwrap_or_default();
+        Ok(Self { reference_id, personal: PersonalData { first_name, last_name, email, phone }, metadata })
+    }
+}
+
+/// First and last name: the name splits at its first space.
+fn split_name(name: &str) -> (Option<String>, Option<String>) {
+    let (first, last) = name.trim().split_once(' ').unwrap_or((name.trim(), ""));
+    let present = |part: &str| Some(part.trim().to_owned()).filter(|part| !part.is_empty());
+    (present(first), present(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_optional() {
+        let wanted = Wanted::read("{}").unwrap();
+        assert_eq!(wanted.personal, PersonalData::default());
+        assert_eq!((wanted.reference_id, wanted.metadata.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_name_splits_at_its_first_space() {
+        let split = |name| {
+            let (first, last) = split_name(name);
+            (first.unwrap_or_default(), last.unwrap_or_default())
+        };
+        assert_eq!(split("Ada King Lovelace"), ("Ada".into(), "King Lovelace".into()));
+        assert_eq!(split("Ada"), ("Ada".into(), String::new()));
+        assert_eq!(split(" Ada  King "), ("Ada".into(), "King".into()));
+        assert_eq!(split("  "), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn everything_wrong_is_told_at_once() {
+        let json = r#"{"reference_id":"con_x","name":7,"email":"nobody","phone":"123","metadata":{"a b":"c"}}"#;
+        let Err(ApiError::Validation(issues)) = Wanted::read(json) else { panic!("accepted") };
+        let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
+        assert_eq!(paths, ["reference_id", "name", "email", "phone", "metadata.a b"]);
+    }
+}

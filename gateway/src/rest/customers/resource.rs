@@ -1,0 +1,53 @@
+//! The Customer resource; a customer is also a connection and carries both names.
+
+use std::collections::BTreeMap;
+
+use farthing_ledger::command::{CreateCustomer, PersonalData};
+use farthing_ledger::ids::CustomerId;
+use serde::Serialize;
+
+use crate::rest::body::Timestamp;
+
+/// A customer as it is shown.
+#[derive(Debug, Serialize)]
+pub(in crate::rest) struct Customer {
+    pub(super) customer_id: CustomerId,
+    pub(super) connection_id: CustomerId,
+    pub(super) reference_id: Option<String>,
+    pub(super) contact: Contact,
+    /// `null`: no customer has a subscription yet.
+    pub(super) subscription: (),
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) created_at: Timestamp,
+}
+
+/// How a customer is reached.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(in crate::rest) struct Contact {
+    phone: Option<String>,
+    email: Option<String>,
+    first_name: Option<String>,
+    last_name: Option<String>,
+}
+
+impl From<PersonalData> for Contact {
+    fn from(personal: PersonalData) -> Self {
+        let PersonalData { first_name, last_name, email, phone } = personal;
+        Self { phone, email, first_name, last_name }
+    }
+}
+
+impl Customer {
+    /// The customer that `command` has just created.
+    pub(super) fn made_by(command: CreateCustomer) -> Self {
+        Self {
+            customer_id: command.customer_id,
+            connection_id: command.customer_id,
+            reference_id: command.reference_id,
+            contact: command.personal.into(),
+            subscription: (),
+            metadata: command.metadata,
+            created_at: Timestamp(command.now),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The rules that plain values keep wherever they come in (interface.md, Limits; completion.md sections 1 and 7).
+//! Each answers the value or the end of a sentence that says what is wrong with it.
+
+/// Characters of a name, a reference id, a metadata key or value.
+pub(crate) const MAX_TEXT: usize = 255;
+
+/// Characters of an e-mail address (RFC 5321).
+const MAX_EMAIL: usize = 254;
+
+/// Pairs of one metadata object.
+pub(crate) const MAX_METADATA_PAIRS: usize = 100;
+
+/// What is wrong with a larger one.
+pub(crate) const TOO_MANY_PAIRS: &str = "must hold at most 100 pairs";
+
+/// The largest count that a limit may name.
+const MAX_COUNT: u64 = 1_000_000_000_000;
+
+/// 1 to `max` characters, none of them NUL, which Postgres cannot keep.
+pub(crate) fn text(text: String, max: usize) -> Result<String, String> {
+    if text.contains('\0') {
+        return Err("must not contain the character NUL".to_owned());
+    }
+    if text.is_empty() || text.chars().count() > max {
+        return Err(format!("must have between 1 and {max} characters"));
+    }
+    Ok(text)
+}
+
+/// A metadata key: 1 to 255 ASCII letters, digits and underscores.
+pub(crate) fn metadata_key(key: &str) -> Result<(), String> {
+    let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if plain && !key.is_empty() && key.len() <= MAX_TEXT {
+        return Ok(());
+    }
+    Err("keys must have between 1 and 255 ASCII letters, digits and underscores".to_owned())
+}
+
+/// A merchant's own identifier; it stands wherever a customer id does, so it may not look like one.
+pub(crate) fn reference_id(reference: String) -> Result<String, String> {
+    if reference.starts_with("con_") {
+        return Err("must not begin with con_".to_owned());
+    }
+    text(reference, MAX_TEXT)
+}
+
+/// An e-mail address, as far as its form tells: one `@` between two parts without blanks.
+pub(crate) fn email(email: String) -> Result<String, String> {
+    let email = text(email, MAX_EMAIL)?;
+    let blank = email.chars().any(|c| c.is_whitespace() || c.is_control());
+    match email.split_once('@') {
+        Some((user, host)) if !user.is_empty() && !host.is_empty() && !host.contains('@') && !blank => Ok(email),
+        Some(_) | None => Err("must be an e-mail address".to_owned()),
+    }
+}
+
+/// A phone number in E.164: `+` and up to 15 digits, the first not 0.
+pub(crate) fn phone(phone: String) -> Result<String, String> {
+    let digits = phone.strip_prefix('+').unwrap_or_default().as_bytes();
+    let plain = (2..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) && digits[0] != b'0';
+    if plain { Ok(phone) } else { Err("must be a phone number in E.164, such as +4930123456".to_owned()) }
+}
+
+/// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores.
+pub(crate) fn slug(slug: String) -> Result<String, String> {
+    let plain = slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if plain && !slug.is_empty() && slug.len() <= MAX_TEXT {
+        return Ok(slug);
+    }
+    Err("must have between 1 and 255 ASCII letters, digits, dashes and underscores".to_owned())
+}
+
+/// A count above zero.
+pub(crate) fn count(count: u64) -> Result<u64, String> {
+    if (1..=MAX_COUNT).contains(&count) { Ok(count) } else { Err("must be an integer above zero, at most 10^12".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phones_are_e164() {
+        for good in ["+4930123456", "+15551234567", "+12"] {
+            assert!(phone(good.to_owned()).is_ok(), "{good}");
+        }
+        for bad in ["", "+", "4930123456", "+0301234", "+1 555", "+1234567890123456", "+٣٤", "+1"] {
+            assert!(phone(bad.to_owned()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_two_parts() {
+        for good in ["a@b", "a.b+c@example.org", "ü@example.org"] {
+            assert!(email(good.to_owned()).is_ok(), "{good}");
+        }
+        for bad in ["", "a", "@b", "a@", "a@b@c", "a b@c", "a@b\n", "a@b\0"] {
+            assert!(email(bad.to_owned()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_id_does_not_look_like_an_id() {
+        assert!(reference_id("con_1".to_owned()).is_err());
+        assert!(reference_id("user-con_1".to_owned()).is_ok());
+        assert!(reference_id("🦊".repeat(255)).is_ok());
+        assert!(reference_id("🦊".repeat(256)).is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! `GET /spend_keys/{id}`.
+
+use farthing_projector::spend_keys::query;
+
+use super::resource::SpendKey;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::reads::{ReadModel, Reads, within};
+
+/// 200 with the spend key, without its raw key.
+pub(in crate::rest) async fn find(
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    Named(name): Named,
+) -> Result<Reply<SpendKey>, ApiError> {
+    let unknown = ApiError::NotFound(Resource::SpendKey);
+    let Ok(id) = name.parse() else { return Err(unknown) };
+    let connection = reads.caught_up(ReadModel::SpendKeys).await?;
+    let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
+    Ok(Reply::ok(row.into()))
+}

@@ -1,0 +1,156 @@
+//! The sweeper: ends the requests of gateways that died with calls in flight, so that no hold leaks.
+//!
+//! Every gateway beats in the database. A gateway is taken for dead when this process has watched its beat stand
+//! still for the whole of [`Sweeper::after`], by its own clock and with the database answering all the while; an
+//! outage of the database starts the watch anew. Any number of gateways may sweep: a request ends once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use farthing_ledger::command::{Failed, Refusal, SettleRequest, Settled, to_millisecond};
+use farthing_ledger::event::FailureReason;
+use farthing_ledger::ids::{GatewayId, RequestId};
+use farthing_ledger::log::appender;
+use farthing_ledger::state::{State, StateKey};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+
+const BEAT: &str = "\
+INSERT INTO ledger.gateway_lease (gateway_id, beat) VALUES ($1, 1)
+ON CONFLICT (gateway_id) DO UPDATE SET beat = ledger.gateway_lease.beat + 1";
+
+const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
+
+const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE kind = 'request'";
+
+const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
+
+/// Beats and looks in the time after which a gateway is taken for dead.
+const LOOKS: u32 = 6;
+
+/// Why a round was not carried out; the next one comes.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Pool(#[from] deadpool_postgres::PoolError),
+    #[error(transparent)]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("the database did not answer in time")]
+    Slow,
+}
+
+/// Watches the other gateways.
+pub(crate) struct Sweeper {
+    app: Arc<App>,
+    after: Duration,
+    /// Each gateway's beat, and since when it stands there.
+    watched: HashMap<String, (i64, Instant)>,
+}
+
+impl Sweeper {
+    /// A sweeper that takes a gateway for dead after `after` without a beat.
+    pub(crate) fn new(app: Arc<App>, after: Duration) -> Self {
+        Self { app, after, watched: HashMap::new() }
+    }
+
+    /// Beats and sweeps until `stop`; then gives the lease back.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let pause = self.after / LOOKS;
+        loop {
+            let round = tokio::time::timeout(self.after / 2, self.round()).await;
+            if let Err(error) = round.unwrap_or(Err(Error::Slow)) {
+                tracing::warn!(%error, "a sweep was not carried out");
+                self.watched.clear();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => break,
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), Error> {
+        let db = self.app.reads.get().await?;
+        let own = self.app.gateway_id.to_string();
+        db.execute(BEAT, &[&own]).await?;
+        let leases: HashMap<String, i64> =
+            db.query(LEASES, &[]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut open: HashMap<String, Vec<RequestId>> = HashMap::new();
+        for row in db.query(OPEN_REQUESTS, &[]).await? {
+            if let Some((gateway, request)) = read_open(row.get(0), row.get(1)) {
+                open.entry(gateway).or_default().push(request);
+            }
+        }
+        let now = Instant::now();
+        // A gateway with open requests and no lease is watched like one that stands still.
+        let gateways: Vec<String> =
+            leases.keys().chain(open.keys()).filter(|id| **id != own).cloned().collect();
+        self.watched.retain(|gateway, _| gateways.contains(gateway));
+        for gateway in gateways {
+            let beat = leases.get(&gateway).copied().unwrap_or(0);
+            let (seen, since) = *self.watched.entry(gateway.clone()).or_insert((beat, now));
+            if seen != beat {
+                self.watched.insert(gateway, (beat, now));
+                continue;
+            }
+            if now.duration_since(since) < self.after {
+                continue;
+            }
+            let abandoned = open.remove(&gateway).unwrap_or_default();
+            if !abandoned.is_empty() {
+                tracing::warn!(gateway, requests = abandoned.len(), "a gateway died with calls in flight");
+            }
+            let mut ended = true;
+            for request_id in abandoned {
+                ended &= self.end(request_id).await;
+            }
+            if ended {
+                db.execute(END_LEASE, &[&gateway]).await?;
+                self.watched.remove(&gateway);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an abandoned request; `false` when it may still be open.
+    async fn end(&self, request_id: RequestId) -> bool {
+        let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        let command = SettleRequest { request_id, settled, now: to_millisecond(Utc::now()) };
+        match self.app.ledger.submit(command).await {
+            Ok(()) => {
+                tracing::warn!(%request_id, "ended as abandoned: to be reconciled with the provider");
+                true
+            }
+            Err(appender::Error::Refused(Refusal::RequestNotOpen)) => true,
+            Err(error) => {
+                tracing::warn!(%request_id, %error, "an abandoned request is not ended yet");
+                false
+            }
+        }
+    }
+}
+
+fn read_open(id: &str, body: &str) -> Option<(String, RequestId)> {
+    let id: RequestId = id.parse().ok()?;
+    match State::from_json(&StateKey::Request(id), body) {
+        Ok(State::Request(open)) => Some((open.gateway_id().to_string(), id)),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::error!(%id, %error, "an open request cannot be read");
+            None
+        }
+    }
+}
+
+/// A gateway that stops in good order has nothing to be swept.
+pub(crate) async fn give_back(app: &App) {
+    let Ok(db) = app.reads.get().await else { return };
+    let own: GatewayId = app.gateway_id;
+    if let Err(error) = db.execute(END_LEASE, &[&own.to_string()]).await {
+        tracing::info!(%error, "the lease stays behind; it is harmless");
+    }
+}

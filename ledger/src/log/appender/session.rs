@@ -1,0 +1,441 @@
+//! The writer: one connection, the head as it was last seen, and the states that are true there.
+//!
+//! While no other process writes, a batch is decided on the states at the last known head and appended by one
+//! statement, which writes only if the head is still there. Once another writer has been seen, the head is locked
+//! first, the other's events are followed, and only then is decided.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+use tokio_util::sync::CancellationToken;
+
+use super::Config;
+use super::batch::{Batch, Job, Step};
+use crate::event::{Fact, codec};
+use crate::log::chain::Hash;
+use crate::log::{connect, states};
+use crate::state::{StateKey, World};
+
+const SETTINGS: &str = "\
+SET synchronous_commit = on;
+SET statement_timeout = '30s';
+SET idle_in_transaction_session_timeout = '5s'";
+
+const LOCK_HEAD: &str = "SELECT position, hash FROM ledger.head FOR UPDATE";
+
+const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
+
+const FOLLOW: &str = "\
+SELECT position, kind, schema_version, merchant_id, occurred_at, body::text
+FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
+
+const APPEND: &str =
+    "SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+
+const PUT_PERSONAL: &str = "\
+INSERT INTO personal.customer (customer_id, first_name, last_name, email, phone)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (customer_id) DO UPDATE SET first_name = excluded.first_name,
+    last_name = excluded.last_name, email = excluded.email, phone = excluded.phone";
+
+const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
+
+/// Events of other writers that are followed one by one; beyond that it is cheaper to load states anew.
+const MAX_FOLLOWED: i64 = 2_000;
+
+/// Known states before all are forgotten.
+const MAX_KNOWN: usize = 200_000;
+
+/// Loads of missing states in one batch.
+const MAX_LOADS: usize = 4_096;
+
+/// Batches with the head unmoved after which this process takes itself for the only writer again.
+const CALM: u32 = 16;
+
+/// Pause between attempts to learn the fate of a commit, at most.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error(transparent)]
+    States(#[from] states::Error),
+    #[error("the log cannot be followed: {0}")]
+    Follow(String),
+    #[error("a decision asks for states without end")]
+    Endless,
+}
+
+impl Failure {
+    /// Is one command's data to blame, so that the others may go on without it?
+    fn blames_data(&self) -> bool {
+        let Self::Postgres(error) = self else { return false };
+        error.code().is_some_and(|code: &SqlState| {
+            ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
+        })
+    }
+}
+
+/// A failed attempt, and what it leaves open.
+struct Failed {
+    failure: Failure,
+    /// A fact's key that tells whether the batch was committed; none when it surely was not.
+    in_doubt: Option<String>,
+}
+
+impl<F: Into<Failure>> From<F> for Failed {
+    fn from(failure: F) -> Self {
+        Self { failure: failure.into(), in_doubt: None }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    position: i64,
+    hash: Hash,
+}
+
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    lock_head: Statement,
+    peek_head: Statement,
+    follow: Statement,
+    load: Statement,
+    append: Statement,
+    put_personal: Statement,
+}
+
+impl Session {
+    async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+        let client = connect::connect(&config.database_url, config.role).await?;
+        client.batch_execute(SETTINGS).await?;
+        let (lock_head, peek_head, follow, load, append, put_personal) = tokio::try_join!(
+            client.prepare(LOCK_HEAD),
+            client.prepare(PEEK_HEAD),
+            client.prepare(FOLLOW),
+            client.prepare(states::LOAD),
+            client.prepare(APPEND),
+            client.prepare(PUT_PERSONAL),
+        )?;
+        Ok(Self { client, lock_head, peek_head, follow, load, append, put_personal })
+    }
+
+    /// Appends `batch` if the head is still at `expected`; answers where it is.
+    async fn append(
+        &self,
+        expected: i64,
+        batch: &Batch,
+        changes: &[(StateKey, Option<String>)],
+    ) -> Result<i64, tokio_postgres::Error> {
+        let stored: Vec<_> = changes.iter().map(|(key, body)| (key.stored(), body.as_deref())).collect();
+        let (mut put_kinds, mut put_ids, mut put_bodies) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone_kinds, mut gone_ids) = (Vec::new(), Vec::new());
+        for ((kind, id), body) in &stored {
+            if let Some(body) = body {
+                put_kinds.push(*kind);
+                put_ids.push(id.as_str());
+                put_bodies.push(*body);
+            } else {
+                gone_kinds.push(*kind);
+                gone_ids.push(id.as_str());
+            }
+        }
+        let hash: &[u8] = &batch.last_hash;
+        let parameters: [&(dyn ToSql + Sync); 16] = [
+            &expected,
+            &hash,
+            &batch.recorded_at,
+            &batch.metadata,
+            &batch.kinds,
+            &batch.schema_versions,
+            &batch.keys,
+            &batch.merchants,
+            &batch.occurred,
+            &batch.bodies,
+            &batch.hashes,
+            &put_kinds,
+            &put_ids,
+            &put_bodies,
+            &gone_kinds,
+            &gone_ids,
+        ];
+        self.client.query_one(&self.append, &parameters).await.map(|row| row.get(0))
+    }
+}
+
+/// Owns the writing connection and everything that is true at its head.
+#[derive(Debug)]
+pub(super) struct Writer {
+    config: Config,
+    metadata: String,
+    told: watch::Sender<i64>,
+    session: Option<Session>,
+    head: Option<Head>,
+    world: World,
+    /// Batches since another writer was seen.
+    calm: u32,
+}
+
+impl Writer {
+    pub(super) fn new(config: Config, told: watch::Sender<i64>) -> Self {
+        let metadata = serde_json::json!({ "by": config.writer }).to_string();
+        Self { config, metadata, told, session: None, head: None, world: World::default(), calm: 0 }
+    }
+
+    /// Appends what `jobs` decide to and answers each of them. Jobs that arrive while a commit's fate is being
+    /// found out are refused at once.
+    pub(super) async fn append(
+        &mut self,
+        mut jobs: Vec<Box<dyn Job>>,
+        queue: &mut mpsc::Receiver<Box<dyn Job>>,
+        stop: &CancellationToken,
+    ) {
+        let Failed { failure, in_doubt } = match self.attempt(&mut jobs).await {
+            Ok(()) => return self.confirm(jobs),
+            Err(failed) => failed,
+        };
+        tracing::warn!(%failure, in_doubt = in_doubt.is_some(), "an append failed");
+        // Whatever the connection was in the middle of ends with it.
+        self.session = None;
+        self.forget();
+        let committed = match in_doubt {
+            Some(key) => self.resolve(&key, queue, stop).await,
+            None => false,
+        };
+        if committed {
+            return self.confirm(jobs);
+        }
+        if failure.blames_data() && jobs.len() > 1 {
+            // Whoever is to blame fails alone.
+            for job in jobs {
+                Box::pin(self.append(vec![job], queue, stop)).await;
+            }
+            return;
+        }
+        let why = failure.to_string();
+        for job in jobs {
+            job.fail(&why);
+        }
+    }
+
+    fn confirm(&mut self, jobs: Vec<Box<dyn Job>>) {
+        if let Some(head) = self.head {
+            self.told.send_if_modified(|told| std::mem::replace(told, head.position) != head.position);
+        }
+        for job in jobs {
+            job.confirm();
+        }
+        if self.world.len() > MAX_KNOWN {
+            self.world.clear();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.head = None;
+        self.calm = 0;
+        self.world.clear();
+    }
+
+    async fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failed> {
+        let session = match self.session.take() {
+            Some(session) if !session.client.is_closed() => session,
+            _ => {
+                self.forget();
+                Session::open(&self.config).await?
+            }
+        };
+        let alone = if self.calm >= CALM { self.head } else { None };
+        let mut done = false;
+        let mut result = Ok(());
+        if let Some(head) = alone {
+            match self.append_alone(&session, head, jobs).await {
+                Ok(appended) => done = appended,
+                Err(failed) => result = Err(failed),
+            }
+        }
+        if !done && result.is_ok() {
+            result = self.append_locked(&session, jobs).await;
+        }
+        self.session = Some(session);
+        result
+    }
+
+    /// Decides at the head last seen, and appends only if it is still there; `false` when it is not.
+    async fn append_alone(
+        &mut self,
+        session: &Session,
+        head: Head,
+        jobs: &mut [Box<dyn Job>],
+    ) -> Result<bool, Failed> {
+        let mut batch = Batch::after(head.position, head.hash, self.metadata.clone());
+        let there = self.decide(session, jobs, &mut batch, Some(head.position)).await?;
+        let actual = if !there {
+            None
+        } else if batch.is_empty() {
+            Some(session.client.query_one(&session.peek_head, &[]).await?.get(0))
+        } else if batch.personal.is_empty() {
+            let changes = self.world.take_changes();
+            let appended = session.append(head.position, &batch, &changes).await;
+            Some(appended.map_err(|error| in_doubt(error, &batch))?)
+        } else {
+            None // what goes beside the log needs a transaction around it
+        };
+        if actual == Some(head.position) {
+            self.head = Some(Head { position: batch.last_position, hash: batch.last_hash });
+            return Ok(true);
+        }
+        self.forget();
+        Ok(false)
+    }
+
+    /// Locks the head, follows what others appended, decides and appends.
+    async fn append_locked(&mut self, session: &Session, jobs: &mut [Box<dyn Job>]) -> Result<(), Failed> {
+        let client = &session.client;
+        let known = self.head.map_or(i64::MAX, |head| head.position);
+        let after_known: [&(dyn ToSql + Sync); 2] = [&known, &MAX_FOLLOWED];
+        let ((), head, tail) = tokio::try_join!(
+            client.batch_execute("BEGIN"),
+            client.query_one(&session.lock_head, &[]),
+            client.query(&session.follow, &after_known),
+        )?;
+        let head = read_head(&head)?;
+        self.follow(head, &tail)?;
+
+        let mut batch = Batch::after(head.position, head.hash, self.metadata.clone());
+        self.decide(session, jobs, &mut batch, None).await?;
+        if batch.is_empty() {
+            client.batch_execute("ROLLBACK").await?;
+            return Ok(());
+        }
+        for (customer_id, data) in &batch.personal {
+            let id = customer_id.to_string();
+            let row: [&(dyn ToSql + Sync); 5] =
+                [&id, &data.first_name, &data.last_name, &data.email, &data.phone];
+            client.execute(&session.put_personal, &row).await?;
+        }
+        let changes = self.world.take_changes();
+        let (appended, committed) = tokio::join!(
+            session.append(head.position, &batch, &changes),
+            client.batch_execute("COMMIT"),
+        );
+        let appended = appended.map_err(|error| in_doubt(error, &batch))?;
+        committed.map_err(|error| in_doubt(error, &batch))?;
+        assert_eq!(appended, head.position, "the head moved under its lock");
+        self.head = Some(Head { position: batch.last_position, hash: batch.last_hash });
+        Ok(())
+    }
+
+    /// Brings the known states from the head last seen to the locked `head`.
+    fn follow(&mut self, head: Head, tail: &[Row]) -> Result<(), Failure> {
+        let known = self.head.replace(head).map(|known| known.position);
+        if known == Some(head.position) {
+            self.calm = self.calm.saturating_add(1);
+            return Ok(());
+        }
+        self.calm = 0;
+        let whole = known.is_some_and(|known| i64::try_from(tail.len()) == Ok(head.position - known));
+        if !whole {
+            self.world.clear();
+            return Ok(());
+        }
+        for row in tail {
+            let fact = read_fact(row).map_err(Failure::Follow)?;
+            self.world.follow(&fact).map_err(|broken| Failure::Follow(broken.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Decides `jobs` in order, loading what they lack; `false` when a load shows that the head is not at
+    /// `expected` any more.
+    async fn decide(
+        &mut self,
+        session: &Session,
+        jobs: &mut [Box<dyn Job>],
+        batch: &mut Batch,
+        expected: Option<i64>,
+    ) -> Result<bool, Failure> {
+        let mut loads = 0;
+        for at in 0..jobs.len() {
+            while let Step::Missing(missing) = jobs[at].decide(&mut self.world, batch) {
+                loads += 1;
+                if loads > MAX_LOADS {
+                    return Err(Failure::Endless);
+                }
+                // One load serves all that wait behind this one.
+                let rest = jobs[at + 1..].iter().filter_map(|job| job.lacks(&self.world));
+                let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
+                let keys: Vec<StateKey> = keys.into_iter().collect();
+                let (position, found) =
+                    states::load_prepared(&session.client, &session.load, &keys).await?;
+                if expected.is_some_and(|expected| expected != position) {
+                    return Ok(false);
+                }
+                for (key, state) in keys.into_iter().zip(found) {
+                    self.world.load(key, state);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Was the batch with the fact `key` committed? Waits for as long as it takes to know.
+    async fn resolve(
+        &mut self,
+        key: &str,
+        queue: &mut mpsc::Receiver<Box<dyn Job>>,
+        stop: &CancellationToken,
+    ) -> bool {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            match self.is_recorded(key).await {
+                Ok(recorded) => return recorded,
+                Err(error) => tracing::warn!(%error, "the fate of a commit is not known yet"),
+            }
+            let wait = tokio::time::sleep(pause);
+            tokio::pin!(wait);
+            loop {
+                tokio::select! {
+                    () = &mut wait => break,
+                    () = stop.cancelled() => return false,
+                    Some(job) = queue.recv() => job.fail("Postgres is away"),
+                }
+            }
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    /// Looks under the head's lock, so that a commit still under way has ended before.
+    async fn is_recorded(&mut self, key: &str) -> Result<bool, tokio_postgres::Error> {
+        let session = Session::open(&self.config).await?;
+        session.client.batch_execute("BEGIN").await?;
+        session.client.query_one(&session.lock_head, &[]).await?;
+        let recorded = session.client.query_one(IS_RECORDED, &[&key]).await?.get(0);
+        session.client.batch_execute("ROLLBACK").await?;
+        self.session = Some(session);
+        Ok(recorded)
+    }
+}
+
+fn in_doubt(error: tokio_postgres::Error, batch: &Batch) -> Failed {
+    Failed { failure: error.into(), in_doubt: batch.keys.first().cloned() }
+}
+
+fn read_head(row: &Row) -> Result<Head, Failure> {
+    let hash = row.get::<_, &[u8]>(1).try_into();
+    let hash = hash.map_err(|_| Failure::Follow("the head's hash is not 32 bytes".to_owned()))?;
+    Ok(Head { position: row.get(0), hash })
+}
+
+fn read_fact(row: &Row) -> Result<Fact, String> {
+    let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
+    let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;
+    Ok(Fact { merchant_id, occurred_at: row.get::<_, DateTime<Utc>>(4), event })
+}

@@ -1,0 +1,233 @@
+//! The audit: reads the whole log once, proves the hash chain and the gap-free positions, folds every state anew
+//! and compares it with the stored ones, and proves the sums of money.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
+use serde::Serialize;
+use tokio_postgres::IsolationLevel;
+
+use super::chain::{self, GENESIS, Link};
+use super::connect::{self, Role};
+use super::states;
+use crate::event::{Event, Fact, codec};
+use crate::ids::WalletId;
+use crate::money::Amount;
+use crate::state::{State, StateKey, WalletOwner, apply, effects};
+
+const EVENTS: &str = "\
+SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
+       body::text, metadata::text, hash
+FROM ledger.events ORDER BY position";
+
+const HEAD: &str = "SELECT position, hash FROM ledger.head";
+
+const STATES: &str = "SELECT kind, id, body FROM ledger.state";
+
+/// Findings that a report spells out; further ones are only counted.
+const MAX_FINDINGS: usize = 100;
+
+/// The audit could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres.
+    #[error(transparent)]
+    Postgres(#[from] tokio_postgres::Error),
+    /// States.
+    #[error(transparent)]
+    States(#[from] states::Error),
+}
+
+/// What the audit found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Nothing is wrong.
+    pub ok: bool,
+    /// Events read.
+    pub events: i64,
+    /// The head's position.
+    pub position: i64,
+    /// The head's hash, in hexadecimal digits.
+    pub hash: String,
+    /// States recomputed and compared.
+    pub states: usize,
+    /// The sum of all credits, in dollars.
+    pub credited: Amount,
+    /// The sum of all debits, in dollars.
+    pub debited: Amount,
+    /// The sum of all balances, in dollars: credited less debited.
+    pub balances: Amount,
+    /// What is wrong; at most a hundred are spelled out.
+    pub findings: Vec<String>,
+    /// How many things are wrong.
+    pub findings_count: usize,
+}
+
+impl Report {
+    fn find(&mut self, finding: impl FnOnce() -> String) {
+        self.findings_count += 1;
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding());
+        }
+    }
+}
+
+/// Audits the log of `database_url` in one snapshot, under live traffic if need be.
+pub async fn verify(database_url: &str) -> Result<Report, Error> {
+    let mut client = connect::connect(database_url, Role::Owner).await?;
+    let snapshot =
+        client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+
+    let mut report = Report::default();
+    let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();
+    let mut hash = GENESIS;
+    let events = snapshot.query_raw(EVENTS, Vec::<i64>::new()).await?;
+    futures_util::pin_mut!(events);
+    while let Some(row) = events.try_next().await? {
+        let link = Link {
+            position: row.get(0),
+            kind: row.get(1),
+            schema_version: row.get(2),
+            key: row.get(3),
+            merchant_id: row.get(4),
+            occurred_at: row.get::<_, DateTime<Utc>>(5),
+            recorded_at: row.get::<_, DateTime<Utc>>(6),
+            body: row.get(7),
+            metadata: row.get(8),
+        };
+        report.events += 1;
+        let due = report.events;
+        if link.position != due {
+            report.find(|| format!("position {} stands where {due} should", link.position));
+        }
+        hash = chain::hash(&hash, &link);
+        if row.get::<_, &[u8]>(9) != hash {
+            report.find(|| format!("position {}: the hash does not follow from the event", link.position));
+            hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
+        }
+        fold(&mut report, &mut folded, &link);
+    }
+
+    let head = snapshot.query_one(HEAD, &[]).await?;
+    report.position = head.get(0);
+    report.hash = crate::secret::hex(head.get(1));
+    if report.position != report.events || head.get::<_, &[u8]>(1) != hash {
+        report.find(|| "the head is not the last event".to_owned());
+    }
+    compare(&mut report, &folded, &snapshot.query(STATES, &[]).await?);
+    sum_up(&mut report, &folded);
+    report.ok = report.findings_count == 0;
+    Ok(report)
+}
+
+fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link<'_>) {
+    let position = link.position;
+    let event = match codec::decode(link.kind, link.schema_version, link.body) {
+        Ok(event) => event,
+        Err(error) => return report.find(|| format!("position {position}: {error}")),
+    };
+    if event.key() != link.key {
+        report.find(|| format!("position {position}: the key is not the fact's"));
+    }
+    let Ok(merchant_id) = link.merchant_id.parse() else {
+        return report.find(|| format!("position {position}: {:?} is no merchant id", link.merchant_id));
+    };
+    let moved = match &event {
+        Event::WalletCredited(event) => report.credited.plus(event.amount).map(|sum| report.credited = sum),
+        Event::WalletDebited(event) => report.debited.plus(event.amount).map(|sum| report.debited = sum),
+        Event::MerchantRegistered(_)
+        | Event::SecretKeyIssued(_)
+        | Event::CustomerCreated(_)
+        | Event::MeterDefined(_)
+        | Event::SpendKeyCreated(_)
+        | Event::KeyRotated(_)
+        | Event::RequestOpened(_)
+        | Event::RequestMetered(_)
+        | Event::RequestFailed(_) => Ok(()),
+    };
+    if let Err(error) = moved {
+        report.find(|| format!("position {position}: the sum {error}"));
+    }
+    let after = stated_balance(&event);
+    for (key, effect) in effects(&Fact { merchant_id, occurred_at: link.occurred_at, event }) {
+        let state = folded.remove(&key);
+        match apply(&key, state, effect) {
+            Ok(Some(state)) => {
+                folded.insert(key, state);
+            }
+            Ok(None) => {}
+            Err(broken) => report.find(|| format!("position {position}: {broken}")),
+        }
+    }
+    if let Some((wallet_id, balance)) = after {
+        let wallet = folded.get(&StateKey::Wallet(wallet_id));
+        if !matches!(wallet, Some(State::Wallet(wallet)) if wallet.balance == balance) {
+            report.find(|| format!("position {position}: the balance after it is not {balance}"));
+        }
+    }
+}
+
+/// The balance that an event itself states.
+fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
+    match event {
+        Event::WalletCredited(event) => Some((event.wallet_id, event.balance_after)),
+        Event::WalletDebited(event) => Some((event.wallet_id, event.balance_after)),
+        Event::MerchantRegistered(_)
+        | Event::SecretKeyIssued(_)
+        | Event::CustomerCreated(_)
+        | Event::MeterDefined(_)
+        | Event::SpendKeyCreated(_)
+        | Event::KeyRotated(_)
+        | Event::RequestOpened(_)
+        | Event::RequestMetered(_)
+        | Event::RequestFailed(_) => None,
+    }
+}
+
+fn compare(report: &mut Report, folded: &BTreeMap<StateKey, State>, rows: &[tokio_postgres::Row]) {
+    let mut stored: BTreeMap<(String, String), &str> =
+        rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+    report.states = folded.len();
+    for (key, state) in folded {
+        let (kind, id) = key.stored();
+        match stored.remove(&(kind.to_owned(), id.clone())) {
+            Some(body) if body == state.to_json() => {}
+            Some(_) => report.find(|| format!("the stored {kind} {id} is not the fold of its events")),
+            None => report.find(|| format!("the {kind} {id} is not stored")),
+        }
+    }
+    for (kind, id) in stored.keys() {
+        report.find(|| format!("the stored {kind} {id} follows from no event"));
+    }
+}
+
+fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
+    let wallets = folded.values().filter_map(|state| match state {
+        State::Wallet(wallet) => Some(wallet),
+        State::Merchant(_)
+        | State::SecretKey(_)
+        | State::Customer(_)
+        | State::Reference(_)
+        | State::Meter(_)
+        | State::MeterSlug(_)
+        | State::SpendKey(_)
+        | State::SpendKeyHash(_)
+        | State::Request(_)
+        | State::Position(_) => None,
+    });
+    let mut balances = Amount::ZERO;
+    for wallet in wallets {
+        if matches!(wallet.owner, WalletOwner::Customer(_)) && wallet.held > wallet.balance {
+            report.find(|| format!("more is held than there is: {wallet:?}"));
+        }
+        match balances.plus(wallet.balance) {
+            Ok(sum) => balances = sum,
+            Err(error) => report.find(|| format!("the sum of balances {error}")),
+        }
+    }
+    report.balances = balances;
+    if report.credited.minus(report.debited) != Ok(balances) {
+        report.find(|| "credits less debits are not the balances".to_owned());
+    }
+}

@@ -1,0 +1,21 @@
+-- Connections: the links between a merchant and a wallet, and what is in each wallet.
+
+CREATE TABLE {schema}.connections (
+    connection_id text COLLATE "C" PRIMARY KEY,
+    merchant_id   text COLLATE "C" NOT NULL,
+    wallet_id     text COLLATE "C" NOT NULL,
+    reference_id  text COLLATE "C",
+    created_at    timestamptz NOT NULL
+);
+CREATE INDEX connections_by_merchant
+    ON {schema}.connections (merchant_id, created_at DESC, connection_id DESC);
+CREATE INDEX connections_by_reference ON {schema}.connections (merchant_id, reference_id)
+    WHERE reference_id IS NOT NULL;
+
+-- Every wallet, a merchant's own (connection_id null) as well. Balances change often: room for updates in place.
+CREATE TABLE {schema}.wallets (
+    wallet_id     text COLLATE "C" PRIMARY KEY,
+    merchant_id   text COLLATE "C" NOT NULL,
+    connection_id text COLLATE "C",
+    balance       numeric(28, 10) NOT NULL CHECK (balance <> 'NaN')
+) WITH (fillfactor = 50);

@@ -1,0 +1,109 @@
+//! Brings a database to today's schema. Invariant: one at a time, by an advisory lock held over all of it.
+
+use tokio_postgres::{Client, NoTls};
+
+use crate::read_model::ReadModel;
+
+/// The advisory lock of everything here.
+const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('farthing.migrate', 0))";
+const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migrate', 0))";
+
+const INSERT_INSTANCE: &str =
+    "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
+const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
+const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+/// What a database is to be, when it is new.
+#[derive(Clone, Copy)]
+pub struct Migrate<'a> {
+    /// `live` or `test`: does the instance move real money?
+    pub mode: &'a str,
+    /// The instance's own key, as 64 hexadecimal digits; kept only if the database has none yet.
+    pub server_key_hex: &'a str,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The migrations applied now, as `V1__log`.
+    pub applied: Vec<String>,
+    /// The read models whose first generation was created now.
+    pub created: Vec<&'static str>,
+    /// The mode of the instance: the one it was born with.
+    pub mode: String,
+}
+
+/// Why a database cannot be brought to today's schema.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres does not answer, or refuses.
+    #[error("the database refuses: {}", detail(.0))]
+    Database(#[from] tokio_postgres::Error),
+    /// A migration fails, or one that was applied has been changed since.
+    #[error("migration: {0}")]
+    Migration(#[from] refinery::Error),
+    /// The key is not 64 hexadecimal digits.
+    #[error("the server key must be 64 hexadecimal digits")]
+    ServerKey,
+}
+
+fn detail(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Applies what is missing: migrations, the instance's row, the first generation of each read model.
+pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report, Error> {
+    let key = options.server_key_hex;
+    if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Error::ServerKey);
+    }
+    let (mut client, connection) = tokio_postgres::connect(database_url, NoTls).await?;
+    let serve = async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "the connection of the migration ended");
+        }
+    };
+    let work = async move {
+        client.execute(LOCK, &[]).await?;
+        let report = apply(&mut client, options).await;
+        if report.is_ok() {
+            client.execute(UNLOCK, &[]).await?;
+        }
+        report
+    };
+    tokio::pin!(work);
+    tokio::select! {
+        report = &mut work => report,
+        () = serve => work.await,
+    }
+}
+
+async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Error> {
+    let applied = embedded::migrations::runner().run_async(client).await?;
+    let applied = applied.applied_migrations().iter().map(ToString::to_string).collect();
+    client.execute(INSERT_INSTANCE, &[&options.mode, &options.server_key_hex]).await?;
+    let mode = client.query_one(SELECT_INSTANCE_MODE, &[]).await?.try_get(0)?;
+    let mut created = Vec::new();
+    for model in ReadModel::ALL {
+        if create_first_generation(client, model).await? {
+            created.push(model.name());
+        }
+    }
+    Ok(Report { applied, created, mode })
+}
+
+/// Creates the live schema of a read model that has none; the projector owns it.
+async fn create_first_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
+    let transaction = client.transaction().await?;
+    let exists: bool = transaction.query_one(SCHEMA_EXISTS, &[&model.name()]).await?.try_get(0)?;
+    if !exists {
+        transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
+        transaction.batch_execute(&model.ddl(model.name(), 1)).await?;
+    }
+    transaction.commit().await?;
+    Ok(!exists)
+}

@@ -1,0 +1,92 @@
+//! Templates of the read models' tables. Invariant: a template names no Postgres schema but `{schema}`, so that
+//! a generation can be built beside the live one.
+
+/// What a template calls its Postgres schema.
+pub const SCHEMA_PLACEHOLDER: &str = "{schema}";
+
+const GENERATION_PLACEHOLDER: &str = "{generation}";
+const CHECKPOINT: &str = include_str!("../read_models/checkpoint.sql");
+const GRANTS: &str = include_str!("../read_models/grants.sql");
+
+/// A read model: tables folded from the log, in a Postgres schema of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReadModel {
+    /// Customers.
+    Customers,
+    /// Connections and their wallets.
+    Connections,
+    /// Spend keys.
+    SpendKeys,
+    /// Forwarded calls.
+    Requests,
+}
+
+impl ReadModel {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Customers, Self::Connections, Self::SpendKeys, Self::Requests];
+
+    /// Its name, which is also the Postgres schema of its live generation.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Customers => "customers",
+            Self::Connections => "connections",
+            Self::SpendKeys => "spend_keys",
+            Self::Requests => "requests",
+        }
+    }
+
+    /// The read model of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|model| model.name() == name)
+    }
+
+    /// Its tables that hold rows.
+    pub const fn tables(self) -> &'static [&'static str] {
+        match self {
+            Self::Customers => &["customers"],
+            Self::Connections => &["connections", "wallets"],
+            Self::SpendKeys => &["spend_keys"],
+            Self::Requests => &["requests"],
+        }
+    }
+
+    const fn template(self) -> &'static str {
+        match self {
+            Self::Customers => include_str!("../read_models/customers.sql"),
+            Self::Connections => include_str!("../read_models/connections.sql"),
+            Self::SpendKeys => include_str!("../read_models/spend_keys.sql"),
+            Self::Requests => include_str!("../read_models/requests.sql"),
+        }
+    }
+
+    /// The Postgres schema of a generation that is not (or no longer) the live one.
+    pub fn generation_schema(self, generation: i32) -> String {
+        format!("{}_g{generation}", self.name())
+    }
+
+    /// The statements that create an empty generation in the Postgres schema `schema`.
+    pub fn ddl(self, schema: &str, generation: i32) -> String {
+        [CHECKPOINT, self.template(), GRANTS]
+            .concat()
+            .replace(SCHEMA_PLACEHOLDER, schema)
+            .replace(GENERATION_PLACEHOLDER, &generation.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_creates_nothing_outside_its_schema() {
+        for model in ReadModel::ALL {
+            let ddl = model.ddl("somewhere", 7);
+            assert!(!ddl.contains('{') || ddl.contains("'{}'"), "{ddl}");
+            for line in ddl.lines().filter(|line| line.starts_with("CREATE TABLE")) {
+                assert!(line.contains("TABLE somewhere."), "{line}");
+            }
+            assert_eq!(ReadModel::named(model.name()), Some(model));
+        }
+        assert_eq!(ReadModel::named("events"), None);
+    }
+}

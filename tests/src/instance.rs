@@ -1,0 +1,226 @@
+//! An instance of the program: `farthing dev` as a child process under a fresh data folder, stopped when the test
+//! process is gone, however it went.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::log::Log;
+use crate::provider::Provider;
+use crate::wait::within;
+
+/// How long an instance may take to come up, on a slow machine that also builds.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Runs `farthing dev` until stdin closes: when the test says so or its process has ended.
+const KEEPER: &str = r#"
+"$@" </dev/null >"$DEV_OUTPUT" 2>&1 &
+dev=$!
+trap '' TERM INT
+cat >/dev/null
+kill -TERM "$dev" 2>/dev/null
+wait "$dev"
+ended=$?
+exit "$ended"
+"#;
+
+/// Process ids, as the ready file tells them.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Pids {
+    /// The Postgres server.
+    pub postgres: u32,
+    /// The NATS server.
+    pub nats: u32,
+    /// Each gateway.
+    pub gateways: Vec<u32>,
+    /// Each projector.
+    pub projectors: Vec<u32>,
+}
+
+/// What the ready file says.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Ready {
+    /// Of the first gateway; ends in `/v1/`.
+    pub base_url: String,
+    /// Of each gateway.
+    pub gateways: Vec<String>,
+    /// The demo merchant.
+    pub merchant_id: String,
+    /// Its key.
+    pub secret_key: String,
+    /// Its customer.
+    pub customer_id: String,
+    /// The customer's reference id.
+    pub reference_id: String,
+    /// The customer's secret.
+    pub connection_secret: String,
+    /// The meter.
+    pub meter_slug: String,
+    /// The meter's secret.
+    pub product_secret: String,
+    /// The spend key.
+    pub spend_key: String,
+    /// The mock provider.
+    pub provider_url: String,
+    /// The database, as its owner.
+    pub database_url: String,
+    /// The NATS server.
+    pub nats_url: String,
+    /// Who runs.
+    pub pids: Pids,
+}
+
+/// A running instance, with a provider of the test's own beside it.
+pub struct Instance {
+    /// Its data folder.
+    pub data: PathBuf,
+    folder: PathBuf,
+    /// A provider that is `other` to the gateways.
+    pub provider: Provider,
+    /// A provider that the gateways know as `openai`.
+    pub openai: Provider,
+    keeper: Mutex<Option<Child>>,
+}
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let folder = test.parent().and_then(|deps| if deps.ends_with("deps") { deps.parent() } else { Some(deps) });
+        let program = folder.expect("a test lies in a folder").join("farthing");
+        assert!(program.exists(), "{} is missing: run `cargo build -p farthing` first", program.display());
+        program
+    })
+}
+
+/// Waits until stdin closes and clears a folder, once no `farthing dev` holds it any more.
+const SWEEPER: &str = r#"
+trap '' TERM INT
+cat >/dev/null
+tries=0
+while [ -e "$1/running" ] && [ "$tries" -lt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+rm -rf "$1"
+"#;
+
+/// A fresh folder that every user may look into (Postgres runs under another user when we are root).
+fn fresh_folder() -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::SeqCst);
+    let folder = std::env::temp_dir().join(format!("farthing-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("and be opened");
+    folder
+}
+
+impl Instance {
+    /// The instance that all black-box tests of a process share: two gateways and a projector.
+    pub async fn shared() -> &'static Self {
+        static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
+        SHARED.get_or_init(|| Self::start(2)).await
+    }
+
+    /// Starts an instance of its own.
+    pub async fn start(gateways: u32) -> Self {
+        let folder = fresh_folder();
+        let (provider, openai) = (Provider::start().await, Provider::start().await);
+        let instance = Self { data: folder.join("data"), folder, provider, openai, keeper: Mutex::default() };
+        instance.launch(gateways).await;
+        instance
+    }
+
+    /// Starts the processes, the first time or again on the same data.
+    pub async fn launch(&self, gateways: u32) {
+        let _ = std::fs::remove_file(self.ready_file());
+        let keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(program())
+            .args(["dev", "--listen", "127.0.0.1:0", "--gateways", &gateways.to_string(), "--data"])
+            .arg(&self.data)
+            .arg("--ready-file")
+            .arg(self.ready_file())
+            .args(["--provider-host", &format!("openai={}", self.openai.authority())])
+            .env("DEV_OUTPUT", self.folder.join("dev.log"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh can be run");
+        *self.keeper() = Some(keeper);
+        within(START_TIMEOUT, "the instance comes up", async || {
+            let ended = self.keeper().as_mut().and_then(|keeper| keeper.try_wait().ok().flatten());
+            assert!(ended.is_none(), "farthing dev ended at once: {}", self.output());
+            self.ready_file().exists().then_some(())
+        })
+        .await;
+    }
+
+    /// Stops it as Ctrl-C would, and waits for its end. The data stays while [`Self`] is not dropped.
+    pub async fn stop(&self) -> ExitStatus {
+        let keeper = self.keeper().take();
+        let mut keeper = keeper.expect("the instance runs");
+        drop(keeper.stdin.take());
+        tokio::task::spawn_blocking(move || keeper.wait().expect("a child can be waited for"))
+            .await
+            .expect("waiting does not panic")
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Option<Child>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.folder.join("ready.json")
+    }
+
+    /// What `farthing dev` said so far.
+    pub fn output(&self) -> String {
+        std::fs::read_to_string(self.folder.join("dev.log")).unwrap_or_default()
+    }
+
+    /// The ready file as it is now.
+    pub fn ready(&self) -> Ready {
+        let text = std::fs::read_to_string(self.ready_file()).expect("the ready file can be read");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// The address of a gateway.
+    pub fn gateway(&self, number: usize) -> SocketAddr {
+        let ready = self.ready();
+        address_of(&ready.gateways[number % ready.gateways.len()])
+    }
+
+    /// A connection to the log.
+    pub async fn log(&self) -> Log {
+        Log::open(&self.ready().database_url).await
+    }
+
+    /// Runs an operator's command with `--json`; its answer.
+    pub async fn operate(&self, arguments: &[&str]) -> Value {
+        let output = self.command(arguments).await;
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{arguments:?}: {error}: {}", String::from_utf8_lossy(&output.stdout))
+        })
+    }
+
+    /// Runs an operator's command with `--json`, whatever comes of it.
+    pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = tokio::process::Command::new(program());
+        command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
+        command.stdin(Stdio::null()).output().await.expect("the program can be run")
+    }
+}
+
+/// The address in a URL of the form `http://host:port/…`.
+pub fn address_of(url: &str) -> SocketAddr {
+    let authority = url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or(url);
+    authority.parse().unwrap_or_else(|error| panic!("{url}: {error}"))
+}

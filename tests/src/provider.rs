@@ -1,0 +1,311 @@
+//! A provider under a test's control: every byte and every pause of its answers, and a journal of what it got.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::client::chunked;
+use crate::wire::{Head, Wire};
+
+/// Bytes of one write of a flood.
+const FLOOD_PIECE: usize = 64 * 1024;
+
+/// Something that a test opens when it wants a provider to go on.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<watch::Sender<bool>>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Gate {
+    /// Lets everybody through.
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn passed(&self) {
+        let _ = self.0.subscribe().wait_for(|open| *open).await;
+    }
+}
+
+/// A step of an answer.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Sends these bytes.
+    Bytes(Vec<u8>),
+    /// Waits for the test.
+    Wait(Gate),
+    /// Sends so many bytes of body, counting what the connection took.
+    Flood(u64, Arc<AtomicU64>),
+    /// Waits until the other side closes.
+    AwaitClose,
+    /// Closes the connection, wherever the answer stands.
+    Close,
+}
+
+/// A call that arrived.
+#[derive(Debug)]
+pub struct Call {
+    /// Method, target and version, as they came.
+    pub head: Head,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Did the body come whole?
+    pub body_complete: bool,
+    /// Was the answer handed over to its last step?
+    pub finished: AtomicBool,
+    /// Has the other side gone away?
+    pub abandoned: AtomicBool,
+}
+
+impl Call {
+    /// The request target.
+    pub fn target(&self) -> &str {
+        self.head.first_line.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The method.
+    pub fn method(&self) -> &str {
+        self.head.first_line.split(' ').next().unwrap_or_default()
+    }
+
+    /// Was the answer handed over to its last step?
+    pub fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::SeqCst)
+    }
+}
+
+type Respond = Arc<dyn Fn(&Call) -> Vec<Step> + Send + Sync>;
+
+#[derive(Clone)]
+struct Route {
+    respond: Respond,
+    before_body: Option<Gate>,
+    calls: Arc<Mutex<Vec<Arc<Call>>>>,
+    body_bytes: Arc<AtomicU64>,
+}
+
+/// An address of the provider with an answer of its own.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// Its URL, without a query.
+    pub url: String,
+    /// Its path.
+    pub path: String,
+    route: Route,
+}
+
+impl Endpoint {
+    /// The calls that arrived whole, in order.
+    pub fn calls(&self) -> Vec<Arc<Call>> {
+        self.route.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The only call; panics if there is none or another one.
+    pub fn only_call(&self) -> Arc<Call> {
+        let calls = self.calls();
+        assert_eq!(calls.len(), 1, "calls at {}", self.url);
+        Arc::clone(&calls[0])
+    }
+
+    /// Bytes of bodies read so far, unfinished ones included.
+    pub fn body_bytes(&self) -> u64 {
+        self.route.body_bytes.load(Ordering::SeqCst)
+    }
+}
+
+/// The provider: a server of the test's own.
+pub struct Provider {
+    address: SocketAddr,
+    routes: Arc<Mutex<HashMap<String, Route>>>,
+    made: AtomicU64,
+}
+
+impl Provider {
+    /// Starts on a free port of the loopback.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let routes: Arc<Mutex<HashMap<String, Route>>> = Arc::default();
+        let shared = Arc::clone(&routes);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&shared)));
+            }
+        });
+        Self { address, routes, made: AtomicU64::new(0) }
+    }
+
+    /// `host:port`.
+    pub fn authority(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// A fresh address that answers with what `respond` makes of a call.
+    pub fn endpoint(&self, respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static) -> Endpoint {
+        self.add(Arc::new(respond), None)
+    }
+
+    /// The same, reading the request's body only once `gate` is open.
+    pub fn endpoint_that_reads_late(
+        &self,
+        gate: Gate,
+        respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Endpoint {
+        self.add(Arc::new(respond), Some(gate))
+    }
+
+    fn add(&self, respond: Respond, before_body: Option<Gate>) -> Endpoint {
+        let path = format!("/t{}", self.made.fetch_add(1, Ordering::SeqCst));
+        let route = Route { respond, before_body, calls: Arc::default(), body_bytes: Arc::default() };
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.insert(path.clone(), route.clone());
+        Endpoint { url: format!("http://{}{path}", self.address), path, route }
+    }
+}
+
+async fn serve(stream: TcpStream, routes: Arc<Mutex<HashMap<String, Route>>>) {
+    let _ = stream.set_nodelay(true);
+    let (read, mut write) = stream.into_split();
+    let mut wire = Wire::new(read);
+    while let Ok(Some(head)) = wire.head().await {
+        if !matches!(one(head, &mut wire, &mut write, &routes).await, Ok(After::Next)) {
+            return;
+        }
+    }
+}
+
+enum After {
+    Next,
+    Close,
+}
+
+async fn one(
+    head: Head,
+    wire: &mut Wire,
+    write: &mut OwnedWriteHalf,
+    routes: &Mutex<HashMap<String, Route>>,
+) -> io::Result<After> {
+    let target = head.first_line.split(' ').nth(1).unwrap_or_default();
+    let path = target.split('?').next().unwrap_or_default().to_owned();
+    let route = routes.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
+    let Some(route) = route else {
+        write.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await?;
+        return Ok(After::Close);
+    };
+    if let Some(gate) = &route.before_body {
+        gate.passed().await;
+    }
+    wire.expect(head.request_framing());
+    let mut body = Vec::new();
+    let body_complete = loop {
+        match wire.piece().await {
+            Ok(Some(piece)) => {
+                route.body_bytes.fetch_add(piece.len() as u64, Ordering::SeqCst);
+                body.extend_from_slice(&piece);
+            }
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    let closes = head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    let call = Call { head, body, body_complete, finished: false.into(), abandoned: false.into() };
+    let call = Arc::new(call);
+    route.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
+    if !call.body_complete {
+        return Ok(After::Close);
+    }
+    let done = answer((route.respond)(&call), &call, wire, write).await;
+    match &done {
+        Ok(_) => call.finished.store(true, Ordering::SeqCst),
+        Err(_) => call.abandoned.store(true, Ordering::SeqCst),
+    }
+    if closes { Ok(After::Close) } else { done }
+}
+
+async fn answer(
+    steps: Vec<Step>,
+    call: &Call,
+    wire: &mut Wire,
+    write: &mut OwnedWriteHalf,
+) -> io::Result<After> {
+    for step in steps {
+        match step {
+            Step::Bytes(bytes) => write.write_all(&bytes).await?,
+            Step::Wait(gate) => gate.passed().await,
+            Step::Flood(mut left, sent) => {
+                let piece = vec![b'x'; FLOOD_PIECE];
+                while left > 0 {
+                    let take = usize::try_from(left).unwrap_or(FLOOD_PIECE).min(FLOOD_PIECE);
+                    let written = write.write(&piece[..take]).await?;
+                    if written == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    left -= written as u64;
+                    sent.fetch_add(written as u64, Ordering::SeqCst);
+                }
+            }
+            Step::AwaitClose => {
+                wire.closed().await;
+                call.abandoned.store(true, Ordering::SeqCst);
+                return Ok(After::Close);
+            }
+            Step::Close => return Ok(After::Close),
+        }
+    }
+    Ok(After::Next)
+}
+
+/// An answer's head.
+pub fn head(status: u16, headers: &[(&str, &str)]) -> Step {
+    let mut text = format!("HTTP/1.1 {status} Because\r\n");
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    Step::Bytes(text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect())
+}
+
+/// A whole answer of known length.
+pub fn whole(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Vec<Step> {
+    let length = body.len().to_string();
+    let mut all = vec![("Content-Length", length.as_str())];
+    all.extend_from_slice(headers);
+    vec![head(status, &all), Step::Bytes(body.to_vec())]
+}
+
+/// A whole answer of JSON text.
+pub fn json_text(status: u16, body: &str) -> Vec<Step> {
+    whole(status, &[("Content-Type", "application/json")], body.as_bytes())
+}
+
+/// A whole answer of JSON.
+pub fn json(status: u16, body: &Value) -> Vec<Step> {
+    json_text(status, &body.to_string())
+}
+
+/// The head of a stream of events.
+pub fn event_stream() -> Step {
+    head(200, &[("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
+}
+
+/// One chunk of a chunked answer.
+pub fn chunk(bytes: impl AsRef<[u8]>) -> Step {
+    Step::Bytes(chunked(bytes.as_ref()))
+}
+
+/// The end of a chunked answer.
+pub fn last_chunk() -> Step {
+    Step::Bytes(b"0\r\n\r\n".to_vec())
+}
