@@ -45,18 +45,25 @@ fn server_key(text: &str) -> Result<ServerKey, String> {
 
 /// Reads the instance; `key` goes before the one in the database.
 pub(crate) async fn instance(database: &Database, key: &KeyOverride) -> Result<Instance, Failure> {
-    let client =
-        connect(&database.database_url, Role::Gateway).await.or_fail("cannot reach the database of the ledger")?;
+    let client = connect(&database.database_url, Role::Gateway)
+        .await
+        .or_fail("cannot reach the database of the ledger")?;
     let row = client.query_opt(INSTANCE, &[]).await.or_fail("cannot read the ledger's instance")?;
-    let row = row.ok_or_else(|| Failure::new("this database holds no ledger yet: run `farthing migrate` first"))?;
+    let row =
+        row.ok_or_else(|| Failure::new("this database holds no ledger yet: run `farthing migrate` first"))?;
     let mode = match row.get::<_, &str>(0) {
         "live" => Mode::Live,
         "test" => Mode::Test,
-        other => return Err(Failure::new(format!("the ledger's mode is {other:?}, which this program does not know"))),
+        other => {
+            return Err(Failure::new(format!(
+                "the ledger's mode is {other:?}, which this program does not know"
+            )));
+        }
     };
     let server_key = match &key.server_key {
         Some(key) => key.clone(),
-        None => ServerKey::from_hex(row.get(1)).ok_or_else(|| Failure::new("the ledger's server key is malformed"))?,
+        None => ServerKey::from_hex(row.get(1))
+            .ok_or_else(|| Failure::new("the ledger's server key is malformed"))?,
     };
     Ok(Instance { mode, server_key })
 }

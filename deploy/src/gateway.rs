@@ -40,7 +40,12 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Settings {
     /// Let providers be at these addresses too; private and loopback ones are refused otherwise.
-    #[arg(long = "allow-address", env = "FARTHING_ALLOW_ADDRESS", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(
+        long = "allow-address",
+        env = "FARTHING_ALLOW_ADDRESS",
+        value_delimiter = ',',
+        value_name = "CIDR"
+    )]
     pub(crate) allow_addresses: Vec<IpNet>,
     /// Take the host for a built-in provider: `openai=api.example.com:443`.
     #[arg(
@@ -67,7 +72,7 @@ pub(crate) struct Settings {
 pub(crate) struct NamedHost {
     /// The provider's name.
     pub(crate) name: String,
-    /// Host and, unless it is the scheme's own, port.
+    /// Host and port.
     pub(crate) authority: String,
 }
 
@@ -88,7 +93,11 @@ impl Settings {
 
 fn share(text: &str) -> Result<Decimal, String> {
     let share = parse_decimal(text, SCALE).map_err(|error| error.to_string())?;
-    if (Decimal::ZERO..=Decimal::ONE).contains(&share) { Ok(share) } else { Err("must be between 0 and 1".to_owned()) }
+    if (Decimal::ZERO..=Decimal::ONE).contains(&share) {
+        Ok(share)
+    } else {
+        Err("must be between 0 and 1".to_owned())
+    }
 }
 
 fn provider_host(text: &str) -> Result<NamedHost, String> {
@@ -98,7 +107,7 @@ fn provider_host(text: &str) -> Result<NamedHost, String> {
         return Err("the provider's name must be of lower-case letters, digits, `-` and `_`".to_owned());
     }
     let parsed: Authority = authority.parse().map_err(|_| "HOST:PORT is malformed")?;
-    if parsed.host().is_empty() || authority.contains('@') {
+    if parsed.host().is_empty() || parsed.port_u16().is_none() || authority.contains('@') {
         return Err("HOST:PORT is malformed".to_owned());
     }
     Ok(NamedHost { name: name.to_owned(), authority: authority.to_ascii_lowercase() })
@@ -114,7 +123,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         listen: args.listen,
         server_key: args.key.server_key,
         allow_addresses: args.settings.allow_addresses,
-        provider_hosts: hosts.map(|host| ProviderHost { name: host.name, authority: host.authority }).collect(),
+        provider_hosts: hosts
+            .map(|host| ProviderHost { name: host.name, authority: host.authority })
+            .collect(),
         settings: RequestSettings {
             service_charge_rate: args.settings.service_charge_rate,
             default_hold: args.settings.default_hold,
@@ -136,7 +147,9 @@ mod tests {
         let host = provider_host("openai=Api.Example.com:443").unwrap();
         assert_eq!((host.name.as_str(), host.authority.as_str()), ("openai", "api.example.com:443"));
         assert!(provider_host("openai=[::1]:80").is_ok());
-        for text in ["", "openai", "=h:1", "openai=", "openai=h:x", "openai=u@h:1", "Open AI=h:1", "openai=h:1/x"] {
+        for text in
+            ["", "openai", "=h:1", "openai=", "openai=h:x", "openai=u@h:1", "Open AI=h:1", "openai=h:1/x"]
+        {
             assert!(provider_host(text).is_err(), "{text}");
         }
     }

@@ -116,11 +116,17 @@ fn run(role: Role) -> Result<(), Failure> {
         Role::Projector(args) => many_threads()?.block_on(projector::run(args)),
         Role::MockProvider(args) => many_threads()?.block_on(mock_provider::run(args)),
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
-        Role::Merchant(MerchantRole::Create(args)) => one_thread("warn")?.block_on(merchant_create::run(args)),
+        Role::Merchant(MerchantRole::Create(args)) => {
+            one_thread("warn")?.block_on(merchant_create::run(args))
+        }
         Role::Key(KeyRole::Issue(args)) => one_thread("warn")?.block_on(key_issue::run(args)),
         Role::Wallet(WalletRole::Credit(args)) => one_thread("warn")?.block_on(wallet_credit::run(args)),
-        Role::Projections(ProjectionsRole::Rebuild(args)) => many_threads()?.block_on(projections::rebuild(&args)),
-        Role::Projections(ProjectionsRole::Verify(args)) => many_threads()?.block_on(projections::verify(&args)),
+        Role::Projections(ProjectionsRole::Rebuild(args)) => {
+            many_threads()?.block_on(projections::rebuild(&args))
+        }
+        Role::Projections(ProjectionsRole::Verify(args)) => {
+            many_threads()?.block_on(projections::verify(&args))
+        }
         Role::Log(LogRole::Verify(args)) => many_threads()?.block_on(log_verify::run(&args)),
     }
 }
@@ -158,7 +164,18 @@ mod tests {
         let id = "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let credit = |target: &str, amount: &str, reason: &str| {
             let url = "--database-url=postgres://nowhere";
-            let line = ["farthing", "wallet", "credit", url, "--merchant", target, "--amount", amount, "--reason", reason];
+            let line = [
+                "farthing",
+                "wallet",
+                "credit",
+                url,
+                "--merchant",
+                target,
+                "--amount",
+                amount,
+                "--reason",
+                reason,
+            ];
             Program::try_parse_from(line).map(|_| ())
         };
         assert!(credit(id, "1.5", "paid by transfer").is_ok());
@@ -177,7 +194,8 @@ mod tests {
     #[test]
     fn a_credit_names_exactly_one_wallet() {
         let parse = |extra: &[&str]| {
-            let mut line = vec!["farthing", "wallet", "credit", "--database-url=x", "--amount=1", "--reason=r"];
+            let mut line =
+                vec!["farthing", "wallet", "credit", "--database-url=x", "--amount=1", "--reason=r"];
             line.extend_from_slice(extra);
             Program::try_parse_from(line).map(|_| ())
         };

@@ -56,7 +56,8 @@ pub(crate) async fn apply(
 ) -> Result<Migrated, Failure> {
     let key = server_key.unwrap_or_else(ServerKey::random).to_hex();
     let options = Migrate { mode, server_key_hex: &key };
-    let report = farthing_schema::migrate(database_url, options).await.or_fail("the database cannot be migrated")?;
+    let report =
+        farthing_schema::migrate(database_url, options).await.or_fail("the database cannot be migrated")?;
     if report.mode != mode {
         let born = report.mode;
         return Err(Failure::new(format!("the database is up to date, but its mode is {born}, not {mode}")));

@@ -50,7 +50,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let target = match (args.target.connection, args.target.merchant) {
         (Some(id), None) => CreditTarget::Customer(id),
         (None, Some(id)) => CreditTarget::Merchant(id),
-        (Some(_), Some(_)) | (None, None) => return Err(Failure::new("name one of --connection and --merchant")),
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(Failure::new("name one of --connection and --merchant"));
+        }
     };
     let operator = Operator::open(&args.access).await?;
     let credited = credit(&operator, target, args.amount, args.reason).await;

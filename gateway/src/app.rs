@@ -5,7 +5,7 @@ use deadpool_postgres::Pool;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::Appender;
-use farthing_ledger::secret::{Mode, ServerKey};
+use farthing_ledger::secret::ServerKey;
 
 use crate::rest::rate_limit::RateLimits;
 
@@ -17,8 +17,6 @@ pub(crate) struct App {
     pub(crate) reads: Pool,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,
-    /// Real money or play money.
-    pub(crate) mode: Mode,
     /// Makes ids.
     pub(crate) mint: Mint,
     /// This process.

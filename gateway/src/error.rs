@@ -1,6 +1,8 @@
 //! The errors of the interface. Invariant: [`ApiError`] is closed, and it alone knows status codes and the words
 //! of the error envelope (interface.md, Errors; completion.md section 2).
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
 use farthing_ledger::command::Refusal;
 use farthing_ledger::log::appender;
@@ -23,7 +25,10 @@ pub(crate) struct Issue {
 
 impl Issue {
     /// `message` about the thing at `path`.
-    pub(crate) fn new<P: Into<String>>(path: impl IntoIterator<Item = P>, message: impl Into<String>) -> Self {
+    pub(crate) fn new<P: Into<String>>(
+        path: impl IntoIterator<Item = P>,
+        message: impl Into<String>,
+    ) -> Self {
         Self { path: path.into_iter().map(Into::into).collect(), message: message.into() }
     }
 }
@@ -124,7 +129,10 @@ pub(crate) enum ApiError {
 
 impl ApiError {
     /// A validation error of one issue.
-    pub(crate) fn issue<P: Into<String>>(path: impl IntoIterator<Item = P>, message: impl Into<String>) -> Self {
+    pub(crate) fn issue<P: Into<String>>(
+        path: impl IntoIterator<Item = P>,
+        message: impl Into<String>,
+    ) -> Self {
         Self::Validation(vec![Issue::new(path, message)])
     }
 
@@ -133,40 +141,45 @@ impl ApiError {
         self.wire().0
     }
 
-    /// The code of the envelope.
-    pub(crate) fn code(&self) -> &'static str {
-        self.wire().1
-    }
-
     /// Status, code and message: the whole table of errors.
     fn wire(&self) -> (StatusCode, &'static str, String) {
         use StatusCode as S;
         let (status, code, message) = match self {
-            Self::Validation(_) => (S::BAD_REQUEST, "validation_error", "The request is not valid; see the issues."),
+            Self::Validation(_) => {
+                (S::BAD_REQUEST, "validation_error", "The request is not valid; see the issues.")
+            }
             Self::CursorInvalid => {
                 (S::BAD_REQUEST, "cursor_invalid", "The cursor is not the id of an item of this list.")
             }
-            Self::ForwardTokenJsonInvalid(_) => {
-                (S::BAD_REQUEST, "forward_token_json_invalid", "The forward token is not base64 of the JSON wanted.")
-            }
-            Self::ForwardUrlMissing => {
-                (S::BAD_REQUEST, "forward_url_missing", "The query parameter u must name the URL to forward to.")
-            }
+            Self::ForwardTokenJsonInvalid(_) => (
+                S::BAD_REQUEST,
+                "forward_token_json_invalid",
+                "The forward token is not base64 of the JSON wanted.",
+            ),
+            Self::ForwardUrlMissing => (
+                S::BAD_REQUEST,
+                "forward_url_missing",
+                "The query parameter u must name the URL to forward to.",
+            ),
             Self::ForwardUrlInvalid(why) => {
                 return (S::BAD_REQUEST, "forward_url_invalid", format!("The URL to forward to {why}."));
             }
-            Self::ForwardUrlForbidden => {
-                (S::BAD_REQUEST, "forward_url_forbidden", "The URL to forward to leads to an address not allowed.")
-            }
+            Self::ForwardUrlForbidden => (
+                S::BAD_REQUEST,
+                "forward_url_forbidden",
+                "The URL to forward to leads to an address not allowed.",
+            ),
             Self::MetadataInvalid(_) => {
                 (S::BAD_REQUEST, "metadata_invalid", "The metadata is not valid; see the issues.")
             }
             Self::AuthHeaderMissing => {
                 (S::UNAUTHORIZED, "auth_header_missing", "The Authorization header is missing.")
             }
-            Self::AuthHeaderInvalid => {
-                (S::UNAUTHORIZED, "auth_header_invalid", "The credential is not of the form \"Bearer <key>\".")
-            }
+            Self::AuthHeaderInvalid => (
+                S::UNAUTHORIZED,
+                "auth_header_invalid",
+                "The credential is not of the form \"Bearer <key>\".",
+            ),
             Self::SecretKeyInvalid => (S::UNAUTHORIZED, "secret_key_invalid", "The secret key is not valid."),
             Self::ConnectionSecretInvalid => {
                 (S::UNAUTHORIZED, "connection_secret_invalid", "The connection secret is not valid.")
@@ -176,7 +189,8 @@ impl ApiError {
             }
             Self::SpendKeyInvalid => (S::UNAUTHORIZED, "spend_key_invalid", "The spend key is not valid."),
             Self::InsufficientBalance { available, needed } => {
-                let message = format!("The balance available, {available}, does not cover this call's {needed}.");
+                let message =
+                    format!("The balance available, {available}, does not cover this call's {needed}.");
                 return (S::PAYMENT_REQUIRED, "insufficient_balance", message);
             }
             Self::SecretKeyIssuancePaused => {
@@ -205,9 +219,11 @@ impl ApiError {
             Self::ProviderUnreachable => {
                 (S::BAD_GATEWAY, "provider_unreachable", "The provider could not be reached.")
             }
-            Self::LedgerUnavailable(_) => {
-                (S::SERVICE_UNAVAILABLE, "ledger_unavailable", "The ledger is unavailable; nothing was charged.")
-            }
+            Self::LedgerUnavailable(_) => (
+                S::SERVICE_UNAVAILABLE,
+                "ledger_unavailable",
+                "The ledger is unavailable; nothing was charged.",
+            ),
             Self::ProviderTimeout => {
                 (S::GATEWAY_TIMEOUT, "provider_timeout", "The provider did not answer in time.")
             }
@@ -216,13 +232,13 @@ impl ApiError {
     }
 
     /// What is wrong with the input, where the error is about input.
-    fn issues(&self) -> Option<&[Issue]> {
+    fn issues(&self) -> Option<Cow<'_, [Issue]>> {
         match self {
-            Self::Validation(issues) | Self::ForwardTokenJsonInvalid(issues) | Self::MetadataInvalid(issues) => {
-                Some(issues)
-            }
-            Self::CursorInvalid
-            | Self::ForwardUrlMissing
+            Self::Validation(issues)
+            | Self::ForwardTokenJsonInvalid(issues)
+            | Self::MetadataInvalid(issues) => Some(Cow::Borrowed(issues)),
+            Self::CursorInvalid => Some(Cow::Owned(vec![Issue::new(["cursor"], "is not the id of an item")])),
+            Self::ForwardUrlMissing
             | Self::ForwardUrlInvalid(_)
             | Self::ForwardUrlForbidden
             | Self::AuthHeaderMissing
@@ -275,7 +291,7 @@ struct Body<'a> {
     code: &'static str,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    issues: Option<&'a [Issue]>,
+    issues: Option<Cow<'a, [Issue]>>,
 }
 
 impl IntoResponse for ApiError {
@@ -303,7 +319,9 @@ impl From<Refusal> for ApiError {
             Refusal::MeterNotFound => Self::NotFound(Resource::Meter),
             Refusal::SpendKeyNotFound => Self::NotFound(Resource::SpendKey),
             Refusal::MeterSlugConflict => Self::MeterSlugConflict,
-            Refusal::InsufficientBalance { available, needed } => Self::InsufficientBalance { available, needed },
+            Refusal::InsufficientBalance { available, needed } => {
+                Self::InsufficientBalance { available, needed }
+            }
             Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
             Refusal::AmountNotPositive => Self::issue(["amount"], "must be above zero"),
             Refusal::MerchantNotFound | Refusal::RequestNotOpen => Self::Internal(refusal.to_string()),

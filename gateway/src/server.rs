@@ -13,7 +13,7 @@ use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::{self, Appender};
 use farthing_ledger::log::connect::{self, Role};
-use farthing_ledger::secret::{Mode, ServerKey};
+use farthing_ledger::secret::ServerKey;
 use ipnet::IpNet;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ const READ_CONNECTIONS: usize = 8;
 /// How long calls in flight are waited for at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-const INSTANCE: &str = "SELECT mode, server_key FROM ledger.instance";
+const INSTANCE: &str = "SELECT server_key FROM ledger.instance";
 
 /// What a gateway needs.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ pub async fn run(
     stop: CancellationToken,
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
-    let (mode, server_key) = instance(&config).await?;
+    let server_key = server_key(&config).await?;
     let mint = Mint::default();
     let gateway_id = GatewayId::new(mint.next(Utc::now()));
     let tasks = TaskTracker::new();
@@ -106,7 +106,7 @@ pub async fn run(
     let reads = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
     let settings = config.settings;
     let limits = RateLimits::default();
-    let app = Arc::new(App { ledger, reads, server_key, mode, mint, gateway_id, settings, limits });
+    let app = Arc::new(App { ledger, reads, server_key, mint, gateway_id, settings, limits });
 
     let calls = TaskTracker::new();
     let guard = AddressGuard::new(config.allow_addresses);
@@ -167,13 +167,10 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
         .merge(standard)
 }
 
-async fn instance(config: &Config) -> Result<(Mode, ServerKey), Error> {
+async fn server_key(config: &Config) -> Result<ServerKey, Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
-    let mode = if row.get::<_, &str>(0) == "live" { Mode::Live } else { Mode::Test };
-    let kept = ServerKey::from_hex(row.get(1));
-    let key = config.server_key.clone().or(kept).ok_or(Error::NotMigrated)?;
-    Ok((mode, key))
+    config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0))).ok_or(Error::NotMigrated)
 }
 
 /// TLS towards providers, under the certificates that this machine trusts.

@@ -1,1 +1,21 @@
-//! The projection engine and the read models.
+//! The read side: projections of the log into read models, their rebuild, and the queries that the gateway calls.
+//!
+//! A projection is `fold` (pure) and `write` (SQL). Its rows come from events only, so a rebuild equals the live
+//! tables byte for byte. The engine (`engine`, `rebuild`) is not the gateway's business; the `query` modules are.
+
+pub mod checkpoint;
+pub mod column;
+pub mod connections;
+pub mod customers;
+mod engine;
+pub mod query;
+mod rebuild;
+pub mod requests;
+mod run;
+pub mod spend_keys;
+mod writer;
+
+pub use self::engine::Error;
+pub use self::rebuild::{RebuildReport, rebuild, verify};
+pub use self::run::{Config, run};
+pub use farthing_schema::read_model::ReadModel;

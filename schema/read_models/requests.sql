@@ -1,53 +1,69 @@
--- Requests: one row per forwarded call. What its end tells is null while it is pending; amounts stay null when
--- it ended as an error.
+-- Requests: one row per forwarded call. What its opening told and what its end told stand in two tables, so that
+-- both are only ever inserted; the view puts them together. What only the end tells is null while a request is
+-- pending, and amounts stay null when it ended as an error.
 
-CREATE TABLE {schema}.requests (
-    -- From its opening.
+CREATE TABLE {schema}.opened (
+    request_id           text COLLATE "C" PRIMARY KEY,
+    merchant_id          text COLLATE "C" NOT NULL,
+    connection_id        text COLLATE "C",
+    product_id           text COLLATE "C",
+    created_at           timestamptz NOT NULL,
+    charge               text  NOT NULL,
+    provider             text  NOT NULL,
+    provider_key_type    text  NOT NULL,
+    endpoint             text  NOT NULL,
+    model                text,
+    rate_type            text,
+    tier_type            text,
+    token_basis          text,
+    base_cost_payer      text,
+    service_charge_payer text  NOT NULL,
+    metadata             jsonb NOT NULL
+);
+CREATE INDEX opened_by_merchant ON {schema}.opened (merchant_id, created_at DESC, request_id DESC);
+CREATE INDEX opened_by_connection
+    ON {schema}.opened (merchant_id, connection_id, created_at DESC, request_id DESC)
+    WHERE connection_id IS NOT NULL;
+CREATE INDEX opened_by_product
+    ON {schema}.opened (merchant_id, product_id, created_at DESC, request_id DESC)
+    WHERE product_id IS NOT NULL;
+CREATE INDEX opened_by_metadata ON {schema}.opened USING gin (metadata jsonb_path_ops)
+    WHERE metadata <> '{}';
+
+CREATE TABLE {schema}.ended (
     request_id            text COLLATE "C" PRIMARY KEY,
-    merchant_id           text COLLATE "C" NOT NULL,
-    connection_id         text COLLATE "C",
-    product_id            text COLLATE "C",
-    created_at            timestamptz NOT NULL,
-    status                text        NOT NULL CHECK (status IN ('pending', 'completed', 'error')),
-    charge                text        NOT NULL,
-    provider              text        NOT NULL,
-    provider_key_type     text        NOT NULL,
-    endpoint              text        NOT NULL,
-    model                 text,
-    rate_type             text,
-    tier_type             text,
-    token_basis           text,
-    base_cost_payer       text,
-    service_charge_payer  text        NOT NULL,
-    metadata              jsonb       NOT NULL,
-    -- From its end.
-    ended_at              timestamptz,
+    status                text        NOT NULL CHECK (status IN ('completed', 'error')),
+    ended_at              timestamptz NOT NULL,
     http_status           integer,
     failure_reason        text,
     raw_usage             text,
     response_id           text,
+    model                 text,
     provider_timestamp    timestamptz,
     usage                 text,
     units                 numeric,
     breakdown             text,
     marks                 text,
+    service_charge_payer  text,
     input_cost            numeric(28, 10),
     output_cost           numeric(28, 10),
     model_cost            numeric(28, 10),
     fee_amount            numeric(28, 10),
     service_charge_amount numeric(28, 10),
-    total_request_cost    numeric(28, 10),
-    total_wallet_cost     numeric(28, 10),
-    total_merchant_cost   numeric(28, 10),
-    overrun               numeric(28, 10)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+    total_request_cost    numeric(28, 10) CHECK (total_request_cost = total_wallet_cost + total_merchant_cost),
+    total_wallet_cost     numeric(28, 10) CHECK (total_wallet_cost <> 'NaN'),
+    total_merchant_cost   numeric(28, 10) CHECK (total_merchant_cost <> 'NaN'),
+    overrun               numeric(28, 10) CHECK (overrun <> 'NaN')
+);
 
-CREATE INDEX requests_by_merchant ON {schema}.requests (merchant_id, created_at DESC, request_id DESC);
-CREATE INDEX requests_by_connection
-    ON {schema}.requests (merchant_id, connection_id, created_at DESC, request_id DESC)
-    WHERE connection_id IS NOT NULL;
-CREATE INDEX requests_by_product
-    ON {schema}.requests (merchant_id, product_id, created_at DESC, request_id DESC)
-    WHERE product_id IS NOT NULL;
-CREATE INDEX requests_by_metadata ON {schema}.requests USING gin (metadata jsonb_path_ops)
-    WHERE metadata <> '{}';
+CREATE VIEW {schema}.requests AS
+SELECT o.request_id, o.merchant_id, o.connection_id, o.product_id, o.created_at,
+       COALESCE(e.status, 'pending') AS status,
+       o.charge, o.provider, o.provider_key_type, o.endpoint, COALESCE(e.model, o.model) AS model,
+       o.rate_type, o.tier_type, o.token_basis, o.base_cost_payer,
+       COALESCE(e.service_charge_payer, o.service_charge_payer) AS service_charge_payer, o.metadata,
+       e.ended_at, e.http_status, e.failure_reason, e.raw_usage, e.response_id, e.provider_timestamp,
+       e.usage, e.units, e.breakdown, e.marks, e.input_cost, e.output_cost, e.model_cost, e.fee_amount,
+       e.service_charge_amount, e.total_request_cost, e.total_wallet_cost, e.total_merchant_cost, e.overrun
+FROM {schema}.opened AS o
+LEFT JOIN {schema}.ended AS e ON e.request_id = o.request_id;

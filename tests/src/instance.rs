@@ -1,6 +1,7 @@
 //! An instance of the program: `farthing dev` as a child process under a fresh data folder, stopped when the test
 //! process is gone, however it went.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,15 +20,18 @@ use crate::wait::within;
 /// How long an instance may take to come up, on a slow machine that also builds.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Runs `farthing dev` until stdin closes: when the test says so or its process has ended.
+/// Runs `farthing dev` until stdin says `stop` or closes (the test process has ended), and then stops it; in the
+/// second case nobody needs its folder any more.
 const KEEPER: &str = r#"
-"$@" </dev/null >"$DEV_OUTPUT" 2>&1 &
+"$@" </dev/null >>"$FOLDER/dev.log" 2>&1 &
 dev=$!
+echo "$dev" >"$FOLDER/dev.pid"
 trap '' TERM INT
-cat >/dev/null
+read -r word
 kill -TERM "$dev" 2>/dev/null
 wait "$dev"
 ended=$?
+[ "$word" = stop ] || [ -n "$FARTHING_TEST_KEEP" ] || rm -rf "$FOLDER"
 exit "$ended"
 "#;
 
@@ -101,15 +105,6 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// Waits until stdin closes and clears a folder, once no `farthing dev` holds it any more.
-const SWEEPER: &str = r#"
-trap '' TERM INT
-cat >/dev/null
-tries=0
-while [ -e "$1/running" ] && [ "$tries" -lt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
-rm -rf "$1"
-"#;
-
 /// A fresh folder that every user may look into (Postgres runs under another user when we are root).
 fn fresh_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
@@ -139,6 +134,7 @@ impl Instance {
     /// Starts the processes, the first time or again on the same data.
     pub async fn launch(&self, gateways: u32) {
         let _ = std::fs::remove_file(self.ready_file());
+        let _ = std::fs::remove_file(self.folder.join("dev.pid"));
         let keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(program())
@@ -147,7 +143,7 @@ impl Instance {
             .arg("--ready-file")
             .arg(self.ready_file())
             .args(["--provider-host", &format!("openai={}", self.openai.authority())])
-            .env("DEV_OUTPUT", self.folder.join("dev.log"))
+            .env("FOLDER", &self.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -155,8 +151,7 @@ impl Instance {
             .expect("sh can be run");
         *self.keeper() = Some(keeper);
         within(START_TIMEOUT, "the instance comes up", async || {
-            let ended = self.keeper().as_mut().and_then(|keeper| keeper.try_wait().ok().flatten());
-            assert!(ended.is_none(), "farthing dev ended at once: {}", self.output());
+            assert!(!self.has_ended(), "farthing dev ended at once: {}", self.output());
             self.ready_file().exists().then_some(())
         })
         .await;
@@ -166,10 +161,21 @@ impl Instance {
     pub async fn stop(&self) -> ExitStatus {
         let keeper = self.keeper().take();
         let mut keeper = keeper.expect("the instance runs");
-        drop(keeper.stdin.take());
+        let mut stdin = keeper.stdin.take().expect("the keeper listens");
+        stdin.write_all(b"stop\n").expect("the keeper listens");
         tokio::task::spawn_blocking(move || keeper.wait().expect("a child can be waited for"))
             .await
             .expect("waiting does not panic")
+    }
+
+    /// The process id of `farthing dev` itself.
+    pub fn pid(&self) -> Option<u32> {
+        std::fs::read_to_string(self.folder.join("dev.pid")).ok()?.trim().parse().ok()
+    }
+
+    /// Has `farthing dev` ended (and not been asked to)?
+    pub fn has_ended(&self) -> bool {
+        self.pid().is_some_and(|pid| !is_running(pid))
     }
 
     fn keeper(&self) -> MutexGuard<'_, Option<Child>> {
@@ -217,6 +223,32 @@ impl Instance {
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
         command.stdin(Stdio::null()).output().await.expect("the program can be run")
     }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        match self.keeper().take() {
+            Some(mut keeper) => {
+                drop(keeper.stdin.take());
+                let _ = keeper.wait();
+            }
+            None => {
+                let _ = std::fs::remove_dir_all(&self.folder);
+            }
+        }
+    }
+}
+
+/// Does a process run (and is no zombie)?
+pub fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
+}
+
+/// Ends a process as a power cut would.
+pub fn kill(pid: u32) {
+    let done = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill can be run");
+    assert!(done.success(), "process {pid} is there to be killed");
 }
 
 /// The address in a URL of the form `http://host:port/…`.

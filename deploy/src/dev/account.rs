@@ -38,20 +38,24 @@ impl Account {
             Some(Switch { name, uid: number(&["-u", name])?, gid: number(&["-g", name])?, passage: false })
         });
         let Some(mut switch) = known else {
-            let why = "Postgres refuses to run as root, and there is neither an account `postgres` nor `nobody`";
+            let why =
+                "Postgres refuses to run as root, and there is neither an account `postgres` nor `nobody`";
             return Err(Failure::new(why));
         };
         let account = |switch: Switch| Self { switch: Some(switch), setpriv };
-        let enters = |account: &Self| {
-            succeeds(account.command("test").arg("-x").arg(folder.root()).current_dir("/"))
-        };
+        // Not `test -x`: it asks for the real account's rights only, without what it was given besides.
+        let inside = folder.at("run");
+        let enters = |account: &Self| succeeds(account.command("ls").arg("-d").arg(&inside).current_dir("/"));
         if enters(&account(switch.clone())) {
             return Ok(account(switch));
         }
         if setpriv {
             switch.passage = true;
             if enters(&account(switch.clone())) {
-                tracing::info!(account = switch.name, "Postgres may pass closed folders to reach the data folder");
+                tracing::info!(
+                    account = switch.name,
+                    "Postgres may pass closed folders to reach the data folder"
+                );
                 return Ok(account(switch));
             }
         }
@@ -100,8 +104,11 @@ impl Account {
     /// Gives `path` to the account.
     pub(super) fn own(&self, path: &Path) -> Result<(), Failure> {
         let Some(switch) = &self.switch else { return Ok(()) };
-        std::os::unix::fs::chown(path, Some(switch.uid), Some(switch.gid))
-            .or_fail(format_args!("cannot give {} to `{}`", path.display(), switch.name))
+        std::os::unix::fs::chown(path, Some(switch.uid), Some(switch.gid)).or_fail(format_args!(
+            "cannot give {} to `{}`",
+            path.display(),
+            switch.name
+        ))
     }
 }
 

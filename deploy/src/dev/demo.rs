@@ -50,7 +50,8 @@ pub(super) async fn ensure(
     let gateway = connectable(gateway);
     let file = folder.at(FILE);
     if let Ok(text) = std::fs::read(&file) {
-        let demo: Demo = serde_json::from_slice(&text).or_fail(format_args!("cannot read {}", file.display()))?;
+        let demo: Demo =
+            serde_json::from_slice(&text).or_fail(format_args!("cannot read {}", file.display()))?;
         // Kept keys are of no use once the cluster was deleted and made anew.
         let rest = Rest { gateway, secret_key: &demo.secret_key };
         if rest.get("/v1/requests?limit=1").await?.0 != StatusCode::UNAUTHORIZED {
@@ -112,7 +113,9 @@ async fn shown_connection(rest: &Rest<'_>, customer_id: CustomerId) -> Result<Va
             return Ok(answer);
         }
         if Instant::now() >= until {
-            return Err(Failure::new(format!("the demo customer's connection does not show its money: {answer}")));
+            return Err(Failure::new(format!(
+                "the demo customer's connection does not show its money: {answer}"
+            )));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -120,5 +123,7 @@ async fn shown_connection(rest: &Rest<'_>, customer_id: CustomerId) -> Result<Va
 
 fn text(answer: &Value, field: &str) -> Result<String, Failure> {
     let found = answer.get(field).and_then(Value::as_str);
-    found.map(ToOwned::to_owned).ok_or_else(|| Failure::new(format!("the gateway's answer has no {field}: {answer}")))
+    found
+        .map(ToOwned::to_owned)
+        .ok_or_else(|| Failure::new(format!("the gateway's answer has no {field}: {answer}")))
 }

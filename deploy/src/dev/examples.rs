@@ -82,6 +82,9 @@ mod tests {
 
     #[test]
     fn a_target_is_escaped_whole() {
-        assert_eq!(escaped("http://127.0.0.1:9/v1/a?b=c d"), "http%3A%2F%2F127.0.0.1%3A9%2Fv1%2Fa%3Fb%3Dc%20d");
+        assert_eq!(
+            escaped("http://127.0.0.1:9/v1/a?b=c d"),
+            "http%3A%2F%2F127.0.0.1%3A9%2Fv1%2Fa%3Fb%3Dc%20d"
+        );
     }
 }

@@ -29,7 +29,14 @@ pub(super) struct Pids {
 impl Fleet {
     /// No children yet; `told` will hear of every start of one.
     pub(super) fn new(told: watch::Sender<()>) -> Self {
-        Self { told, postgres: None, nats: None, provider: None, gateways: Vec::new(), projectors: Vec::new() }
+        Self {
+            told,
+            postgres: None,
+            nats: None,
+            provider: None,
+            gateways: Vec::new(),
+            projectors: Vec::new(),
+        }
     }
 
     fn start(&self, plan: Plan) -> Process {

@@ -32,7 +32,9 @@ impl Folder {
         }
         let root = path.canonicalize().or_fail(format_args!("cannot find the data folder {shown}"))?;
         if root.to_str().is_none_or(|text| text.contains(['"', '\'', '\\', '\n'])) {
-            return Err(Failure::new(format!("the data folder {shown} must not have quotes or backslashes in its name")));
+            return Err(Failure::new(format!(
+                "the data folder {shown} must not have quotes or backslashes in its name"
+            )));
         }
         let lock = OpenOptions::new()
             .write(true)
@@ -51,7 +53,8 @@ impl Folder {
         }
         let folder = Self { root, _lock: lock };
         for part in ["logs", "run"] {
-            fs::create_dir_all(folder.at(part)).or_fail(format_args!("cannot write in the data folder {shown}"))?;
+            fs::create_dir_all(folder.at(part))
+                .or_fail(format_args!("cannot write in the data folder {shown}"))?;
         }
         Ok(folder)
     }

@@ -114,7 +114,9 @@ async fn keep_up(
     for index in 0..args.gateways {
         let listen = match (index, args.listen.port()) {
             (0, 1..) => args.listen,
-            _ => SocketAddr::new(args.listen.ip(), ports.take(&format!("gateway-{index}"), args.listen.ip())?),
+            _ => {
+                SocketAddr::new(args.listen.ip(), ports.take(&format!("gateway-{index}"), args.listen.ip())?)
+            }
         };
         listens.push(listen);
         fleet.start_gateway(roles.gateway(index, listen, args.sweep_after_seconds, &settings));
@@ -128,7 +130,8 @@ async fn keep_up(
     }
 
     let bases: Vec<_> = listens.iter().map(|listen| ready::base_url(*listen)).collect();
-    let demo = demo::ensure(folder, &database_url, &args.key, *listens.first().unwrap_or(&args.listen)).await?;
+    let demo =
+        demo::ensure(folder, &database_url, &args.key, *listens.first().unwrap_or(&args.listen)).await?;
     let mut ready = Ready::new(bases, demo, provider, openai, database_url, nats_url);
     examples::write(folder, &ready)?;
     loop {

@@ -14,7 +14,7 @@ use super::ports::Ports;
 use super::process::{Ending, Plan, Process, command_line, send_signal};
 use crate::failure::{Failure, IntoFailure as _};
 
-const UP_WITHIN: Duration = Duration::from_secs(60);
+const UP_WITHIN: Duration = Duration::from_mins(1);
 const GREETING_WITHIN: Duration = Duration::from_secs(1);
 
 /// A server that is not running yet.

@@ -18,10 +18,10 @@ use crate::private_file;
 const NAME: &str = "farthing";
 
 /// How long crash recovery may take.
-const UP_WITHIN: Duration = Duration::from_secs(180);
+const UP_WITHIN: Duration = Duration::from_mins(3);
 
 /// How long an orphan of an earlier start may take to end.
-const ORPHAN_ENDS_WITHIN: Duration = Duration::from_secs(60);
+const ORPHAN_ENDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// The longest path of a Unix socket that every system takes.
 const MAX_SOCKET_PATH: usize = 100;
@@ -78,7 +78,8 @@ impl Cluster {
     /// How it is run.
     pub(super) fn plan(&self) -> Plan {
         let socket = self.data.join(format!(".s.PGSQL.{}", self.port));
-        let sockets = if socket.as_os_str().len() < MAX_SOCKET_PATH { self.data.as_os_str() } else { "".as_ref() };
+        let sockets =
+            if socket.as_os_str().len() < MAX_SOCKET_PATH { self.data.as_os_str() } else { "".as_ref() };
         let mut sockets_setting = std::ffi::OsString::from("unix_socket_directories=");
         sockets_setting.push(sockets);
         let (program, data, account, port) =
@@ -98,7 +99,7 @@ impl Cluster {
             ails: None,
             log: self.log.clone(),
             ending: Ending::Signal("INT"),
-            patience: Duration::from_secs(60),
+            patience: Duration::from_mins(1),
         }
     }
 
@@ -108,7 +109,8 @@ impl Cluster {
             format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
         };
         let maintenance = url("postgres");
-        let client = process.await_up(UP_WITHIN, async || connect(&maintenance, Role::Owner).await.ok()).await?;
+        let client =
+            process.await_up(UP_WITHIN, async || connect(&maintenance, Role::Owner).await.ok()).await?;
         if client.query_opt(EXISTS, &[]).await.or_fail("cannot look for the database")?.is_none() {
             client.batch_execute(CREATE).await.or_fail("cannot make the database")?;
         }
@@ -120,7 +122,9 @@ impl Cluster {
 fn programs() -> Result<PathBuf, Failure> {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<_> = debian
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin"))))
+        .filter_map(|entry| {
+            Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin")))
+        })
         .collect();
     versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
     let debian = versions.into_iter().filter(|(version, _)| *version >= OLDEST).map(|(_, bin)| bin);
@@ -146,7 +150,8 @@ async fn create(
 ) -> Result<(), Failure> {
     let unfinished = folder.at("postgres.new");
     if unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished).or_fail(format_args!("cannot remove {}", unfinished.display()))?;
+        std::fs::remove_dir_all(&unfinished)
+            .or_fail(format_args!("cannot remove {}", unfinished.display()))?;
     }
     std::fs::DirBuilder::new()
         .create(&unfinished)
@@ -177,7 +182,11 @@ async fn create(
     let mut initdb = tokio::process::Command::from(command);
     let status = initdb.kill_on_drop(true).status().await.or_fail("cannot start initdb")?;
     if !status.success() {
-        return Err(Failure::new(format!("initdb failed; its log, {}:\n{}", log.display(), last_lines(&log))));
+        return Err(Failure::new(format!(
+            "initdb failed; its log, {}:\n{}",
+            log.display(),
+            last_lines(&log)
+        )));
     }
     // Back to this process's own account: the rename makes a fresh file.
     private_file::replace(password_file, password.as_bytes())
@@ -193,7 +202,9 @@ async fn end_orphan(data: &Path) -> Result<(), Failure> {
     let until = Instant::now() + ORPHAN_ENDS_WITHIN;
     while orphan(data).is_some() {
         if Instant::now() >= until {
-            return Err(Failure::new(format!("the Postgres of an earlier start, process {pid}, does not end")));
+            return Err(Failure::new(format!(
+                "the Postgres of an earlier start, process {pid}, does not end"
+            )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -174,7 +174,11 @@ async fn supervise(plan: Plan, now: watch::Sender<Now>, told: watch::Sender<()>,
 fn start(plan: &Plan) -> Result<Child, Failure> {
     let mut command = (plan.command)()?;
     let shown = plan.log.display();
-    let log = OpenOptions::new().create(true).append(true).open(&plan.log).or_fail(format_args!("cannot open {shown}"))?;
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&plan.log)
+        .or_fail(format_args!("cannot open {shown}"))?;
     let errors = log.try_clone().or_fail(format_args!("cannot open {shown}"))?;
     let stdin = match plan.ending {
         Ending::CloseStdin => Stdio::piped(),
@@ -189,6 +193,8 @@ fn start(plan: &Plan) -> Result<Child, Failure> {
 
 /// Waits for the child's end; true when it is to be started again.
 async fn attend(plan: &Plan, child: &mut Child, stop: &CancellationToken) -> bool {
+    // Held here, since waiting for a child closes the stdin that it holds.
+    let stdin = child.stdin.take();
     loop {
         tokio::select! {
             ended = child.wait() => {
@@ -197,6 +203,7 @@ async fn attend(plan: &Plan, child: &mut Child, stop: &CancellationToken) -> boo
                 return true;
             }
             () = stop.cancelled() => {
+                drop(stdin);
                 end(plan, child).await;
                 return false;
             }
@@ -212,7 +219,8 @@ async fn attend(plan: &Plan, child: &mut Child, stop: &CancellationToken) -> boo
 
 async fn end(plan: &Plan, child: &mut Child) {
     match (plan.ending, child.id()) {
-        (Ending::CloseStdin, _) => drop(child.stdin.take()),
+        // Closed already.
+        (Ending::CloseStdin, _) => {}
         (Ending::Signal(signal), Some(pid)) => send_signal(pid, signal),
         (Ending::Signal(_), None) => return,
     }

@@ -26,7 +26,11 @@ impl Rest<'_> {
     /// Creates something; any answer but a success is a failure.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         let (status, answer) = self.call(Method::POST, path, body.to_string()).await?;
-        if status.is_success() { Ok(answer) } else { Err(Failure::new(format!("POST {path}: {status}: {answer}"))) }
+        if status.is_success() {
+            Ok(answer)
+        } else {
+            Err(Failure::new(format!("POST {path}: {status}: {answer}")))
+        }
     }
 
     /// Reads something.
@@ -39,7 +43,12 @@ impl Rest<'_> {
         answered.or_fail(format_args!("no answer from the gateway to {path}"))?
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(StatusCode, Value), Failure> {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<(StatusCode, Value), Failure> {
         let doing = format!("the gateway's answer to {path}");
         let stream = TcpStream::connect(self.gateway).await.or_fail(&doing)?;
         let (mut sender, connection) =

@@ -11,7 +11,7 @@ use super::process::{Ending, Plan, Process};
 use crate::failure::{Failure, IntoFailure as _};
 use crate::gateway::Settings;
 
-const UP_WITHIN: Duration = Duration::from_secs(120);
+const UP_WITHIN: Duration = Duration::from_mins(2);
 
 /// Makes the plans of roles.
 pub(super) struct Roles<'a> {
@@ -29,7 +29,13 @@ impl<'a> Roles<'a> {
     }
 
     /// A gateway.
-    pub(super) fn gateway(&self, index: u16, listen: SocketAddr, sweep_after_seconds: u64, settings: &Settings) -> Plan {
+    pub(super) fn gateway(
+        &self,
+        index: u16,
+        listen: SocketAddr,
+        sweep_after_seconds: u64,
+        settings: &Settings,
+    ) -> Plan {
         let mut flags = vec![
             "gateway".to_owned(),
             format!("--listen={listen}"),

@@ -104,7 +104,10 @@ fn usage(call: &Call<'_>) -> Answer {
         let count = call.controls.number("words").unwrap_or(TEXT.len()).min(MAX_WORDS);
         let mut events: Vec<_> =
             words(count).map(|word| format!("data: {}\n\n", json!({"delta": word}))).collect();
-        events.push(format!("data: {}\n\n", with_usage(&json!({"id": format!("mock-{}", call.id)}), usage.as_deref())));
+        events.push(format!(
+            "data: {}\n\n",
+            with_usage(&json!({"id": format!("mock-{}", call.id)}), usage.as_deref())
+        ));
         events.push("data: [DONE]\n\n".to_owned());
         return Answer::events(events, usage);
     }
@@ -167,7 +170,10 @@ impl Conversation {
         Some(Self {
             model: body.get("model").and_then(Value::as_str).unwrap_or("mock-1").to_owned(),
             stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
-            include_usage: body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false),
+            include_usage: body
+                .pointer("/stream_options/include_usage")
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
             input_words: texts.map(count_words).sum(),
             output_words: wanted.min(limit),
             cut_short: limit < wanted,
@@ -207,9 +213,7 @@ fn chat_completion(call: &Call<'_>) -> Answer {
         let object = json!({"id": id, "object": "chat.completion", "created": created, "model": asked.model, "choices": choices});
         return Answer::json(with_usage(&object, usage.as_deref()), usage);
     }
-    let chunk = |choices: Value| {
-        json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": asked.model, "choices": choices})
-    };
+    let chunk = |choices: Value| json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": asked.model, "choices": choices});
     let step = |delta: Value, reason: Option<&str>| {
         let choices = json!([{"index": 0, "delta": delta, "finish_reason": reason}]);
         format!("data: {}\n\n", chunk(choices))
@@ -256,7 +260,10 @@ fn message(call: &Call<'_>) -> Answer {
     ];
     events.extend(words(output).map(|word| {
         let delta = json!({"type": "text_delta", "text": word});
-        event("content_block_delta", &json!({"type": "content_block_delta", "index": 0, "delta": delta}).to_string())
+        event(
+            "content_block_delta",
+            &json!({"type": "content_block_delta", "index": 0, "delta": delta}).to_string(),
+        )
     }));
     events.push(event("content_block_stop", r#"{"type":"content_block_stop","index":0}"#));
     let ending = json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null}});
@@ -323,6 +330,9 @@ mod tests {
     fn an_echo_says_what_arrived() {
         let (text, _) = ask("/echo?b=2&a=1", "body");
         let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&json["method"], &json["query"], &json["body"]), (&json!("POST"), &json!("b=2&a=1"), &json!("body")));
+        assert_eq!(
+            (&json["method"], &json["query"], &json["body"]),
+            (&json!("POST"), &json!("b=2&a=1"), &json!("body"))
+        );
     }
 }

@@ -11,6 +11,9 @@ use tokio::time::Sleep;
 
 use super::journal::Entry;
 
+/// The wait before a connection is broken, in which what was handed over so far goes out.
+const BEFORE_BREAK: Duration = Duration::from_millis(20);
+
 /// How a body is handed over.
 pub(super) struct Delivery {
     /// The pieces.
@@ -51,8 +54,15 @@ impl AnswerBody {
     pub(super) fn new(delivery: Delivery, entry: Entry) -> Self {
         let left_bytes = delivery.pieces.iter().map(|piece| piece.len() as u64).sum();
         let mut body = Self { delivery, left_bytes, sent: 0, pause: None, entry };
+        if body.breaks_now() {
+            body.pause = Some(Box::pin(tokio::time::sleep(BEFORE_BREAK)));
+        }
         body.note_end();
         body
+    }
+
+    fn breaks_now(&self) -> bool {
+        self.delivery.break_after.is_some_and(|after| self.sent >= after || self.delivery.pieces.is_empty())
     }
 
     fn is_over(&self) -> bool {
@@ -80,15 +90,15 @@ impl http_body::Body for AnswerBody {
             }
             self.pause = None;
         }
-        let breaks_here = self.delivery.break_after.is_some_and(|after| self.sent >= after);
-        if breaks_here || (self.delivery.pieces.is_empty() && self.delivery.break_after.is_some()) {
+        if self.breaks_now() {
             return Poll::Ready(Some(Err(BrokenOff)));
         }
         let Some(piece) = self.delivery.pieces.pop_front() else { return Poll::Ready(None) };
         self.sent += 1;
         self.left_bytes -= piece.len() as u64;
-        if !self.delivery.interval.is_zero() && !self.is_over() {
-            self.pause = Some(Box::pin(tokio::time::sleep(self.delivery.interval)));
+        let wait = if self.breaks_now() { BEFORE_BREAK } else { Duration::ZERO }.max(self.delivery.interval);
+        if !wait.is_zero() && !self.is_over() {
+            self.pause = Some(Box::pin(tokio::time::sleep(wait)));
         }
         self.note_end();
         Poll::Ready(Some(Ok(Frame::data(piece))))

@@ -66,7 +66,8 @@ async fn converse(listener: Arc<Listener>, stream: TcpStream, stop: Cancellation
         let listener = Arc::clone(&listener);
         async move { Ok::<_, Infallible>(respond(&listener, request).await) }
     });
-    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let connection =
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
     // A connection that fails was broken off by its caller, or on purpose; the journal says which calls ended.
     tokio::select! {
         _ = connection => {}
@@ -77,7 +78,8 @@ async fn converse(listener: Arc<Listener>, stream: TcpStream, stop: Cancellation
 async fn respond(listener: &Listener, request: Request<Incoming>) -> Response<AnswerBody> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
-    let marker = head.headers.get("x-mock-marker").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let marker =
+        head.headers.get("x-mock-marker").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let target = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let arrival = Arrival { listener: listener.name, method: head.method.as_str(), target, marker };
     let entry = listener.journal.arrived(arrival);
@@ -100,7 +102,12 @@ fn wait(controls: &Controls<'_>, name: &str) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms as u64))
 }
 
-fn deliver(answer: Answer, controls: &Controls<'_>, method: &Method, mut entry: Entry) -> Response<AnswerBody> {
+fn deliver(
+    answer: Answer,
+    controls: &Controls<'_>,
+    method: &Method,
+    mut entry: Entry,
+) -> Response<AnswerBody> {
     let status = controls.number("status").and_then(|code| u16::try_from(code).ok());
     let status = status.filter(|code| *code >= 200).and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.unwrap_or(answer.status);
@@ -111,14 +118,16 @@ fn deliver(answer: Answer, controls: &Controls<'_>, method: &Method, mut entry: 
         pieces = vec![Bytes::from(text)];
     }
     let encoding = controls.text("encoding");
-    let compressed = encoding.as_deref().and_then(|name| compress(name, &pieces.concat())).and_then(Result::ok);
+    let compressed =
+        encoding.as_deref().and_then(|name| compress(name, &pieces.concat())).and_then(Result::ok);
     if let Some(bytes) = &compressed {
         pieces = vec![Bytes::from(bytes.clone())];
     }
     if let (Some(count), [whole]) = (controls.number("chunks"), pieces.as_slice()) {
         pieces = cut(whole, count);
     }
-    if *method == Method::HEAD {
+    let is_bodiless = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    if *method == Method::HEAD || is_bodiless {
         pieces.clear();
     }
     let framing = match controls.text("framing").as_deref() {

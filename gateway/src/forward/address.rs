@@ -7,18 +7,18 @@ use ipnet::IpNet;
 
 /// The operator's exceptions.
 #[derive(Debug, Clone, Default)]
-pub struct AddressGuard {
+pub(crate) struct AddressGuard {
     allowed: Vec<IpNet>,
 }
 
 impl AddressGuard {
     /// A guard with these exceptions.
-    pub fn new(allowed: Vec<IpNet>) -> Self {
+    pub(crate) fn new(allowed: Vec<IpNet>) -> Self {
         Self { allowed }
     }
 
     /// May this address be dialled?
-    pub fn permits(&self, address: IpAddr) -> bool {
+    pub(crate) fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.allowed.iter().any(|net| net.contains(&address)) || is_public(address)
     }

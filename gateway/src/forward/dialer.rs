@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a provider could not be dialled.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// The URL has no host.
     #[error("the URL has no host")]
     NoHost,
@@ -34,13 +34,13 @@ pub enum Error {
 
 /// Dials providers.
 #[derive(Debug, Clone)]
-pub struct Dialer {
+pub(super) struct Dialer {
     guard: Arc<AddressGuard>,
 }
 
 impl Dialer {
     /// A dialer under `guard`.
-    pub fn new(guard: Arc<AddressGuard>) -> Self {
+    pub(super) fn new(guard: Arc<AddressGuard>) -> Self {
         Self { guard }
     }
 }

@@ -27,7 +27,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 
 /// Where the provider's own key goes, when the credential brought one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
+pub(super) enum Slot {
     /// `Authorization: Bearer …`.
     Authorization,
     /// A header that holds nothing but the key.
@@ -37,7 +37,7 @@ pub enum Slot {
 }
 
 /// The headers that go to the provider. `credentials` are all slots that held a credential of ours.
-pub fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
+pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     headers.remove(HOST);
     let ours: Vec<HeaderName> =
@@ -56,7 +56,7 @@ pub fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
 }
 
 /// Puts the provider's own key where the credential was.
-pub fn set_provider_key(headers: &mut HeaderMap, slot: Slot, key: &str) -> Result<(), http::header::InvalidHeaderValue> {
+pub(super) fn set_provider_key(headers: &mut HeaderMap, slot: Slot, key: &str) -> Result<(), http::header::InvalidHeaderValue> {
     let (name, text) = match slot {
         Slot::Authorization | Slot::Query => (http::header::AUTHORIZATION, format!("Bearer {key}")),
         Slot::Plain(name) => (HeaderName::from_static(name), key.to_owned()),
@@ -68,7 +68,7 @@ pub fn set_provider_key(headers: &mut HeaderMap, slot: Slot, key: &str) -> Resul
 }
 
 /// Removes what concerns one hop only, in either direction.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

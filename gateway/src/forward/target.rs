@@ -8,7 +8,7 @@ const MAX_URL: usize = 16 * 1024;
 
 /// Why there is nowhere to go.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// No `u`.
     #[error("the query parameter `u` is missing")]
     Missing,
@@ -19,21 +19,21 @@ pub enum Error {
 
 /// A query string, read without changing it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Query<'a> {
+pub(super) struct Query<'a> {
     /// `u`, as it came.
     url: Option<&'a str>,
     repeated_url: bool,
     /// `metadata`, decoded.
-    pub metadata: Option<String>,
+    pub(super) metadata: Option<String>,
     /// `key`, decoded; a credential if it reads as one, else the provider's.
-    pub key: Option<String>,
+    pub(super) key: Option<String>,
     /// All but `u` and `metadata`, in order and as they came.
     rest: Vec<&'a str>,
 }
 
 impl<'a> Query<'a> {
     /// Reads a raw query string.
-    pub fn read(raw: &'a str) -> Self {
+    pub(super) fn read(raw: &'a str) -> Self {
         let mut query = Self::default();
         for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -55,7 +55,7 @@ impl<'a> Query<'a> {
 
     /// The URL to call: `u` with the rest of the query, less `key` where that carried the credential, whose
     /// place the provider's own key may take.
-    pub fn target(&self, key: KeyParameter, provider_key: Option<&str>) -> Result<Uri, Error> {
+    pub(super) fn target(&self, key: KeyParameter, provider_key: Option<&str>) -> Result<Uri, Error> {
         let given = self.url.filter(|url| !url.is_empty()).ok_or(Error::Missing)?;
         if self.repeated_url {
             return Err(Error::Invalid("is given more than once"));
@@ -84,7 +84,7 @@ impl<'a> Query<'a> {
 
 /// Is the query parameter `key` the credential or the provider's own?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyParameter {
+pub(super) enum KeyParameter {
     /// Ours: it never reaches the provider.
     IsCredential,
     /// The provider's: it is passed on.

@@ -48,7 +48,11 @@ impl Notes {
 }
 
 /// The outermost layer: whatever happens inside, the answer keeps the conventions.
-pub(crate) async fn keep_conventions(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn keep_conventions(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let notes = Notes::default();
     request.extensions_mut().insert(notes.clone());
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;

@@ -78,8 +78,15 @@ mod tests {
     #[test]
     fn a_missing_header_and_a_header_that_is_no_bearer_token_are_told_apart() {
         assert_eq!(bearer(&headers(&[])), Err(ApiError::AuthHeaderMissing));
-        let no_tokens: [&[&[u8]]; 7] =
-            [&[b""], &[b"Bearer"], &[b"Bearer "], &[b"Basic eA=="], &[b"Bearer a b"], &[b"Bearer \xff"], &[b"x", b"y"]];
+        let no_tokens: [&[&[u8]]; 7] = [
+            &[b""],
+            &[b"Bearer"],
+            &[b"Bearer "],
+            &[b"Basic eA=="],
+            &[b"Bearer a b"],
+            &[b"Bearer \xff"],
+            &[b"x", b"y"],
+        ];
         for values in no_tokens {
             assert_eq!(bearer(&headers(values)), Err(ApiError::AuthHeaderInvalid), "{values:?}");
         }

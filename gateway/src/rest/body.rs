@@ -27,7 +27,8 @@ impl FromRequest<Arc<App>> for JsonText {
 
     async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let announced =
+            parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
             return Err(ApiError::BodyTooLarge);
         }
@@ -80,7 +81,9 @@ impl<T: Serialize> IntoResponse for Reply<T> {
                 let json = HeaderValue::from_static("application/json");
                 (self.status, [(CONTENT_TYPE, json)], body).into_response()
             }
-            Err(error) => ApiError::Internal(format!("a resource cannot be written: {error}")).into_response(),
+            Err(error) => {
+                ApiError::Internal(format!("a resource cannot be written: {error}")).into_response()
+            }
         }
     }
 }
@@ -112,9 +115,8 @@ mod tests {
 
     #[test]
     fn a_decimal_becomes_a_number_with_all_its_digits() {
-        let write = |text: &str| {
-            serde_json::to_string(&ExactNumber(Decimal::from_str_exact(text).unwrap())).unwrap()
-        };
+        let write =
+            |text: &str| serde_json::to_string(&ExactNumber(Decimal::from_str_exact(text).unwrap())).unwrap();
         assert_eq!(write("1000000000000000.0000000001"), "1000000000000000.0000000001");
         assert_eq!(write("10.500"), "10.5");
         assert_eq!(write("0"), "0");

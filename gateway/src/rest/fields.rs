@@ -132,7 +132,9 @@ impl<'a> Fields<'a> {
         let text = if raw.get().starts_with('"') { self.string(name)? } else { raw.get().to_owned() };
         let exact = Decimal::from_str_exact(&text).or_else(|_| Decimal::from_scientific(&text));
         match exact {
-            Ok(number) if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => Some(number),
+            Ok(number) if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {
+                Some(number)
+            }
             Ok(_) | Err(_) => {
                 self.refuse(name, "must be a number");
                 None
@@ -217,7 +219,9 @@ impl<'a> Fields<'a> {
         let count = items.len();
         let indexed = items.into_iter().enumerate();
         let values: Vec<T> = indexed
-            .filter_map(|(index, item)| self.nested(vec![name.to_owned(), index.to_string()], item, &mut read))
+            .filter_map(|(index, item)| {
+                self.nested(vec![name.to_owned(), index.to_string()], item, &mut read)
+            })
             .collect();
         (values.len() == count).then_some(values)
     }
@@ -296,7 +300,8 @@ mod tests {
 
     #[test]
     fn every_issue_is_told_with_its_path() {
-        let json = r#"{"name": 5, "limit": {"amount": "x", "cycle": "hourly"}, "tags": ["a", 7], "flag": "yes"}"#;
+        let json =
+            r#"{"name": 5, "limit": {"amount": "x", "cycle": "hourly"}, "tags": ["a", 7], "flag": "yes"}"#;
         let mut body = Fields::of(json).unwrap();
         assert_eq!(body.text("name", 255), None);
         body.object("limit", |limit| {

@@ -1,5 +1,6 @@
 //! Lists: newest first, one page after another; the cursor is the last item's id (completion.md section 1).
 
+use farthing_projector::query::Page;
 use serde::Serialize;
 
 /// Which page a caller wants.
@@ -9,6 +10,13 @@ pub(super) struct PageParams {
     pub(super) cursor: Option<String>,
     /// Items of a page.
     pub(super) limit: u16,
+}
+
+impl PageParams {
+    /// The page as the queries take it.
+    pub(super) fn as_query(&self) -> Page<'_> {
+        Page { cursor: self.cursor.as_deref(), limit: self.limit }
+    }
 }
 
 /// One page of a list.

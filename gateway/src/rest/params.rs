@@ -1,8 +1,10 @@
 //! Reading the path and the query of a call: every problem is collected, unknown parameters are ignored.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
+use farthing_ledger::ids::Malformed;
 use http::request::Parts;
 
 use super::{page::PageParams, rules};
@@ -73,13 +75,26 @@ impl Params {
             self.refuse(name, "must be given once");
             return None;
         }
-        match rules::text(value, MAX_FILTER) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.refuse(name, message);
-                None
-            }
-        }
+        self.keep(name, rules::text(value, MAX_FILTER))
+    }
+
+    /// A parameter that `rule` accepts.
+    pub(super) fn ruled<T>(
+        &mut self,
+        name: &str,
+        rule: impl FnOnce(String) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        self.keep(name, rule(text))
+    }
+
+    /// An id.
+    pub(super) fn id<T: FromStr<Err = Malformed>>(&mut self, name: &str) -> Option<T> {
+        self.ruled(name, |text| text.parse().map_err(|malformed: Malformed| malformed.to_string()))
+    }
+
+    fn keep<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
+        value.map_err(|message| self.refuse(name, message)).ok()
     }
 
     /// `cursor` and `limit`. A cursor is judged where the list is read, since only the list knows it.
@@ -151,7 +166,15 @@ mod tests {
     fn metadata_filters_are_pairs_of_strings() {
         let mut query = params(&[("metadata_filters", r#"[["a","b"],["c","d"]]"#)]);
         assert_eq!(query.metadata_filters().len(), 2);
-        for bad in ["{}", "[[\"a\"]]", "[[\"a\",1]]", "x", "[[\"a-b\",\"c\"]]", "[[\"a\",\"\"]]", "[[\"a\",\"\\u0000\"]]"] {
+        for bad in [
+            "{}",
+            "[[\"a\"]]",
+            "[[\"a\",1]]",
+            "x",
+            "[[\"a-b\",\"c\"]]",
+            "[[\"a\",\"\"]]",
+            "[[\"a\",\"\\u0000\"]]",
+        ] {
             let mut query = params(&[("metadata_filters", bad)]);
             query.metadata_filters();
             assert_eq!(paths(query).len(), 1, "{bad}");

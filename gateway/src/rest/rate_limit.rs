@@ -56,7 +56,12 @@ impl RateLimits {
         let before = if full { 0 } else { *window.calls.entry(key).or_insert(0) };
         if before >= CALLS_PER_WINDOW {
             let retry_after_seconds = Some(reset_unix_seconds.saturating_sub(seconds).max(1));
-            return Standing { limit: CALLS_PER_WINDOW, remaining: 0, reset_unix_seconds, retry_after_seconds };
+            return Standing {
+                limit: CALLS_PER_WINDOW,
+                remaining: 0,
+                reset_unix_seconds,
+                retry_after_seconds,
+            };
         }
         if !full {
             window.calls.insert(key, before + 1);

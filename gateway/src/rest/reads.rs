@@ -3,7 +3,7 @@
 //! one that lags for longer answers with what there is, marked as stale (completion.md section 1).
 
 use std::convert::Infallible;
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
 use farthing_ledger::ids::{CustomerId, MerchantId};
 use farthing_ledger::log::states;
-use farthing_ledger::state::{Customer, State, StateKey};
+use farthing_ledger::state::{State, StateKey};
+use farthing_projector::{ReadModel, checkpoint, query};
 use http::request::Parts;
+use tokio_postgres::Client;
 
 use super::answer::Notes;
 use crate::app::App;
@@ -33,7 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 impl App {
     /// A connection for reads.
     pub(super) async fn connection(&self) -> Result<Object, ApiError> {
-        within(async { self.reads.get().await.map_err(|why| ApiError::LedgerUnavailable(why.to_string())) }).await
+        within(async { self.reads.get().await.map_err(|why| ApiError::LedgerUnavailable(why.to_string())) })
+            .await
     }
 
     /// The authoritative state of `key`.
@@ -43,12 +46,12 @@ impl App {
         Ok(states.into_iter().next().flatten())
     }
 
-    /// The merchant's customer of an id or a reference id, by the authoritative state.
-    pub(super) async fn customer(
+    /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.
+    pub(super) async fn customer_id(
         &self,
         merchant_id: MerchantId,
         name: &str,
-    ) -> Result<Option<(CustomerId, Customer)>, ApiError> {
+    ) -> Result<Option<CustomerId>, ApiError> {
         if name.contains('\0') {
             return Ok(None);
         }
@@ -60,44 +63,14 @@ impl App {
             },
         };
         match self.state(StateKey::Customer(id)).await? {
-            Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some((id, customer))),
+            Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some(id)),
             Some(_) | None => Ok(None),
         }
     }
 }
 
-/// A table set folded from the log, by the Postgres schema it lives in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadModel {
-    /// Customers.
-    Customers,
-    /// Connections and their wallets.
-    Connections,
-    /// Spend keys.
-    SpendKeys,
-    /// Forwarded calls.
-    Requests,
-}
-
-impl ReadModel {
-    /// How far the log and the read model have come.
-    const fn positions(self) -> &'static str {
-        match self {
-            Self::Customers => {
-                "SELECT h.position, c.position FROM ledger.head AS h CROSS JOIN customers.checkpoint AS c"
-            }
-            Self::Connections => {
-                "SELECT h.position, c.position FROM ledger.head AS h CROSS JOIN connections.checkpoint AS c"
-            }
-            Self::SpendKeys => {
-                "SELECT h.position, c.position FROM ledger.head AS h CROSS JOIN spend_keys.checkpoint AS c"
-            }
-            Self::Requests => {
-                "SELECT h.position, c.position FROM ledger.head AS h CROSS JOIN requests.checkpoint AS c"
-            }
-        }
-    }
-}
+/// How far the log has come.
+const HEAD: &str = "SELECT position FROM ledger.head";
 
 /// The way to the read models.
 #[derive(Clone)]
@@ -120,33 +93,33 @@ impl Reads {
     /// [`CATCH_UP_TIMEOUT`] is over, what there is.
     pub(super) async fn caught_up(&self, model: ReadModel) -> Result<Object, ApiError> {
         let started = Instant::now();
-        let mut wanted = None;
+        let mut connection = self.app.connection().await?;
+        let wanted = within(head(&connection)).await?;
         let mut pause = FIRST_PAUSE;
-        loop {
-            let connection = self.app.connection().await?;
-            let row = within(async {
-                let positions = connection.prepare_cached(model.positions()).await?;
-                connection.query_one(&positions, &[]).await
-            });
-            let row = row.await?;
-            let (head, reached): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-            if reached >= *wanted.get_or_insert(head) {
-                return Ok(connection);
-            }
+        while within(checkpoint::position(&connection, model)).await? < wanted {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
-                return Ok(connection);
+                break;
             }
             // Others may use the connection in the meantime.
             drop(connection);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+            connection = self.app.connection().await?;
         }
+        Ok(connection)
     }
 }
 
+async fn head(db: &Client) -> Result<i64, tokio_postgres::Error> {
+    let rows = db.query_typed(HEAD, &[]).await?;
+    rows.first().map_or(Ok(0), |row| row.try_get(0))
+}
+
 /// The outcome of `work`, or a 503 when it takes too long.
-pub(super) async fn within<T, E: Into<ApiError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, ApiError> {
+pub(super) async fn within<T, E: Into<ApiError>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
     match tokio::time::timeout(READ_TIMEOUT, work).await {
         Ok(outcome) => outcome.map_err(Into::into),
         Err(_) => Err(ApiError::LedgerUnavailable("a read took too long".to_owned())),
@@ -159,7 +132,7 @@ impl From<tokio_postgres::Error> for ApiError {
         let away = match error.as_db_error() {
             // Classes 08 (connection), 53 (resources) and 57 (operator intervention, such as a shutdown).
             Some(said) => ["08", "53", "57"].iter().any(|class| said.code().code().starts_with(class)),
-            None => error.is_closed() || error.source().is_some_and(|cause| cause.is::<std::io::Error>()),
+            None => error.is_closed() || error.source().is_some_and(<dyn StdError>::is::<std::io::Error>),
         };
         let text = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
         if away { Self::LedgerUnavailable(text) } else { Self::Internal(text) }
@@ -171,6 +144,16 @@ impl From<states::Error> for ApiError {
         match error {
             states::Error::Postgres(error) => error.into(),
             states::Error::Unreadable { .. } => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<query::Error> for ApiError {
+    fn from(error: query::Error) -> Self {
+        match error {
+            query::Error::CursorInvalid => Self::CursorInvalid,
+            query::Error::Database(error) => error.into(),
+            query::Error::Row(_) => Self::Internal(error.to_string()),
         }
     }
 }

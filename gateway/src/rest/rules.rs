@@ -49,7 +49,9 @@ pub(crate) fn email(email: String) -> Result<String, String> {
     let email = text(email, MAX_EMAIL)?;
     let blank = email.chars().any(|c| c.is_whitespace() || c.is_control());
     match email.split_once('@') {
-        Some((user, host)) if !user.is_empty() && !host.is_empty() && !host.contains('@') && !blank => Ok(email),
+        Some((user, host)) if !user.is_empty() && !host.is_empty() && !host.contains('@') && !blank => {
+            Ok(email)
+        }
         Some(_) | None => Err("must be an e-mail address".to_owned()),
     }
 }
@@ -57,7 +59,8 @@ pub(crate) fn email(email: String) -> Result<String, String> {
 /// A phone number in E.164: `+` and up to 15 digits, the first not 0.
 pub(crate) fn phone(phone: String) -> Result<String, String> {
     let digits = phone.strip_prefix('+').unwrap_or_default().as_bytes();
-    let plain = (2..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) && digits[0] != b'0';
+    let plain =
+        (2..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) && digits[0] != b'0';
     if plain { Ok(phone) } else { Err("must be a phone number in E.164, such as +4930123456".to_owned()) }
 }
 
@@ -72,7 +75,11 @@ pub(crate) fn slug(slug: String) -> Result<String, String> {
 
 /// A count above zero.
 pub(crate) fn count(count: u64) -> Result<u64, String> {
-    if (1..=MAX_COUNT).contains(&count) { Ok(count) } else { Err("must be an integer above zero, at most 10^12".to_owned()) }
+    if (1..=MAX_COUNT).contains(&count) {
+        Ok(count)
+    } else {
+        Err("must be an integer above zero, at most 10^12".to_owned())
+    }
 }
 
 #[cfg(test)]

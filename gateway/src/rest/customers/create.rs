@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_told_at_once() {
-        let json = r#"{"reference_id":"con_x","name":7,"email":"nobody","phone":"123","metadata":{"a b":"c"}}"#;
+        let json =
+            r#"{"reference_id":"con_x","name":7,"email":"nobody","phone":"123","metadata":{"a b":"c"}}"#;
         let Err(ApiError::Validation(issues)) = Wanted::read(json) else { panic!("accepted") };
         let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
         assert_eq!(paths, ["reference_id", "name", "email", "phone", "metadata.a b"]);

@@ -3,6 +3,7 @@
 use farthing_ledger::command::PersonalData;
 use farthing_ledger::event::{Event, codec};
 use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_projector::ReadModel;
 use farthing_projector::customers::query;
 use tokio_postgres::Client;
 
@@ -11,7 +12,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Reply, Timestamp};
 use crate::rest::params::Named;
-use crate::rest::reads::{ReadModel, Reads, within};
+use crate::rest::reads::{Reads, within};
 
 /// 200 with the customer.
 pub(in crate::rest) async fn find(

@@ -6,3 +6,4 @@ mod resource;
 
 pub(super) use self::create::create;
 pub(super) use self::find::find;
+pub(super) use self::resource::Contact;

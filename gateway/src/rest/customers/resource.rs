@@ -1,9 +1,12 @@
 //! The Customer resource; a customer is also a connection and carries both names.
 
+#![expect(clippy::struct_field_names, reason = "the interface names the fields")]
+
 use std::collections::BTreeMap;
 
 use farthing_ledger::command::{CreateCustomer, PersonalData};
 use farthing_ledger::ids::CustomerId;
+use farthing_projector::customers::query::{self, CustomerRow};
 use serde::Serialize;
 
 use crate::rest::body::Timestamp;
@@ -34,6 +37,27 @@ impl From<PersonalData> for Contact {
     fn from(personal: PersonalData) -> Self {
         let PersonalData { first_name, last_name, email, phone } = personal;
         Self { phone, email, first_name, last_name }
+    }
+}
+
+impl From<query::Contact> for Contact {
+    fn from(contact: query::Contact) -> Self {
+        let query::Contact { first_name, last_name, email, phone } = contact;
+        Self { phone, email, first_name, last_name }
+    }
+}
+
+impl From<CustomerRow> for Customer {
+    fn from(row: CustomerRow) -> Self {
+        Self {
+            customer_id: row.customer_id,
+            connection_id: row.customer_id,
+            reference_id: row.reference_id,
+            contact: row.contact.into(),
+            subscription: (),
+            metadata: row.metadata,
+            created_at: Timestamp(row.created_at),
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 //! product configuration of interface.md item 5. Both come to the same price.
 
 use farthing_ledger::command::Slug;
-use farthing_ledger::meter::{MAX_TIERS, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis};
+use farthing_ledger::meter::{
+    MAX_TIERS, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
+};
 use rust_decimal::Decimal;
 
 use crate::error::ApiError;
@@ -181,7 +183,9 @@ mod tests {
     }
 
     fn refused(body: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Configuration::read(body) else { panic!("{body} is accepted") };
+        let Err(ApiError::Validation(issues)) = Configuration::read(body) else {
+            panic!("{body} is accepted")
+        };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 
@@ -197,10 +201,10 @@ mod tests {
             "tiers": [{"start": 0, "rate": "5"}, {"start": "1000000", "rate": 3}], "service_charge_payer": "merchant",
         }));
         assert_eq!(meter.slug, Slug::Made("chat-large".to_owned()));
-        assert_eq!(rates(&meter), [
-            ("0".to_owned(), "5.0000000000".to_owned()),
-            ("1000000".to_owned(), "3.0000000000".to_owned())
-        ]);
+        assert_eq!(
+            rates(&meter),
+            [("0".to_owned(), "5.0000000000".to_owned()), ("1000000".to_owned(), "3.0000000000".to_owned())]
+        );
         assert_eq!(meter.price.token_basis, TokenBasis::Output);
         assert_eq!(meter.price.base_cost_payer, Payer::Wallet);
         assert_eq!(meter.price.service_charge_payer, Payer::Merchant);
@@ -243,7 +247,10 @@ mod tests {
 
     #[test]
     fn percentages_are_refused_for_now() {
-        assert_eq!(refused(r#"{"name":"x","rate_type":"percentage","tiers":[{"start":0,"rate":"10"}]}"#), ["rate_type"]);
+        assert_eq!(
+            refused(r#"{"name":"x","rate_type":"percentage","tiers":[{"start":0,"rate":"10"}]}"#),
+            ["rate_type"]
+        );
         assert_eq!(
             refused(r#"{"billingBasis":"tokens","feeStructure":{"percentageFee":10}}"#),
             ["feeStructure.percentageFee"]
@@ -270,12 +277,17 @@ mod tests {
         assert_eq!(refused("{}"), ["tier_type", "tiers", "name"]);
         assert_eq!(refused(r#"{"billingBasis":"tokens"}"#), ["feeStructure"]);
         assert_eq!(refused(r#"{"feeStructure":{"fixedFee":1}}"#), ["billingBasis"]);
-        assert_eq!(refused(r#"{"name":"x","tier_type":"hours","tiers":[{"start":0,"rate":"1"}]}"#), ["tier_type"]);
+        assert_eq!(
+            refused(r#"{"name":"x","tier_type":"hours","tiers":[{"start":0,"rate":"1"}]}"#),
+            ["tier_type"]
+        );
     }
 
     #[test]
     fn slugs_are_made_of_plain_letters() {
-        for (name, slug) in [("Chat 4.1 (EU)", "chat-4-1-eu"), ("Übersicht", "bersicht"), ("日本", "meter"), ("-", "meter")] {
+        for (name, slug) in
+            [("Chat 4.1 (EU)", "chat-4-1-eu"), ("Übersicht", "bersicht"), ("日本", "meter"), ("-", "meter")]
+        {
             assert_eq!(made_slug(name), slug);
         }
         assert_eq!(made_slug(&"x".repeat(255)).len(), MAX_MADE_SLUG);

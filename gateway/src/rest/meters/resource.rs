@@ -1,5 +1,7 @@
 //! The Meter resource; a meter is also a product and carries both names.
 
+#![expect(clippy::struct_field_names, reason = "the interface names the fields")]
+
 use farthing_ledger::ids::MeterId;
 use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, TokenBasis};
 use farthing_ledger::money::Amount;

@@ -25,10 +25,10 @@ pub(in crate::rest) async fn create(
     let Wanted { settings, customer } = Wanted::read(&json, now)?;
     let customer_id = match customer {
         None => None,
-        Some(name) => match app.customer(merchant_id, &name).await? {
-            Some((id, _)) => Some(id),
-            None => return Err(ApiError::NotFound(Resource::Customer)),
-        },
+        Some(name) => {
+            let id = app.customer_id(merchant_id, &name).await?;
+            Some(id.ok_or(ApiError::NotFound(Resource::Customer))?)
+        }
     };
     let spend_key_id = SpendKeyId::new(app.mint.next(now));
     let raw = secret::new_spend_key();

@@ -1,5 +1,6 @@
 //! `GET /spend_keys/{id}`.
 
+use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
 use super::resource::SpendKey;
@@ -7,7 +8,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
-use crate::rest::reads::{ReadModel, Reads, within};
+use crate::rest::reads::{Reads, within};
 
 /// 200 with the spend key, without its raw key.
 pub(in crate::rest) async fn find(

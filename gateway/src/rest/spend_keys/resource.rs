@@ -1,12 +1,14 @@
 //! The Spend key resource.
 
+#![expect(clippy::struct_field_names, reason = "the interface names the fields")]
+
 use chrono::{DateTime, Utc};
 use farthing_ledger::event::{RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendLimit};
 use farthing_ledger::ids::{CustomerId, SpendKeyId, WalletId};
 use farthing_ledger::money::Amount;
 use farthing_ledger::secret::RawKey;
 use farthing_ledger::state;
-use farthing_projector::spend_keys::query::SpendKeyRow;
+use farthing_projector::spend_keys::query::{SpendKeyRow, Status};
 use serde::Serialize;
 
 use crate::rest::body::Timestamp;
@@ -17,16 +19,16 @@ pub(in crate::rest) struct SpendKey {
     spend_key_id: SpendKeyId,
     key_preview: String,
     name: String,
-    status: &'static str,
+    status: Status,
     wallet_id: WalletId,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_id: Option<CustomerId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     customer_id: Option<CustomerId>,
     current_spend: Amount,
-    current_requests: u64,
+    current_requests: i64,
     total_spend: Amount,
-    total_requests: u64,
+    total_requests: i64,
     allowed_models: Option<Vec<String>>,
     allowed_providers: Option<Vec<String>>,
     spend_limit: Option<SpendLimit>,
@@ -54,7 +56,7 @@ impl SpendKey {
             spend_key_id,
             key_preview: String::new(),
             name: settings.name,
-            status: "active",
+            status: Status::Active,
             wallet_id,
             connection_id: customer_id,
             customer_id,
@@ -92,7 +94,7 @@ impl From<SpendKeyRow> for SpendKey {
             Self::unused(row.spend_key_id, row.wallet_id, row.connection_id, row.settings, row.created_at);
         Self {
             key_preview: row.key_preview,
-            status: row.status.name(),
+            status: row.status,
             current_spend: row.current_spend,
             current_requests: row.current_requests,
             total_spend: row.total_spend,

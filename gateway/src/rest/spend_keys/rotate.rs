@@ -7,6 +7,7 @@ use chrono::Utc;
 use farthing_ledger::command::{RotateSpendKey, to_millisecond};
 use farthing_ledger::secret;
 use farthing_ledger::state::{self, StateKey};
+use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
 use super::resource::SpendKey;
@@ -15,7 +16,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
-use crate::rest::reads::{ReadModel, Reads, within};
+use crate::rest::reads::{Reads, within};
 
 /// 200 with the spend key and, this once, its new raw key; the old one is dead.
 ///

@@ -99,7 +99,9 @@ mod tests {
     }
 
     fn refused(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Wanted::read(json, now()) else { panic!("{json} is accepted") };
+        let Err(ApiError::Validation(issues)) = Wanted::read(json, now()) else {
+            panic!("{json} is accepted")
+        };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 

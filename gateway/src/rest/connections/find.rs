@@ -1,0 +1,30 @@
+//! `GET /connections/{id}`, by id or the customer's reference id.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use chrono::Utc;
+use farthing_projector::ReadModel;
+use farthing_projector::connections::query;
+
+use super::resource::Connection;
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::reads::{Reads, within};
+
+/// 200 with the connection.
+pub(in crate::rest) async fn find(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    Named(name): Named,
+) -> Result<Reply<Connection>, ApiError> {
+    let unknown = ApiError::NotFound(Resource::Connection);
+    let Some(id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
+    let connection = reads.caught_up(ReadModel::Connections).await?;
+    let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
+    Ok(Reply::ok(Connection::new(row, Utc::now(), &app.server_key)))
+}

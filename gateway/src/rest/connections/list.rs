@@ -1,0 +1,36 @@
+//! `GET /connections`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use chrono::Utc;
+use farthing_projector::ReadModel;
+use farthing_projector::connections::query;
+
+use super::resource::Connection;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::page::List;
+use crate::rest::params::Params;
+use crate::rest::reads::{Reads, within};
+
+/// 200 with a page of the merchant's connections, narrowed by `reference_id`.
+pub(in crate::rest) async fn list(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    mut params: Params,
+) -> Result<Reply<List<Connection>>, ApiError> {
+    let page = params.page();
+    let reference_id = params.text("reference_id");
+    params.checked()?;
+    let connection = reads.caught_up(ReadModel::Connections).await?;
+    let listed = query::list(&connection, merchant_id, page.as_query(), reference_id.as_deref());
+    let listed = within(listed).await?;
+    let last = listed.items.last().map(|row| row.connection_id.to_string());
+    let now = Utc::now();
+    let shown = listed.items.into_iter().map(|row| Connection::new(row, now, &app.server_key)).collect();
+    Ok(Reply::ok(List::new(shown, listed.has_more, last)))
+}

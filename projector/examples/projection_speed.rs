@@ -1,0 +1,301 @@
+//! Measures the projector on a log of made-up calls: how many events a second the read models, and the feed, catch
+//! up with. Writes into the database it is given, so give it one of its own.
+//!
+//! `cargo run --release -p farthing-projector --example projection_speed -- DATABASE_URL CALLS [NATS_URL]`
+
+#![expect(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss, clippy::float_arithmetic)]
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{
+    Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, ModelCost, Parties, ProviderKeyType,
+    RequestMetered, RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
+};
+use farthing_ledger::ids::{
+    CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId,
+};
+use farthing_ledger::meter::{Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
+use farthing_ledger::money::Amount;
+use farthing_ledger::pricing::{Fee, FeeLine};
+use farthing_ledger::usage::{Split, Usage};
+use farthing_projector::{Config, ReadModel, checkpoint};
+use rust_decimal::Decimal;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls};
+use tokio_util::sync::CancellationToken;
+
+const CUSTOMERS: usize = 1_000;
+
+struct World {
+    mint: Mint,
+    now: DateTime<Utc>,
+    merchant_id: MerchantId,
+    merchant_wallet: WalletId,
+    customers: Vec<(CustomerId, WalletId)>,
+    terms: Terms,
+}
+
+fn amount(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+impl World {
+    fn new() -> Self {
+        let mint = Mint::default();
+        let now = DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap();
+        let tiers = vec![Tier { start: Decimal::ZERO, rate: amount("0.10") }];
+        let terms = Terms {
+            meter_id: MeterId::new(mint.next(now)),
+            price: Price {
+                rate_type: RateType::Fixed,
+                tier_type: TierType::Requests,
+                tiers: Tiers::new(tiers).unwrap(),
+                token_basis: TokenBasis::InputOutput,
+                base_cost_payer: Payer::Wallet,
+                service_charge_payer: Payer::Merchant,
+            },
+            service_charge_rate: Decimal::new(19, 3),
+        };
+        Self {
+            merchant_id: MerchantId::new(mint.next(now)),
+            merchant_wallet: WalletId::new(mint.next(now)),
+            customers: (0..CUSTOMERS)
+                .map(|_| (CustomerId::new(mint.next(now)), WalletId::new(mint.next(now))))
+                .collect(),
+            now,
+            mint,
+            terms,
+        }
+    }
+
+    fn preamble(&self) -> Vec<Event> {
+        let merchant = MerchantRegistered {
+            merchant_id: self.merchant_id,
+            wallet_id: self.merchant_wallet,
+            name: "Measured".to_owned(),
+        };
+        let mut events = vec![Event::MerchantRegistered(merchant)];
+        for (at, (customer_id, wallet_id)) in self.customers.iter().enumerate() {
+            events.push(Event::CustomerCreated(CustomerCreated {
+                customer_id: *customer_id,
+                wallet_id: *wallet_id,
+                reference_id: Some(format!("customer-{at}")),
+                metadata: BTreeMap::new(),
+            }));
+            events.push(Event::WalletCredited(WalletCredited {
+                credit_id: CreditId::new(self.mint.next(self.now)),
+                wallet_id: *wallet_id,
+                customer_id: Some(*customer_id),
+                amount: amount("1000"),
+                reason: "measured".to_owned(),
+                balance_after: amount("1000"),
+            }));
+        }
+        events
+    }
+
+    fn call(&self, at: usize) -> Vec<Event> {
+        let request_id = RequestId::new(self.mint.next(self.now));
+        let (customer_id, wallet_id) = self.customers[at * 7_919 % CUSTOMERS];
+        let parties = Parties {
+            customer_id: Some(customer_id),
+            wallet_id: Some(wallet_id),
+            merchant_wallet_id: self.merchant_wallet,
+        };
+        let hold = Hold { wallet: amount("0.1"), merchant: amount("0.0019") };
+        let debit = |wallet_id, customer_id, amount| {
+            Event::WalletDebited(WalletDebited {
+                request_id,
+                wallet_id,
+                customer_id,
+                amount,
+                sources: vec![WalletSource { source: Source::Balance, amount }],
+                balance_after: self::amount("900"),
+            })
+        };
+        let mut metadata = BTreeMap::new();
+        if at.is_multiple_of(10) {
+            metadata.insert("team".to_owned(), format!("team{}", at % 100));
+        }
+        let opened = RequestOpened {
+            request_id,
+            gateway_id: GatewayId::new(request_id.ulid()),
+            charge: Charge::CustomerBilling,
+            parties,
+            provider: "other".to_owned(),
+            provider_key_type: ProviderKeyType::Unmanaged,
+            endpoint: "POST http://127.0.0.1:9000/v1/chat/completions".to_owned(),
+            model: Some("mock-large".to_owned()),
+            metadata,
+            terms: Some(self.terms.clone()),
+            period_start: Some(self.now),
+            hold,
+        };
+        let metered = RequestMetered {
+            request_id,
+            parties,
+            meter_id: Some(self.terms.meter_id),
+            period_start: Some(self.now),
+            hold,
+            http_status: 200,
+            usage: Usage { tokens: Split { input: 120, output: 450 }, ..Usage::default() },
+            tier_position: Decimal::from(at),
+            units: Decimal::ONE,
+            model_cost: ModelCost::default(),
+            fee: Fee {
+                amount: amount("0.1"),
+                breakdown: vec![FeeLine {
+                    tier: self.terms.price.tiers.as_slice()[0].clone(),
+                    units: Decimal::ONE,
+                    cost: amount("0.1"),
+                }],
+            },
+            service_charge: ServiceCharge { amount: amount("0.0019"), payer: Payer::Merchant },
+            total_request_cost: amount("0.1019"),
+            total_wallet_cost: amount("0.1"),
+            total_merchant_cost: amount("0.0019"),
+            overrun: Amount::ZERO,
+            marks: Vec::new(),
+            response_id: Some(format!("chatcmpl-{at:012}")),
+            model: Some("mock-large-2026".to_owned()),
+            provider_timestamp: Some(self.now),
+        };
+        vec![
+            Event::RequestOpened(Box::new(opened)),
+            Event::RequestMetered(Box::new(metered)),
+            debit(wallet_id, Some(customer_id), amount("0.1")),
+            debit(self.merchant_wallet, None, amount("0.0019")),
+        ]
+    }
+}
+
+/// A text in a column of type `json`.
+#[derive(Debug)]
+struct Json<'a>(&'a str);
+
+impl ToSql for Json<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSON
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// Appends events past the appender: for measuring, the hashes do not matter.
+async fn load(client: &Client, world: &World, events: impl Iterator<Item = Event>) -> i64 {
+    let mut head: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
+    let copy = "COPY ledger.events (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, \
+                body, metadata, hash) FROM STDIN BINARY";
+    let types = [
+        Type::INT8,
+        Type::TEXT,
+        Type::INT4,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::JSON,
+        Type::JSON,
+        Type::BYTEA,
+    ];
+    let mut rows = pin!(BinaryCopyInWriter::new(client.copy_in(copy).await.unwrap(), &types));
+    for event in events {
+        head += 1;
+        let fact = Fact { merchant_id: world.merchant_id, occurred_at: world.now, event };
+        let encoded = codec::encode(&fact.event);
+        let mut hash = [0_u8; 32];
+        hash[..8].copy_from_slice(&head.to_be_bytes());
+        rows.as_mut()
+            .write(&[
+                &head,
+                &encoded.kind,
+                &encoded.schema_version,
+                &fact.event.key(),
+                &fact.merchant_id.to_string(),
+                &fact.occurred_at,
+                &world.now,
+                &Json(&encoded.body),
+                &Json("{}"),
+                &&hash[..],
+            ])
+            .await
+            .unwrap();
+    }
+    rows.as_mut().finish().await.unwrap();
+    client.execute("UPDATE ledger.head SET position = $1", &[&head]).await.unwrap();
+    head
+}
+
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    ticks as f64 / 100.0
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let database_url = arguments.next().expect("DATABASE_URL");
+    let calls: usize = arguments.next().expect("CALLS").parse().unwrap();
+    let nats_url = arguments.next();
+
+    let key = "00".repeat(32);
+    let options = farthing_schema::Migrate { mode: "test", server_key_hex: &key };
+    println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
+    let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let before: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
+
+    let world = World::new();
+    let started = Instant::now();
+    let events = world.preamble().into_iter().chain((0..calls).flat_map(|at| world.call(at)));
+    let head = load(&client, &world, events).await;
+    let count = (head - before) as f64;
+    println!("loaded {count} events at {:.0}/s", count / started.elapsed().as_secs_f64());
+    client.batch_execute("CHECKPOINT; ANALYZE ledger.events").await.unwrap();
+
+    let stop = CancellationToken::new();
+    let config = Config { database_url: database_url.clone(), nats_url };
+    let (cpu, started) = (cpu_seconds(), Instant::now());
+    let projector = tokio::spawn(farthing_projector::run(config, stop.clone(), || println!("ready")));
+    let mut waiting = ReadModel::ALL.to_vec();
+    while !waiting.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut still = Vec::new();
+        for model in waiting {
+            if checkpoint::position(&client, model).await.unwrap() < head {
+                still.push(model);
+            } else {
+                let elapsed = started.elapsed().as_secs_f64();
+                println!("{:<12} {:>8.0} events/s", model.name(), count / elapsed);
+            }
+        }
+        waiting = still;
+    }
+    let elapsed = started.elapsed().as_secs_f64();
+    println!("projector used {:.2} cores", (cpu_seconds() - cpu) / elapsed);
+    stop.cancel();
+    projector.await.unwrap().unwrap();
+    for model in ReadModel::ALL {
+        let started = Instant::now();
+        let report = farthing_projector::verify(&database_url, model.name()).await.unwrap();
+        let events = report.events as f64;
+        println!("{report:?} {:.0} events/s", events / started.elapsed().as_secs_f64());
+    }
+    drop(client);
+    let _ = connection.await;
+}

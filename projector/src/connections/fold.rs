@@ -1,0 +1,93 @@
+//! The fold: one row per connection and one per wallet. A wallet that moves often within a batch is written once,
+//! with the balance of its last event.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{Event, Recorded};
+use farthing_ledger::ids::WalletId;
+use farthing_ledger::money::Amount;
+use farthing_schema::read_model::ReadModel;
+
+use crate::column::storable;
+use crate::engine::Projection;
+use crate::writer::Writer;
+
+/// New rows, column by column, and the last balance of each wallet that moved.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) connections: Connections,
+    pub(super) wallets: Wallets,
+    /// In the order of their ids, so that two writers could never wait for each other crosswise.
+    pub(super) balances: BTreeMap<WalletId, Amount>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    pub(super) connection_id: Vec<String>,
+    pub(super) merchant_id: Vec<String>,
+    pub(super) wallet_id: Vec<String>,
+    pub(super) reference_id: Vec<Option<String>>,
+    pub(super) created_at: Vec<DateTime<Utc>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Wallets {
+    pub(super) wallet_id: Vec<String>,
+    pub(super) merchant_id: Vec<String>,
+    pub(super) connection_id: Vec<Option<String>>,
+}
+
+impl Wallets {
+    fn push(&mut self, wallet_id: WalletId, merchant_id: String, connection_id: Option<String>) {
+        self.wallet_id.push(wallet_id.to_string());
+        self.merchant_id.push(merchant_id);
+        self.connection_id.push(connection_id);
+    }
+}
+
+impl Projection for Batch {
+    const MODEL: ReadModel = ReadModel::Connections;
+
+    fn fold(&mut self, recorded: &Recorded) {
+        let fact = &recorded.fact;
+        match &fact.event {
+            Event::MerchantRegistered(event) => {
+                self.wallets.push(event.wallet_id, event.merchant_id.to_string(), None);
+            }
+            Event::CustomerCreated(event) => {
+                let (id, merchant_id) = (event.customer_id.to_string(), fact.merchant_id.to_string());
+                self.wallets.push(event.wallet_id, merchant_id.clone(), Some(id.clone()));
+                let reference_id = event.reference_id.as_deref().map(|id| storable(id).into_owned());
+                self.connections.connection_id.push(id);
+                self.connections.merchant_id.push(merchant_id);
+                self.connections.wallet_id.push(event.wallet_id.to_string());
+                self.connections.reference_id.push(reference_id);
+                self.connections.created_at.push(fact.occurred_at);
+            }
+            Event::WalletCredited(event) => {
+                self.balances.insert(event.wallet_id, event.balance_after);
+            }
+            Event::WalletDebited(event) => {
+                self.balances.insert(event.wallet_id, event.balance_after);
+            }
+            Event::SecretKeyIssued(_)
+            | Event::MeterDefined(_)
+            | Event::SpendKeyCreated(_)
+            | Event::KeyRotated(_)
+            | Event::RequestOpened(_)
+            | Event::RequestMetered(_)
+            | Event::RequestFailed(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.wallets.wallet_id.is_empty() && self.balances.is_empty()
+    }
+
+    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        self.insert_connections(db).await?;
+        self.insert_wallets(db).await?;
+        self.update_balances(db).await
+    }
+}

@@ -1,0 +1,228 @@
+//! The projection engine: live, catch-up and rebuild are one path. Invariant: a batch of rows and the checkpoint
+//! behind it are one transaction, fenced by the position it starts from.
+
+use std::time::Duration;
+
+use farthing_ledger::event::Recorded;
+use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::reader::{self, Entry};
+use farthing_ledger::log::tail::{Page, Tail};
+use farthing_schema::read_model::ReadModel;
+use tokio::time::Instant;
+use tokio_postgres::{Client, Transaction};
+
+use crate::checkpoint;
+use crate::writer::{Statements, Writer};
+
+/// Events of one transaction, at most.
+pub(crate) const MAX_EVENTS: usize = 5_000;
+/// How long a checkpoint may lag behind events that change no row of its read model.
+const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
+/// The shortest time between two transactions that are not full: lets a busy log gather a worthwhile batch.
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+/// How often a projection that waits its turn tries.
+const TURN_RETRY: Duration = Duration::from_secs(1);
+/// The first and the longest wait after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The wait after an event that cannot be read: nothing but another program will read it.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
+
+/// One projection works on a read model at a time: whoever holds this session lock. The fence is what keeps the
+/// rows right; the lock only spares two processes the same work.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.projection.' || $1, 0))";
+
+/// A batch that is lost with the machine is folded again from the log.
+const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
+
+/// Why a read model does not move on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres does not answer, or refuses.
+    #[error("the database refuses: {}", detail(.0))]
+    Database(#[from] tokio_postgres::Error),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] reader::Error),
+    /// An event stops the projection: this program cannot read it.
+    #[error("the event at position {position} cannot be read: {reason}")]
+    Unreadable {
+        /// Its position.
+        position: i64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another projector has moved the checkpoint.
+    #[error("another projector moved the checkpoint from position {position}")]
+    Fenced {
+        /// Where the checkpoint was believed to be.
+        position: i64,
+    },
+    /// The read model has no tables: the database is not migrated.
+    #[error("the read model {0} has no tables: run `farthing migrate`")]
+    NotMigrated(&'static str),
+    /// There is no read model of this name.
+    #[error("there is no read model {0:?}")]
+    NoSuchModel(String),
+    /// Another rebuild of the read model is under way.
+    #[error("another rebuild of {0} is under way")]
+    RebuildUnderWay(&'static str),
+}
+
+fn detail(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// A read model's fold: the value is a batch of row changes, made of events and nothing else.
+pub(crate) trait Projection: Default + Send + Sync + 'static {
+    /// The read model it writes.
+    const MODEL: ReadModel;
+
+    /// Takes in one event; events come in log order.
+    fn fold(&mut self, recorded: &Recorded);
+
+    /// Does the batch change no row?
+    fn is_empty(&self) -> bool;
+
+    /// Writes the changes.
+    fn write(&self, db: &mut Writer<'_>) -> impl Future<Output = Result<(), tokio_postgres::Error>> + Send;
+}
+
+/// Projects for as long as the process lives, whatever goes wrong.
+pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
+    let model = P::MODEL.name();
+    let mut backoff = BACKOFF.0;
+    loop {
+        let started = Instant::now();
+        let Err(error) = follow::<P>(database_url, tail).await;
+        backoff = if started.elapsed() > BACKOFF.1 { BACKOFF.0 } else { (backoff * 2).min(BACKOFF.1) };
+        match &error {
+            Error::Unreadable { .. } | Error::Log(reader::Error::Gap { .. }) => {
+                tracing::error!(model, %error, "the projection stands still");
+                backoff = UNREADABLE_RETRY;
+            }
+            Error::Database(source) if source.as_db_error().is_some() => {
+                tracing::error!(model, %error, "the projection starts again");
+            }
+            Error::Database(_)
+            | Error::Log(_)
+            | Error::Fenced { .. }
+            | Error::NotMigrated(_)
+            | Error::NoSuchModel(_)
+            | Error::RebuildUnderWay(_) => tracing::warn!(model, %error, "the projection starts again"),
+        }
+        tokio::time::sleep(backoff).await;
+    }
+}
+
+/// Projects until something goes wrong.
+async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+    let client = connect::connect(database_url, Role::Projector).await?;
+    client.batch_execute(NO_WAIT_FOR_DISK).await?;
+    while !client.query_one(TRY_LOCK, &[&P::MODEL.name()]).await?.try_get::<_, bool>(0)? {
+        tokio::time::sleep(TURN_RETRY).await;
+    }
+    let mut generation = Generation::open(client, P::MODEL, P::MODEL.name()).await?;
+    let mut follower = tail.follow();
+    // Events up to here are taken in; those after the checkpoint have changed no row.
+    let mut seen = generation.position;
+    let mut written_at = Instant::now();
+    loop {
+        let next = follower.next(seen, MAX_EVENTS);
+        let page = if seen == generation.position {
+            next.await?
+        } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CHECKPOINT, next).await {
+            page?
+        } else {
+            generation.write(&P::default(), seen).await?;
+            written_at = Instant::now();
+            continue;
+        };
+        let (batch, last, stopped) = fold_page::<P>(&page, seen);
+        seen = last;
+        if stopped.is_some() || !batch.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
+            generation.write(&batch, seen).await?;
+            let full = page.len() == MAX_EVENTS;
+            if !full {
+                tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
+            }
+            written_at = Instant::now();
+        }
+        if let Some(error) = stopped {
+            return Err(error);
+        }
+    }
+}
+
+/// Folds a page up to its end or to an event that cannot be read: the batch, its last position, and that event.
+fn fold_page<P: Projection>(page: &Page, after: i64) -> (P, i64, Option<Error>) {
+    fold(page.entries(), after)
+}
+
+/// Folds `entries`, which follow `after`.
+pub(crate) fn fold<'e, P: Projection>(
+    entries: impl Iterator<Item = &'e Entry>,
+    after: i64,
+) -> (P, i64, Option<Error>) {
+    let mut batch = P::default();
+    let mut last = after;
+    for entry in entries {
+        match entry.recorded() {
+            Ok(recorded) => batch.fold(recorded),
+            Err(reason) => {
+                let error = Error::Unreadable { position: entry.position(), reason: reason.to_string() };
+                return (batch, last, Some(error));
+            }
+        }
+        last = entry.position();
+    }
+    (batch, last, None)
+}
+
+/// One generation of a read model, open for writing on a connection of its own.
+pub(crate) struct Generation {
+    pub(crate) client: Client,
+    /// Where its checkpoint stands.
+    pub(crate) position: i64,
+    statements: Statements,
+}
+
+impl Generation {
+    /// Opens the generation that stands in `schema`.
+    pub(crate) async fn open(client: Client, model: ReadModel, schema: &str) -> Result<Self, Error> {
+        let statements = Statements::new(schema);
+        let row = client.query(&statements.sql(checkpoint::SELECT), &[]).await.map_err(|error| {
+            let missing = error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE);
+            if missing { Error::NotMigrated(model.name()) } else { error.into() }
+        })?;
+        let row = row.first().ok_or(Error::NotMigrated(model.name()))?;
+        let position = row.try_get(0)?;
+        Ok(Self { client, position, statements })
+    }
+
+    /// Writes a batch and moves the checkpoint to `to`, in one transaction.
+    pub(crate) async fn write<P: Projection>(&mut self, batch: &P, to: i64) -> Result<(), Error> {
+        let transaction = self.client.transaction().await?;
+        write_batch(&transaction, &mut self.statements, batch, self.position, to).await?;
+        transaction.commit().await?;
+        self.position = to;
+        Ok(())
+    }
+}
+
+/// Moves the checkpoint, which fences out a twin, and then writes the rows.
+async fn write_batch<P: Projection>(
+    transaction: &Transaction<'_>,
+    statements: &mut Statements,
+    batch: &P,
+    from: i64,
+    to: i64,
+) -> Result<(), Error> {
+    let mut writer = Writer::new(transaction, statements);
+    if writer.execute(checkpoint::ADVANCE, &[&from, &to]).await? == 0 {
+        return Err(Error::Fenced { position: from });
+    }
+    if !batch.is_empty() {
+        batch.write(&mut writer).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Builds a new generation of a read model beside the live one, compares the two at one position, and swaps them.
+//! Invariant: the live generation never moves between the comparison and the swap.
+
+use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::reader::Reader;
+use farthing_schema::read_model::ReadModel;
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
+use crate::writer::Statements;
+use crate::{checkpoint, connections, customers, requests, spend_keys};
+
+/// Events the new generation may be behind when the live one is held for the rest.
+const NEARLY_THERE: i64 = 2_000;
+
+/// One rebuild or verification per read model at a time: whoever holds this session lock.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.rebuild.' || $1, 0))";
+
+/// Keeps the live projection from writing, while readers go on; not so long that reads grow old.
+const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
+
+/// Schemas that a rebuild which was cut off has left behind.
+const LEFTOVERS: &str = "SELECT nspname FROM pg_namespace WHERE nspname ~ ('^' || $1 || '_g[0-9]+$')";
+
+/// Rows that are in one generation only, counted as often as they are.
+const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint FROM ( \
+         SELECT sum(side) AS surplus FROM ( \
+             SELECT 1 AS side, sha256(convert_to(l::text, 'UTF8')) AS digest FROM {live}.{table} AS l \
+             UNION ALL \
+             SELECT -1, sha256(convert_to(n::text, 'UTF8')) FROM {new}.{table} AS n \
+         ) AS either GROUP BY digest HAVING sum(side) <> 0 \
+     ) AS unequal";
+
+const COUNT: &str = "SELECT count(*) FROM {new}.{table}";
+
+/// What a rebuild or a verification found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RebuildReport {
+    /// The read model.
+    pub name: &'static str,
+    /// The generation that was built.
+    pub generation: i32,
+    /// The position at which the two generations were compared: so many events were folded.
+    pub events: i64,
+    /// The rows of the new generation.
+    pub rows: i64,
+    /// Rows that were in one generation only.
+    pub differences: i64,
+}
+
+/// What becomes of the generation that was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Swap,
+    Drop,
+}
+
+/// Builds the read model `name` anew from the first event, under live traffic, and puts it in the place of the
+/// live one.
+pub async fn rebuild(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
+    dispatch(database_url, name, Outcome::Swap).await
+}
+
+/// Builds the read model `name` anew from the first event, under live traffic, and only compares it with the live
+/// one.
+pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
+    dispatch(database_url, name, Outcome::Drop).await
+}
+
+async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
+    let model = ReadModel::named(name).ok_or_else(|| Error::NoSuchModel(name.to_owned()))?;
+    match model {
+        ReadModel::Customers => build::<customers::Batch>(database_url, outcome).await,
+        ReadModel::Connections => build::<connections::Batch>(database_url, outcome).await,
+        ReadModel::SpendKeys => build::<spend_keys::Batch>(database_url, outcome).await,
+        ReadModel::Requests => build::<requests::Batch>(database_url, outcome).await,
+    }
+}
+
+async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
+    let model = P::MODEL;
+    let mut live = connect::connect(database_url, Role::Projector).await?;
+    if !live.query_one(TRY_LOCK, &[&model.name()]).await?.try_get::<_, bool>(0)? {
+        return Err(Error::RebuildUnderWay(model.name()));
+    }
+    drop_leftovers(&live, model).await?;
+    let number = live_checkpoint(&live, model).await?.generation + 1;
+    let schema = model.generation_schema(number);
+    live.batch_execute(&model.ddl(&schema, number)).await?;
+
+    let client = connect::connect(database_url, Role::Projector).await?;
+    client.batch_execute("SET synchronous_commit = off").await?;
+    let mut new = Generation::open(client, model, &schema).await?;
+    let reader = Reader::connect(database_url, Role::Projector).await?;
+    loop {
+        let target = live_checkpoint(&live, model).await?.position;
+        catch_up::<P>(&reader, &mut new, target).await?;
+        if target - new.position < NEARLY_THERE && live_checkpoint(&live, model).await?.position - target < NEARLY_THERE
+        {
+            break;
+        }
+    }
+
+    let hold = live.transaction().await?;
+    hold.batch_execute(&HOLD_LIVE.replace("{schema}", model.name())).await?;
+    let row = hold.query_one(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
+    let target = row.try_get(0)?;
+    catch_up::<P>(&reader, &mut new, target).await?;
+    hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
+    let mut report =
+        RebuildReport { name: model.name(), generation: number, events: target, rows: 0, differences: 0 };
+    for table in model.tables() {
+        let sql = |sql: &str| {
+            sql.replace("{live}", model.name()).replace("{new}", &schema).replace("{table}", table)
+        };
+        report.differences += hold.query_one(&sql(DIFFERENCES), &[]).await?.try_get::<_, i64>(0)?;
+        report.rows += hold.query_one(&sql(COUNT), &[]).await?.try_get::<_, i64>(0)?;
+    }
+    if outcome == Outcome::Swap {
+        let old = model.generation_schema(number - 1);
+        let swap = format!("ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}", name = model.name());
+        hold.batch_execute(&swap).await?;
+    }
+    hold.commit().await?;
+    // Nobody finds the old tables by name any more; whoever still reads them is waited for here, not in the swap.
+    drop_leftovers(&live, model).await?;
+    Ok(report)
+}
+
+/// Folds the log into `new` up to the position `target`, never beyond.
+async fn catch_up<P: Projection>(reader: &Reader, new: &mut Generation, target: i64) -> Result<(), Error> {
+    while new.position < target {
+        let wanted = usize::try_from(target - new.position).unwrap_or(MAX_EVENTS).min(MAX_EVENTS);
+        let entries = reader.read(new.position, wanted).await?;
+        let (batch, last, stopped) = fold::<P>(entries.iter(), new.position);
+        new.write(&batch, last).await?;
+        if let Some(error) = stopped {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+struct Live {
+    position: i64,
+    generation: i32,
+}
+
+async fn live_checkpoint(client: &Client, model: ReadModel) -> Result<Live, Error> {
+    let sql = Statements::new(model.name()).sql(checkpoint::SELECT);
+    let row = client.query_opt(&sql, &[]).await?.ok_or(Error::NotMigrated(model.name()))?;
+    Ok(Live { position: row.try_get(0)?, generation: row.try_get(1)? })
+}
+
+async fn drop_leftovers(client: &Client, model: ReadModel) -> Result<(), Error> {
+    for row in client.query(LEFTOVERS, &[&model.name()]).await? {
+        let schema: String = row.try_get(0)?;
+        client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await?;
+    }
+    Ok(())
+}

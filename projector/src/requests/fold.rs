@@ -1,0 +1,187 @@
+//! The fold: a row for a call's opening and a row for its end. Both are only ever inserted, so no event needs to
+//! know of another.
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{
+    Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestFailed, RequestMetered, RequestOpened,
+};
+use farthing_ledger::ids::{CustomerId, MerchantId, MeterId, RequestId};
+use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_schema::read_model::ReadModel;
+
+use super::query::Status;
+use crate::column::{Jsonb, Numeric, json, storable};
+use crate::engine::Projection;
+use crate::writer::Writer;
+
+/// New rows.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) opened: Vec<Opened>,
+    pub(super) ended: Vec<Ended>,
+}
+
+/// A row of the table `opened`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    pub(super) request_id: RequestId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) connection_id: Option<CustomerId>,
+    pub(super) product_id: Option<MeterId>,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) charge: Charge,
+    pub(super) provider: String,
+    pub(super) provider_key_type: ProviderKeyType,
+    pub(super) endpoint: String,
+    pub(super) model: Option<String>,
+    pub(super) terms: Option<(RateType, TierType, TokenBasis, Payer)>,
+    pub(super) service_charge_payer: Payer,
+    pub(super) metadata: Jsonb,
+}
+
+/// A row of the table `ended`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) request_id: RequestId,
+    pub(super) status: Status,
+    pub(super) ended_at: DateTime<Utc>,
+    pub(super) http_status: Option<i32>,
+    pub(super) failure_reason: Option<FailureReason>,
+    pub(super) raw_usage: Option<String>,
+    pub(super) response_id: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) metered: Option<Metered>,
+}
+
+/// The columns of `ended` that only a metered call fills.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Metered {
+    pub(super) provider_timestamp: Option<DateTime<Utc>>,
+    pub(super) usage: String,
+    pub(super) units: Numeric,
+    pub(super) breakdown: Option<String>,
+    pub(super) marks: Option<String>,
+    pub(super) service_charge_payer: Payer,
+    pub(super) input_cost: Numeric,
+    pub(super) output_cost: Numeric,
+    pub(super) model_cost: Numeric,
+    pub(super) fee_amount: Numeric,
+    pub(super) service_charge_amount: Numeric,
+    pub(super) total_request_cost: Numeric,
+    pub(super) total_wallet_cost: Numeric,
+    pub(super) total_merchant_cost: Numeric,
+    pub(super) overrun: Numeric,
+}
+
+fn text(text: &str) -> String {
+    storable(text).into_owned()
+}
+
+fn text_or_null(text_or_null: Option<&String>) -> Option<String> {
+    text_or_null.map(|some| text(some))
+}
+
+impl Opened {
+    fn new(event: &RequestOpened, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
+        let price = event.terms.as_ref().map(|terms| &terms.price);
+        // Who would bear a service charge, by the rule that the settlement follows.
+        let service_charge_payer = match (event.charge, price) {
+            (Charge::Recorded, _) | (_, None) => Payer::Merchant,
+            (_, Some(price)) => price.service_charge_payer,
+        };
+        Self {
+            request_id: event.request_id,
+            merchant_id,
+            connection_id: event.parties.customer_id,
+            product_id: event.terms.as_ref().map(|terms| terms.meter_id),
+            created_at,
+            charge: event.charge,
+            provider: text(&event.provider),
+            provider_key_type: event.provider_key_type,
+            endpoint: text(&event.endpoint),
+            model: text_or_null(event.model.as_ref()),
+            terms: price
+                .map(|price| (price.rate_type, price.tier_type, price.token_basis, price.base_cost_payer)),
+            service_charge_payer,
+            metadata: Jsonb(json(&event.metadata)),
+        }
+    }
+}
+
+impl Ended {
+    fn metered(event: &RequestMetered, ended_at: DateTime<Utc>) -> Self {
+        Self {
+            request_id: event.request_id,
+            status: Status::Completed,
+            ended_at,
+            http_status: Some(event.http_status.into()),
+            failure_reason: None,
+            raw_usage: None,
+            response_id: text_or_null(event.response_id.as_ref()),
+            model: text_or_null(event.model.as_ref()),
+            metered: Some(Metered {
+                provider_timestamp: event.provider_timestamp,
+                usage: json(&event.usage),
+                units: Numeric(event.units),
+                breakdown: (!event.fee.breakdown.is_empty()).then(|| json(&event.fee.breakdown)),
+                marks: (!event.marks.is_empty()).then(|| json(&event.marks)),
+                service_charge_payer: event.service_charge.payer,
+                input_cost: event.model_cost.input.into(),
+                output_cost: event.model_cost.output.into(),
+                model_cost: event.model_cost.total.into(),
+                fee_amount: event.fee.amount.into(),
+                service_charge_amount: event.service_charge.amount.into(),
+                total_request_cost: event.total_request_cost.into(),
+                total_wallet_cost: event.total_wallet_cost.into(),
+                total_merchant_cost: event.total_merchant_cost.into(),
+                overrun: event.overrun.into(),
+            }),
+        }
+    }
+
+    fn failed(event: &RequestFailed, ended_at: DateTime<Utc>) -> Self {
+        Self {
+            request_id: event.request_id,
+            status: Status::Error,
+            ended_at,
+            http_status: event.http_status.map(i32::from),
+            failure_reason: Some(event.reason),
+            raw_usage: text_or_null(event.raw_usage.as_ref()),
+            response_id: text_or_null(event.response_id.as_ref()),
+            model: text_or_null(event.model.as_ref()),
+            metered: None,
+        }
+    }
+}
+
+impl Projection for Batch {
+    const MODEL: ReadModel = ReadModel::Requests;
+
+    fn fold(&mut self, recorded: &Recorded) {
+        let fact = &recorded.fact;
+        match &fact.event {
+            Event::RequestOpened(event) => {
+                self.opened.push(Opened::new(event, fact.merchant_id, fact.occurred_at));
+            }
+            Event::RequestMetered(event) => self.ended.push(Ended::metered(event, fact.occurred_at)),
+            Event::RequestFailed(event) => self.ended.push(Ended::failed(event, fact.occurred_at)),
+            Event::MerchantRegistered(_)
+            | Event::SecretKeyIssued(_)
+            | Event::CustomerCreated(_)
+            | Event::MeterDefined(_)
+            | Event::SpendKeyCreated(_)
+            | Event::KeyRotated(_)
+            | Event::WalletCredited(_)
+            | Event::WalletDebited(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.opened.is_empty() && self.ended.is_empty()
+    }
+
+    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        self.copy_opened(db).await?;
+        self.copy_ended(db).await
+    }
+}

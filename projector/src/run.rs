@@ -1,0 +1,87 @@
+//! The projector's process: the relay and all projections, on one shared tail of the log.
+
+use std::time::Duration;
+
+use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::relay;
+use farthing_ledger::log::tail::{self, Tail};
+use farthing_schema::read_model::ReadModel;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::{Error, Projection, project};
+use crate::{checkpoint, connections, customers, requests, spend_keys};
+
+/// How often the database is tried at the start.
+const START_RETRY: Duration = Duration::from_secs(1);
+
+/// Where the log is, and where it is published.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The database.
+    pub database_url: String,
+    /// The NATS server; without one there is no feed, and the log is polled.
+    pub nats_url: Option<String>,
+}
+
+/// Relays and projects until `stop`; calls `ready` once every read model is there to be written.
+pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() + Send) -> Result<(), Error> {
+    match stop.run_until_cancelled(wait_for_read_models(&config.database_url)).await {
+        None => return Ok(()),
+        Some(found) => found?,
+    }
+    let tasks = TaskTracker::new();
+    let database_url = config.database_url;
+    let tail = Tail::start(
+        tail::Config {
+            database_url: database_url.clone(),
+            role: Role::Projector,
+            nats_url: config.nats_url.clone(),
+        },
+        stop.clone(),
+        &tasks,
+    );
+    if let Some(nats_url) = config.nats_url {
+        let config = relay::Config { database_url: database_url.clone(), role: Role::Projector, nats_url };
+        relay::start(config, &tail, stop.clone(), &tasks);
+    }
+    for model in ReadModel::ALL {
+        match model {
+            ReadModel::Customers => spawn::<customers::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Connections => spawn::<connections::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::SpendKeys => spawn::<spend_keys::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Requests => spawn::<requests::Batch>(&database_url, &tail, &stop, &tasks),
+        }
+    }
+    ready();
+    stop.cancelled().await;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+fn spawn<P: Projection>(database_url: &str, tail: &Tail, stop: &CancellationToken, tasks: &TaskTracker) {
+    let (database_url, tail, stop) = (database_url.to_owned(), tail.clone(), stop.clone());
+    tasks.spawn(async move {
+        // A batch that is cut off rolls back, and is folded again.
+        let _ = stop.run_until_cancelled(project::<P>(&database_url, &tail)).await;
+    });
+}
+
+/// Waits for Postgres; a database without read models is the operator's to migrate.
+async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
+    let client = loop {
+        match connect::connect(database_url, Role::Projector).await {
+            Ok(client) => break client,
+            Err(error) => tracing::warn!(%error, "waiting for the database"),
+        }
+        tokio::time::sleep(START_RETRY).await;
+    };
+    for model in ReadModel::ALL {
+        checkpoint::position(&client, model).await.map_err(|error| match error.as_db_error() {
+            Some(_) => Error::NotMigrated(model.name()),
+            None => Error::Database(error),
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! A merchant of a test's own, with what it makes over REST and the calls it forwards.
+
+use std::net::SocketAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::client::{Body, Request, Response};
+use crate::instance::Instance;
+use crate::log::{Log, Logged};
+use crate::wait::eventually;
+
+/// A merchant.
+pub struct Merchant {
+    /// The instance it lives in.
+    pub instance: &'static Instance,
+    /// A connection to the log.
+    pub log: Log,
+    /// `mer_…`
+    pub id: String,
+    /// Its own wallet.
+    pub wallet_id: String,
+    /// Its key.
+    pub secret_key: String,
+}
+
+/// A customer of it.
+#[derive(Debug, Clone)]
+pub struct Customer {
+    /// `con_…`
+    pub id: String,
+    /// The merchant's name for it.
+    pub reference_id: String,
+}
+
+/// A meter of it.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    /// `prd_…`
+    pub id: String,
+    /// Its slug.
+    pub slug: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+/// A forward token of this JSON.
+pub fn token(fields: &Value) -> String {
+    STANDARD.encode(fields.to_string())
+}
+
+/// `text` with every byte but the plain ones as `%XX`.
+pub fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// A forwarded call of `method` to `url`, credential still to come.
+pub fn forward(method: &str, url: &str) -> Request {
+    Request::new(method, format!("/v1/forward?u={}", encoded(url)))
+}
+
+impl Merchant {
+    /// A new merchant of the shared instance.
+    pub async fn new() -> Self {
+        Self::of(Instance::shared().await).await
+    }
+
+    /// A new merchant of `instance`.
+    pub async fn of(instance: &'static Instance) -> Self {
+        let made = instance.operate(&["merchant", "create", "--name", "a test's"]).await;
+        let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
+        let (id, wallet_id, secret_key) = (text("merchant_id"), text("wallet_id"), text("secret_key"));
+        Self { instance, log: instance.log().await, id, wallet_id, secret_key }
+    }
+
+    /// A new merchant with `amount` in its own wallet.
+    pub async fn funded(amount: &str) -> Self {
+        let merchant = Self::new().await;
+        merchant.credit_own(amount).await;
+        merchant
+    }
+
+    /// Money into the merchant's own wallet.
+    pub async fn credit_own(&self, amount: &str) {
+        let arguments = ["wallet", "credit", "--merchant", &self.id, "--amount", amount, "--reason", "a test"];
+        self.instance.operate(&arguments).await;
+    }
+
+    /// Money into a customer's wallet.
+    pub async fn credit(&self, customer: &Customer, amount: &str) {
+        let arguments = ["wallet", "credit", "--connection", &customer.id, "--amount", amount, "--reason", "a test"];
+        self.instance.operate(&arguments).await;
+    }
+
+    /// The address of the first gateway.
+    pub fn gateway(&self) -> SocketAddr {
+        self.instance.gateway(0)
+    }
+
+    /// Sends a request of the REST interface with the merchant's key.
+    pub async fn rest(&self, request: Request) -> Response {
+        request.bearer(&self.secret_key).send(self.gateway()).await.expect("the gateway answers")
+    }
+
+    /// `GET`.
+    pub async fn get(&self, path: &str) -> Response {
+        self.rest(Request::new("GET", path)).await
+    }
+
+    /// `POST` of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Response {
+        self.rest(Request::new("POST", path).json(body)).await
+    }
+
+    /// A new customer with `amount` in the wallet.
+    pub async fn customer(&self, amount: &str) -> Customer {
+        let reference_id = format!("customer of {}", self.id);
+        self.customer_called(&reference_id, amount).await
+    }
+
+    /// A new customer of this name with `amount` in the wallet.
+    pub async fn customer_called(&self, reference_id: &str, amount: &str) -> Customer {
+        let made = self.post("/v1/customers", &json!({"reference_id": reference_id})).await.expect(201);
+        let id = made["customer_id"].as_str().expect("an id").to_owned();
+        let customer = Customer { id, reference_id: reference_id.to_owned() };
+        if amount != "0" {
+            self.credit(&customer, amount).await;
+        }
+        customer
+    }
+
+    /// A new meter.
+    pub async fn meter(&self, fields: Value) -> Meter {
+        let made = self.post("/v1/meters", &fields).await.expect(201);
+        let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
+        Meter { id: text("meter_id"), slug: text("meter_slug"), secret: text("product_secret") }
+    }
+
+    /// A new meter at a fixed rate per call.
+    pub async fn call_meter(&self, rate: &str) -> Meter {
+        self.meter(json!({
+            "name": "per call", "rate_type": "fixed", "tier_type": "requests",
+            "tiers": [{"start": 0, "rate": rate}], "service_charge_payer": "merchant",
+        }))
+        .await
+    }
+
+    /// A token that bills `customer` by `meter`.
+    pub fn billing(&self, customer: &Customer, meter: &Meter) -> String {
+        token(&json!({"secret_key": self.secret_key, "customer_id": customer.id, "meter_slug": meter.slug}))
+    }
+
+    /// Forwards a request with a credential in `Authorization`.
+    pub async fn send(&self, credential: &str, request: Request) -> Response {
+        request.bearer(credential).send(self.gateway()).await.expect("the gateway answers")
+    }
+
+    /// Forwards `POST` of JSON to `url`.
+    pub async fn call(&self, credential: &str, url: &str) -> Response {
+        self.send(credential, forward("POST", url).json(&json!({"input": "hello"}))).await
+    }
+
+    /// Forwards `GET` to `url`.
+    pub async fn fetch(&self, credential: &str, url: &str) -> Response {
+        self.send(credential, forward("GET", url)).await
+    }
+
+    /// The merchant's events so far.
+    pub async fn events(&self) -> Vec<Logged> {
+        self.log.of_merchant(&self.id, 0).await
+    }
+
+    /// What the log says at this instant about a call: the body of its `request.metered`.
+    pub async fn metered(&self, response: &Response) -> Option<Value> {
+        self.log.event(&format!("{}/metered", response.request_id())).await.map(|event| event.body)
+    }
+
+    /// The body of a call's `request.metered`, which must be there now.
+    pub async fn charged(&self, response: &Response) -> Value {
+        let metered = self.metered(response).await;
+        metered.unwrap_or_else(|| panic!("not metered: {} {}", response.status, response.text()))
+    }
+
+    /// The body of a call's `request.failed`, once it is there; never metered.
+    pub async fn failed(&self, response: &Response) -> Value {
+        self.failed_request(&response.request_id()).await
+    }
+
+    /// The same, by the request's id.
+    pub async fn failed_request(&self, id: &str) -> Value {
+        let failed = eventually("the call ends as failed", async || self.log.event(&format!("{id}/failed")).await).await;
+        assert!(self.log.event(&format!("{id}/metered")).await.is_none(), "failed and metered");
+        failed.body
+    }
+
+    /// The merchant's wallets hold nothing and no request of it is open.
+    pub async fn nothing_is_held(&self) {
+        eventually("every hold is released", async || {
+            let open = self.log.states("request").await;
+            let open = open.iter().any(|(_, body)| body["merchant_id"] == self.id.as_str());
+            let wallets = self.log.states("wallet").await;
+            let mut mine = wallets.iter().filter(|(_, body)| body["merchant_id"] == self.id.as_str());
+            let free = mine.all(|(_, body)| body["held"] == "0.0000000000");
+            (!open && free).then_some(())
+        })
+        .await;
+    }
+
+    /// The balance of a customer's wallet, as the log's states have it.
+    pub async fn balance(&self, customer: &Customer) -> String {
+        let state = self.log.state("customer", &customer.id).await.expect("the customer is there");
+        self.balance_of(state["wallet_id"].as_str().unwrap_or_default()).await
+    }
+
+    /// The balance of the merchant's own wallet.
+    pub async fn own_balance(&self) -> String {
+        self.balance_of(&self.wallet_id).await
+    }
+
+    async fn balance_of(&self, wallet_id: &str) -> String {
+        let wallet = self.log.state("wallet", wallet_id).await.expect("the wallet is there");
+        wallet["balance"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A request as REST shows it, once it has come to `status`.
+    pub async fn shown(&self, id: &str, status: &str) -> Value {
+        eventually("the request is shown", async || {
+            let response = self.get(&format!("/v1/requests/{id}")).await;
+            (response.status == 200).then(|| response.json()).filter(|shown| shown["status"] == status)
+        })
+        .await
+    }
+}
+
+/// A body, for requests that stream.
+pub fn chunks(pieces: &[&str]) -> Body {
+    Body::Chunks(pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect())
+}

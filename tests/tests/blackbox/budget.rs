@@ -1,0 +1,59 @@
+//! A budget holds exactly: what the wallet covers is answered, the rest is refused, at any concurrency.
+
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use serde_json::json;
+
+const CALLS: usize = 1_000;
+const ROUNDS: usize = 10;
+
+#[test]
+fn a_thousand_concurrent_calls_over_two_gateways_spend_a_wallet_to_exactly_zero_ten_times() {
+    run(async {
+        for round in 0..ROUNDS {
+            one_round(round).await;
+        }
+    });
+}
+
+async fn one_round(round: usize) {
+    let merchant = Merchant::funded("100").await;
+    let customer = merchant.customer("5.0000000000").await;
+    let meter = merchant.call_meter("0.10").await;
+    let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+    let request = forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter));
+    let gateways = [merchant.instance.gateway(0), merchant.instance.gateway(1)];
+    assert_ne!(gateways[0], gateways[1]);
+    let calls: Vec<_> = (0..CALLS)
+        .map(|number| {
+            let request = request.clone();
+            tokio::spawn(async move { request.send(gateways[number % 2]).await.unwrap() })
+        })
+        .collect();
+    let (mut answered, mut refused) = (0, 0);
+    for call in calls {
+        let response = call.await.unwrap();
+        match response.status {
+            200 => {
+                response.expect(200);
+                merchant.charged(&response).await;
+                answered += 1;
+            }
+            _ => {
+                response.refused(402, "insufficient_balance");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((answered, refused), (50, 950), "round {round}");
+    assert_eq!(endpoint.calls().len(), 50, "round {round}: only what is covered reaches the provider");
+    assert_eq!(merchant.balance(&customer).await, "0.0000000000");
+    merchant.nothing_is_held().await;
+    let shown = farthing_tests::wait::eventually("the balance is shown", async || {
+        let shown = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
+        (shown["wallet"]["balance"] == "0.0000000000").then_some(shown)
+    })
+    .await;
+    assert_eq!(shown["connection_id"], customer.id.as_str());
+}

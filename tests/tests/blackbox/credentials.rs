@@ -1,0 +1,180 @@
+//! Who calls, and who pays: every carrier of a credential, in every shape (interface.md, Authentication;
+//! completion.md section 3).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use farthing_tests::client::Request;
+use farthing_tests::merchant::{Merchant, encoded, forward, token};
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "?key="];
+
+fn carried(request: Request, carrier: &str, credential: &str) -> Request {
+    match carrier {
+        "Authorization" => request.bearer(credential),
+        "?key=" => Request { target: format!("{}&key={}", request.target, encoded(credential)), ..request },
+        header => request.header(header, credential),
+    }
+}
+
+#[test]
+fn every_carrier_takes_every_shape_of_credential_and_none_reaches_the_provider() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant.call_meter("0.01").await;
+        let shown = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
+        let connection_secret = shown["connection_secret"].as_str().unwrap();
+        let key = &merchant.secret_key;
+        let shapes = [
+            (key.clone(), "merchant"),
+            (token(&json!({"secret_key": key})), "merchant"),
+            (token(&json!({"secret_key": key, "meter_slug": meter.slug})), "meter_only"),
+            (token(&json!({"secret_key": key, "product_secret": meter.secret})), "meter_only"),
+            (token(&json!({"secret_key": key, "meter_id": meter.id})), "meter_only"),
+            (token(&json!({"secret_key": key, "customer_id": customer.id})), "customer"),
+            (token(&json!({"secret_key": key, "connection_id": customer.id})), "customer"),
+            (token(&json!({"secret_key": key, "connection_secret": connection_secret})), "customer"),
+            (merchant.billing(&customer, &meter), "customer_billing"),
+            (
+                token(&json!({"secret_key": key, "customer_id": customer.reference_id, "meter_slug": meter.slug})),
+                "customer_billing",
+            ),
+            (
+                token(&json!({"secret_key": key, "connection_secret": connection_secret, "product_secret": meter.secret})),
+                "customer_billing",
+            ),
+            (
+                token(&json!({
+                    "secret_key": key, "customer_id": customer.id, "meter_slug": meter.slug, "disable_billing": true,
+                })),
+                "recorded",
+            ),
+            (
+                token(&json!({
+                    "secret_key": key, "connection_secret": null, "product_secret": null, "provider_key": "theirs",
+                })),
+                "metering_only",
+            ),
+        ];
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 7}})));
+        for carrier in CARRIERS {
+            for (credential, charge) in &shapes {
+                let request = carried(forward("GET", &endpoint.url), carrier, credential);
+                let response = request.send(merchant.gateway()).await.unwrap();
+                response.expect(200);
+                let opened = merchant.log.event(&format!("{}/opened", response.request_id())).await.unwrap();
+                assert_eq!(opened.body["charge"], *charge, "{carrier}");
+                assert!(merchant.charged(&response).await["usage"]["tokens"]["input"] == 7);
+                let call = endpoint.calls().pop().unwrap();
+                let seen = format!("{:?}", call.head);
+                assert!(!seen.contains(credential) && !seen.contains(&encoded(credential)), "{carrier}: {seen}");
+                assert!(!seen.contains(key), "{carrier}: {seen}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_token_may_be_base64_without_padding_and_of_either_alphabet() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        // A name whose base64 needs the two characters in which the alphabets differ.
+        let customer = merchant.customer_called("a?>~~~?>ÿÿ", "0").await;
+        let fields = json!({"secret_key": merchant.secret_key, "customer_id": customer.reference_id}).to_string();
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        for credential in [STANDARD_NO_PAD.encode(&fields), URL_SAFE_NO_PAD.encode(&fields), token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.reference_id,
+        }))] {
+            merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        }
+    });
+}
+
+#[test]
+fn the_callers_provider_key_takes_the_place_of_the_credential() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let credential = token(&json!({
+            "secret_key": merchant.secret_key, "connection_secret": null, "product_secret": null,
+            "provider_key": "sk-theirs",
+        }));
+        for (carrier, slot, value) in [
+            ("Authorization", "authorization", "Bearer sk-theirs"),
+            ("x-api-key", "x-api-key", "sk-theirs"),
+            ("x-goog-api-key", "x-goog-api-key", "sk-theirs"),
+            ("xi-api-key", "xi-api-key", "sk-theirs"),
+        ] {
+            let request = carried(forward("GET", &endpoint.url), carrier, &credential);
+            let response = request.send(merchant.gateway()).await.unwrap();
+            response.expect(200);
+            assert_eq!(endpoint.calls().pop().unwrap().head.all(slot), [value]);
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["provider_key_type"], "unmanaged");
+            assert_eq!(shown["total_request_cost"], "0.0000000000");
+        }
+    });
+}
+
+#[test]
+fn a_providers_own_key_beside_the_credential_passes_unchanged() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let request = forward("GET", &format!("{}?key=provider-key", endpoint.url))
+            .header("X-Provider-API-Key", "theirs")
+            .header("x-api-key", "sk-ant-theirs");
+        merchant.send(&merchant.secret_key, request).await.expect(200);
+        let call = endpoint.only_call();
+        assert_eq!(call.head.all("x-provider-api-key"), ["theirs"]);
+        assert_eq!(call.head.all("x-api-key"), ["sk-ant-theirs"]);
+        assert_eq!(call.head.header("authorization"), None);
+        assert!(call.target().ends_with("?key=provider-key"), "{}", call.target());
+    });
+}
+
+#[test]
+fn a_spend_key_is_refused_at_forward_until_its_limits_hold() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let made = merchant.post("/v1/spend_keys", &json!({"name": "laptop"})).await.expect(201);
+        let spend_key = made["key"].as_str().unwrap();
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        for carrier in CARRIERS {
+            let request = carried(forward("GET", &endpoint.url), carrier, spend_key);
+            request.send(merchant.gateway()).await.unwrap().refused(401, "spend_key_invalid");
+        }
+        assert!(endpoint.calls().is_empty());
+    });
+}
+
+#[test]
+fn a_dead_or_foreign_secret_is_refused_by_its_own_code() {
+    run(async {
+        let (merchant, other) = (Merchant::funded("1").await, Merchant::funded("1").await);
+        let stranger = other.customer("1").await;
+        let strange_meter = other.call_meter("0.01").await;
+        let shown = other.get(&format!("/v1/connections/{}", stranger.id)).await.expect(200);
+        let key = &merchant.secret_key;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let refused = async |fields: Value, status, code| {
+            merchant.fetch(&token(&fields), &endpoint.url).await.refused(status, code);
+        };
+        refused(json!({"secret_key": "aks_test_nobodys"}), 401, "secret_key_invalid").await;
+        refused(json!({"secret_key": key, "customer_id": stranger.id}), 404, "customer_not_found").await;
+        refused(json!({"secret_key": key, "customer_id": "nobody"}), 404, "customer_not_found").await;
+        let secret = &shown["connection_secret"];
+        refused(json!({"secret_key": key, "connection_secret": secret}), 401, "connection_secret_invalid").await;
+        refused(json!({"secret_key": key, "connection_secret": "cons_x"}), 401, "connection_secret_invalid").await;
+        refused(json!({"secret_key": key, "meter_slug": strange_meter.slug + "x"}), 404, "meter_not_found").await;
+        refused(json!({"secret_key": key, "meter_id": strange_meter.id}), 404, "meter_not_found").await;
+        refused(json!({"secret_key": key, "product_secret": strange_meter.secret}), 401, "product_secret_invalid").await;
+        merchant.fetch("aks_test_nobodys", &endpoint.url).await.refused(401, "secret_key_invalid");
+        let bare = forward("GET", &endpoint.url).send(merchant.gateway()).await.unwrap();
+        bare.refused(401, "auth_header_missing");
+        assert!(endpoint.calls().is_empty());
+    });
+}

@@ -1,0 +1,227 @@
+//! When a call is settled: before its last byte is released, whoever goes away meanwhile.
+
+use farthing_tests::client::Connection;
+use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
+use farthing_tests::provider::{Gate, Step, chunk, event_stream, head, json, last_chunk};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::json;
+
+async fn shop() -> (Merchant, Customer, Meter) {
+    let merchant = Merchant::funded("100").await;
+    let customer = merchant.customer("100").await;
+    let meter = merchant
+        .meter(json!({
+            "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
+            "tiers": [{"start": 0, "rate": "1"}], "service_charge_payer": "merchant",
+        }))
+        .await;
+    (merchant, customer, meter)
+}
+
+#[test]
+fn a_complete_answer_has_its_settlement_in_the_log_at_that_instant() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let credential = merchant.billing(&customer, &meter);
+        let sized = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let streamed = merchant.instance.provider.endpoint(|_| {
+            vec![event_stream(), chunk("data: {\"usage\":{\"tokens\":1}}\n\n"), last_chunk()]
+        });
+        let closed = merchant.instance.provider.endpoint(|_| {
+            vec![head(200, &[]), Step::Bytes(b"{\"usage\":{\"tokens\":1}}".to_vec()), Step::Close]
+        });
+        let empty = merchant.instance.provider.endpoint(|_| vec![head(200, &[("Content-Length", "0")])]);
+        let no_content = merchant.instance.provider.endpoint(|_| vec![head(204, &[])]);
+        for _ in 0..20 {
+            for endpoint in [&sized, &streamed, &closed, &empty, &no_content] {
+                let response = merchant.call(&credential, &endpoint.url).await;
+                assert!(response.complete && matches!(response.status, 200 | 204));
+                merchant.charged(&response).await;
+            }
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn the_hold_stands_while_a_call_is_in_flight_and_is_gone_after_it() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let customer = merchant.customer("1").await;
+        let meter = merchant.call_meter("0.6").await;
+        let gate = Gate::default();
+        let held = gate.clone();
+        let slow = merchant.instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(held.clone())];
+            steps.extend(json(200, &json!({})));
+            steps
+        });
+        let credential = merchant.billing(&customer, &meter);
+        let mut first = Connection::open(merchant.gateway()).await.unwrap();
+        first.send(&forward("GET", &slow.url).bearer(&credential)).await.unwrap();
+        eventually("the first call reaches the provider", async || (!slow.calls().is_empty()).then_some(())).await;
+        let second = merchant.fetch(&credential, &slow.url).await;
+        second.refused(402, "insufficient_balance");
+        assert!(merchant.log.event(&format!("{}/opened", second.request_id())).await.is_none());
+        assert_eq!(slow.calls().len(), 1, "a refused call never reaches the provider");
+        gate.open();
+        first.response("GET").await.unwrap().expect(200);
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "0.4000000000");
+    });
+}
+
+#[test]
+fn a_caller_who_goes_away_mid_stream_is_charged_what_the_provider_reports_in_the_end() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let gate = Gate::default();
+        let held = gate.clone();
+        let endpoint = merchant.instance.provider.endpoint(move |_| {
+            vec![
+                event_stream(),
+                chunk("data: {\"a\":1}\n\n"),
+                Step::Wait(held.clone()),
+                chunk("data: {\"usage\":{\"tokens\":500000}}\n\n"),
+                last_chunk(),
+            ]
+        });
+        let credential = merchant.billing(&customer, &meter);
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send(&forward("POST", &endpoint.url).bearer(&credential).json(&json!({}))).await.unwrap();
+        let answer = connection.head("POST").await.unwrap();
+        let id = answer.header("x-service-request-id").unwrap().to_owned();
+        connection.read.piece().await.unwrap();
+        drop(connection);
+        gate.open();
+        let metered = eventually("the call is settled", async || {
+            merchant.log.event(&format!("{id}/metered")).await
+        })
+        .await;
+        assert_eq!(metered.body["total_wallet_cost"], "0.5000000000");
+        assert_eq!(metered.body["marks"], json!([]));
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_caller_who_goes_away_before_the_answer_begins_is_charged_for_it_all_the_same() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let gate = Gate::default();
+        let held = gate.clone();
+        let endpoint = merchant.instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(held.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 1_000_000}})));
+            steps
+        });
+        let credential = merchant.billing(&customer, &meter);
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send(&forward("GET", &endpoint.url).bearer(&credential)).await.unwrap();
+        eventually("the call reaches the provider", async || (!endpoint.calls().is_empty()).then_some(())).await;
+        drop(connection);
+        gate.open();
+        eventually("the call is charged", async || {
+            (merchant.balance(&customer).await == "99.0000000000").then_some(())
+        })
+        .await;
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_caller_who_goes_away_while_sending_the_body_costs_nothing() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let credential = merchant.billing(&customer, &meter);
+        let request = forward("POST", &endpoint.url).header("Content-Length", "10000000").bearer(&credential);
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send_head(&request).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut connection.write, &vec![b'x'; 2_000_000]).await.unwrap();
+        drop(connection);
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "100.0000000000");
+        assert!(merchant.events().await.iter().all(|event| event.kind != "request.metered"));
+    });
+}
+
+#[test]
+fn a_provider_that_breaks_off_after_usage_is_charged_in_part_and_the_caller_sees_the_break() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let endpoint = merchant.instance.provider.endpoint(|_| {
+            vec![event_stream(), chunk("data: {\"usage\":{\"tokens\":250000}}\n\n"), chunk("data: more"), Step::Close]
+        });
+        let response = merchant.call(&merchant.billing(&customer, &meter), &endpoint.url).await;
+        assert!(!response.complete, "a broken answer must not look whole");
+        let metered = eventually("the call is settled", async || merchant.metered(&response).await).await;
+        assert_eq!(metered["marks"], json!(["partial"]));
+        assert_eq!(metered["total_wallet_cost"], "0.2500000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_provider_that_breaks_off_without_usage_costs_nothing() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let per_call = merchant.call_meter("0.5").await;
+        let half_a_stream = merchant.instance.provider.endpoint(|_| {
+            vec![event_stream(), chunk("data: {\"a\":1}\n\n"), Step::Close]
+        });
+        let half_a_document = merchant.instance.provider.endpoint(|_| {
+            let headers = [("Content-Type", "application/json"), ("Content-Length", "1000")];
+            vec![head(200, &headers), Step::Bytes(b"{\"usage\":{\"tok".to_vec()), Step::Close]
+        });
+        for endpoint in [&half_a_stream, &half_a_document] {
+            for meter in [&meter, &per_call] {
+                let response = merchant.call(&merchant.billing(&customer, meter), &endpoint.url).await;
+                assert!(!response.complete);
+                let failed = merchant.failed(&response).await;
+                assert_eq!(failed["reason"], "provider_gone");
+            }
+        }
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "100.0000000000");
+    });
+}
+
+#[test]
+fn a_provider_that_cannot_be_reached_or_speaks_no_http_is_502_and_costs_nothing() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let credential = merchant.billing(&customer, &meter);
+        // A port that was free a moment ago.
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let silent = merchant.instance.provider.endpoint(|_| vec![Step::Close]);
+        let rubbish = merchant.instance.provider.endpoint(|_| vec![Step::Bytes(b"\0\0rubbish\r\n\r\n".to_vec()), Step::Close]);
+        for url in [
+            &format!("http://127.0.0.1:{port}/"),
+            "http://no-such-host.invalid/",
+            &silent.url,
+            &rubbish.url,
+        ] {
+            let response = merchant.call(&credential, url).await;
+            response.refused(502, "provider_unreachable");
+            assert_eq!(merchant.failed(&response).await["reason"], "provider_unreachable", "{url}");
+        }
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "100.0000000000");
+    });
+}
+
+#[test]
+fn an_answer_that_comes_before_the_request_was_read_is_passed_back_and_settled() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let credential = merchant.billing(&customer, &meter);
+        let endpoint = merchant.instance.provider.endpoint(|_| json(413, &json!({"error": "too large"})));
+        let body = farthing_tests::client::Body::Whole(vec![b'x'; 3_000_000]);
+        let response = merchant.send(&credential, forward("POST", &endpoint.url).body(body)).await;
+        assert_eq!(response.status, 413);
+        assert_eq!(merchant.failed(&response).await["reason"], "provider_status");
+        merchant.nothing_is_held().await;
+    });
+}

@@ -1,0 +1,140 @@
+//! Where a call goes: `u` in all its forms, and the rest of the query as it came.
+
+use farthing_tests::client::Request;
+use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::provider::{Endpoint, json};
+use farthing_tests::run;
+use serde_json::json;
+
+async fn reached(merchant: &Merchant, endpoint: &Endpoint, method: &str, target: String) -> String {
+    let request = Request::new(method, target.clone()).bearer(&merchant.secret_key);
+    let response = request.send(merchant.gateway()).await.unwrap();
+    assert_eq!(response.status, 200, "{target}: {}", response.text());
+    let call = endpoint.calls().pop().unwrap();
+    assert_eq!(call.method(), method);
+    call.target().to_owned()
+}
+
+#[test]
+fn u_is_read_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let (raw, path) = (&endpoint.url, &endpoint.path);
+        for (query, expected) in [
+            (format!("u={}", encoded(raw)), path.clone()),
+            (format!("u={raw}"), path.clone()),
+            (format!("u={raw}?a=1&b=2"), format!("{path}?a=1&b=2")),
+            (format!("u={}", encoded(&format!("{raw}?a=1&b=2"))), format!("{path}?a=1&b=2")),
+            (format!("z=9&u={raw}&b=2&a=1"), format!("{path}?z=9&b=2&a=1")),
+            (format!("u={}&b=2&a=1", encoded(&format!("{raw}?own=1"))), format!("{path}?own=1&b=2&a=1")),
+            (format!("u={raw}&a=%2F+x%20%C3%A9&a=&a"), format!("{path}?a=%2F+x%20%C3%A9&a=&a")),
+            (format!("u={raw}?q=%7B%22a%22%7D"), format!("{path}?q=%7B%22a%22%7D")),
+            (format!("u={}", encoded(&format!("{raw}?q=%252F"))), format!("{path}?q=%252F")),
+            (format!("u={}", encoded(&format!("{raw}?a=1#fragment"))), format!("{path}?a=1")),
+            (format!("%75={raw}"), path.clone()),
+            (format!("u={raw}&U=1&uu=2&x%75=3"), format!("{path}?U=1&uu=2&x%75=3")),
+            (format!("u={raw}&metadata=%7B%22a%22%3A%22b%22%7D&c=d"), format!("{path}?c=d")),
+        ] {
+            assert_eq!(reached(&merchant, &endpoint, "GET", format!("/v1/forward?{query}")).await, expected, "{query}");
+            assert_eq!(reached(&merchant, &endpoint, "GET", format!("/v1/forward/?{query}")).await, expected, "{query}");
+        }
+    });
+}
+
+#[test]
+fn the_endpoint_of_the_request_is_the_method_and_the_full_forwarded_url() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let url = format!("{}?a=%2F", endpoint.url);
+        let response = merchant.fetch(&merchant.secret_key, &url).await;
+        let shown = merchant.shown(&response.request_id(), "completed").await;
+        assert_eq!(shown["endpoint"], format!("GET {url}"));
+        assert_eq!(shown["provider"], "other");
+    });
+}
+
+#[test]
+fn every_method_passes_with_its_body() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            for path in ["/v1/forward", "/v1/forward/"] {
+                let target = format!("{path}?u={}", endpoint.url);
+                reached(&merchant, &endpoint, method, target.clone()).await;
+                let request = Request::new(method, target).json(&json!({"of": method}));
+                merchant.send(&merchant.secret_key, request).await.expect(200);
+                let call = endpoint.calls().pop().unwrap();
+                assert_eq!(call.method(), method);
+                assert_eq!(call.body, json!({"of": method}).to_string().into_bytes());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_target_that_could_be_read_two_ways_is_refused() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let authority = merchant.instance.provider.authority();
+        let head = merchant.log.head().await;
+        for url in [
+            format!("http://user@{authority}/"),
+            format!("http://user:password@{authority}/"),
+            format!("http://{authority}\\@example.com/"),
+            format!("http:\\\\{authority}/"),
+            format!("http://example.com\\@{authority}/"),
+            format!("ftp://{authority}/"),
+            "file:///etc/passwd".to_owned(),
+            "gopher://127.0.0.1/".to_owned(),
+            format!("//{authority}/"),
+            "/relative".to_owned(),
+            "relative".to_owned(),
+            format!("http://{authority}/\u{0}"),
+            format!("http://{authority}/\r\nX-Injected: 1"),
+            format!("http://{authority}/\tx"),
+            format!("http://{authority}/a b"),
+            "http://".to_owned(),
+            "http:///path".to_owned(),
+            "http://127.0.0.1:0/".to_owned(),
+            "http://127.0.0.1:99999/".to_owned(),
+            format!("http://{authority}/{}", "x".repeat(40_000)),
+        ] {
+            let target = format!("/v1/forward?u={}", encoded(&url));
+            let response = merchant.send(&merchant.secret_key, Request::new("GET", target)).await;
+            assert!(matches!(response.status, 400 | 414 | 431), "{url:.60}: {}", response.text());
+            if response.status == 400 {
+                response.refused(400, "forward_url_invalid");
+            }
+        }
+        let twice = Request::new("GET", format!("/v1/forward?u={0}&u={0}", endpoint.url));
+        merchant.send(&merchant.secret_key, twice).await.refused(400, "forward_url_invalid");
+        for target in ["/v1/forward", "/v1/forward?", "/v1/forward?u=", "/v1/forward?a=b"] {
+            merchant.send(&merchant.secret_key, Request::new("GET", target)).await.refused(400, "forward_url_missing");
+        }
+        assert!(endpoint.calls().is_empty());
+        assert!(merchant.events().await.iter().all(|event| event.position <= head), "nothing was opened");
+    });
+}
+
+#[test]
+fn bytes_outside_ascii_in_a_raw_target_are_no_server_error() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        for query in [
+            format!("u={}?a=\u{e9}", endpoint.url),
+            format!("u={}&\u{ff}=1", endpoint.url),
+            format!("u={}&a=\"<>`{{}}|^\"", endpoint.url),
+            format!("u={}&a=%zz&b=%", endpoint.url),
+            "u=%ff%fe".to_owned(),
+        ] {
+            let request = Request::new("GET", format!("/v1/forward?{query}"));
+            let response = merchant.send(&merchant.secret_key, request).await;
+            assert!(response.status < 500, "{query}: {} {}", response.status, response.text());
+        }
+    });
+}
