@@ -141,6 +141,12 @@ impl ApiError {
         self.wire().0
     }
 
+    /// The code of the envelope.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> &'static str {
+        self.wire().1
+    }
+
     /// Status, code and message: the whole table of errors.
     fn wire(&self) -> (StatusCode, &'static str, String) {
         use StatusCode as S;
@@ -335,5 +341,55 @@ impl From<appender::Error> for ApiError {
             appender::Error::Refused(refusal) => refusal.into(),
             appender::Error::Unavailable(why) => Self::LedgerUnavailable(why),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn answered(error: ApiError) -> (StatusCode, HeaderMap, serde_json::Value) {
+        let (parts, body) = error.into_response().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (parts.status, parts.headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_error_is_told_in_the_envelope() {
+        let (status, headers, body) = answered(ApiError::issue(["tiers", "0"], "must be an object")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert_eq!(headers[CONTENT_TYPE], "application/json");
+        assert_eq!(
+            body,
+            serde_json::json!({"error": {
+                "message": "The request is not valid; see the issues.", "code": "validation_error", "status": 400,
+                "issues": [{"path": ["tiers", "0"], "message": "must be an object"}],
+            }})
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_our_own_business_stays_with_us() {
+        for (error, status) in [
+            (ApiError::Internal("a password".to_owned()), StatusCode::INTERNAL_SERVER_ERROR),
+            (ApiError::LedgerUnavailable("a password".to_owned()), StatusCode::SERVICE_UNAVAILABLE),
+        ] {
+            let (answered_status, _, body) = answered(error).await;
+            assert_eq!(answered_status, status);
+            assert!(!body.to_string().contains("password"), "{body}");
+            assert_eq!(body["error"].get("issues"), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_carry_the_headers_of_their_status() {
+        let (_, headers, _) = answered(ApiError::RateLimitExceeded { retry_after_seconds: 17 }).await;
+        assert_eq!(headers[RETRY_AFTER], "17");
+        let (_, headers, _) = answered(ApiError::AuthHeaderMissing).await;
+        assert_eq!(headers[WWW_AUTHENTICATE], "Bearer");
+        let (_, _, body) = answered(ApiError::CursorInvalid).await;
+        assert_eq!(body["error"]["issues"][0]["path"], serde_json::json!(["cursor"]));
     }
 }

@@ -178,7 +178,8 @@ fn tls() -> Result<rustls::ClientConfig, Error> {
     use hyper_rustls::ConfigBuilderExt as _;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = || {
-        rustls::ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()
+        rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
     };
     match builder()?.with_native_roots() {
         Ok(config) => Ok(config.with_no_client_auth()),

@@ -140,7 +140,8 @@ mod tests {
     #[test]
     fn what_is_not_an_id_is_refused() {
         let id = RequestId::new(Ulid::from_parts(0xab_cdef, 1)).to_string();
-        for text in [&id[1..], &id[..29], &id.to_lowercase(), &id.replace("req", "con"), "req_", "", "req_\0"] {
+        for text in [&id[1..], &id[..29], &id.to_lowercase(), &id.replace("req", "con"), "req_", "", "req_\0"]
+        {
             assert!(text.parse::<RequestId>().is_err(), "{text:?}");
         }
     }

@@ -14,10 +14,12 @@ pub struct Period {
 
 /// The period around `at`, counted in months from `anchor`. An instant before the anchor is in the first period.
 pub fn period_around(anchor: DateTime<Utc>, at: DateTime<Utc>) -> Period {
-    let month_of = |instant: DateTime<Utc>| instant.year() * 12 + i32::try_from(instant.month0()).unwrap_or(0);
+    let month_of =
+        |instant: DateTime<Utc>| instant.year() * 12 + i32::try_from(instant.month0()).unwrap_or(0);
     let months = u32::try_from(month_of(at) - month_of(anchor)).unwrap_or(0);
     // Counting every reset from the anchor itself keeps the 31st the 31st after a short month.
-    let reset = |count: u32| anchor.checked_add_months(Months::new(count)).unwrap_or(DateTime::<Utc>::MAX_UTC);
+    let reset =
+        |count: u32| anchor.checked_add_months(Months::new(count)).unwrap_or(DateTime::<Utc>::MAX_UTC);
     let passed = if reset(months) <= at || months == 0 { months } else { months - 1 };
     Period { start: reset(passed), end: reset(passed + 1) }
 }

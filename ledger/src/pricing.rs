@@ -101,8 +101,7 @@ mod tests {
     /// The figures of the specification's `oracles.json`, which this file keeps a copy of.
     #[test]
     fn graduated_tiers_match_the_published_figures() {
-        let oracles: serde_json::Value =
-            serde_json::from_str(include_str!("../tests/oracles.json")).unwrap();
+        let oracles: serde_json::Value = serde_json::from_str(include_str!("../tests/oracles.json")).unwrap();
         let cases = oracles["graduated_tiers"].as_array().unwrap();
         assert_eq!(cases.len(), 5);
         for case in cases {

@@ -14,9 +14,7 @@ use farthing_ledger::event::{
     Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, ModelCost, Parties, ProviderKeyType,
     RequestMetered, RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
 };
-use farthing_ledger::ids::{
-    CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId,
-};
+use farthing_ledger::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
 use farthing_ledger::meter::{Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::{Fee, FeeLine};
@@ -269,7 +267,7 @@ async fn main() {
     client.batch_execute("CHECKPOINT; ANALYZE ledger.events").await.unwrap();
 
     let stop = CancellationToken::new();
-    let config = Config { database_url: database_url.clone(), nats_url };
+    let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone() };
     let (cpu, started) = (cpu_seconds(), Instant::now());
     let projector = tokio::spawn(farthing_projector::run(config, stop.clone(), || println!("ready")));
     let mut waiting = ReadModel::ALL.to_vec();
@@ -286,8 +284,17 @@ async fn main() {
         }
         waiting = still;
     }
+    if let Some(nats_url) = nats_url {
+        let context = async_nats::jetstream::new(async_nats::connect(nats_url).await.unwrap());
+        let mut stream = context.get_stream("LEDGER").await.unwrap();
+        while i64::try_from(stream.info().await.unwrap().state.last_sequence).unwrap() < head {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        println!("{:<12} {:>8.0} events/s", "feed", count / started.elapsed().as_secs_f64());
+    }
     let elapsed = started.elapsed().as_secs_f64();
-    println!("projector used {:.2} cores", (cpu_seconds() - cpu) / elapsed);
+    let cpu = cpu_seconds() - cpu;
+    println!("projector used {:.2} cores, {:.1} µs an event", cpu / elapsed, cpu / count * 1e6);
     stop.cancel();
     projector.await.unwrap().unwrap();
     for model in ReadModel::ALL {

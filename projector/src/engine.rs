@@ -6,7 +6,7 @@ use std::time::Duration;
 use farthing_ledger::event::Recorded;
 use farthing_ledger::log::connect::{self, Role};
 use farthing_ledger::log::reader::{self, Entry};
-use farthing_ledger::log::tail::{Page, Tail};
+use farthing_ledger::log::tail::{Pace, Page, Tail};
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
@@ -25,7 +25,7 @@ const TURN_RETRY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The wait after an event that cannot be read: nothing but another program will read it.
-const UNREADABLE_RETRY: Duration = Duration::from_secs(60);
+const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
 /// One projection works on a read model at a time: whoever holds this session lock. The fence is what keeps the
 /// rows right; the lock only spares two processes the same work.
@@ -122,7 +122,7 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
         tokio::time::sleep(TURN_RETRY).await;
     }
     let mut generation = Generation::open(client, P::MODEL, P::MODEL.name()).await?;
-    let mut follower = tail.follow();
+    let mut follower = tail.follow(Pace::Together);
     // Events up to here are taken in; those after the checkpoint have changed no row.
     let mut seen = generation.position;
     let mut written_at = Instant::now();

@@ -96,7 +96,8 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     loop {
         let target = live_checkpoint(&live, model).await?.position;
         catch_up::<P>(&reader, &mut new, target).await?;
-        if target - new.position < NEARLY_THERE && live_checkpoint(&live, model).await?.position - target < NEARLY_THERE
+        if target - new.position < NEARLY_THERE
+            && live_checkpoint(&live, model).await?.position - target < NEARLY_THERE
         {
             break;
         }
@@ -119,7 +120,10 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     }
     if outcome == Outcome::Swap {
         let old = model.generation_schema(number - 1);
-        let swap = format!("ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}", name = model.name());
+        let swap = format!(
+            "ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}",
+            name = model.name()
+        );
         hold.batch_execute(&swap).await?;
     }
     hold.commit().await?;

@@ -83,7 +83,8 @@ mod tests {
             let ddl = model.ddl("somewhere", 7);
             assert!(!ddl.contains(SCHEMA_PLACEHOLDER) && !ddl.contains(GENERATION_PLACEHOLDER), "{ddl}");
             for line in ddl.lines() {
-                let creates = line.strip_prefix("CREATE TABLE ").or_else(|| line.strip_prefix("CREATE VIEW "));
+                let creates =
+                    line.strip_prefix("CREATE TABLE ").or_else(|| line.strip_prefix("CREATE VIEW "));
                 assert!(creates.is_none_or(|name| name.starts_with("somewhere.")), "{line}");
             }
             assert_eq!(ReadModel::named(model.name()), Some(model));

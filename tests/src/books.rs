@@ -146,7 +146,11 @@ impl Books {
         let wallet = self.wallet(&body["wallet_id"]);
         wallet.debits += amount;
         assert_eq!(wallet.balance(), decimal(&body["balance_after"]), "{}", event.key);
-        assert!(wallet.customer_id.is_none() || wallet.balance() >= Decimal::ZERO, "{}: below zero", event.key);
+        assert!(
+            wallet.customer_id.is_none() || wallet.balance() >= Decimal::ZERO,
+            "{}: below zero",
+            event.key
+        );
     }
 
     fn check_no_debit_is_due(&self) {
@@ -176,7 +180,10 @@ impl Books {
                 let account = self.wallet(wallet);
                 account.held += sign * amount;
                 assert!(account.held >= Decimal::ZERO, "holds below zero");
-                assert!(account.customer_id.is_none() || account.held <= account.balance(), "held more than there is");
+                assert!(
+                    account.customer_id.is_none() || account.held <= account.balance(),
+                    "held more than there is"
+                );
             }
         }
     }
@@ -203,9 +210,10 @@ impl Books {
         assert_eq!(costs, decimal(&body["fee"]["amount"]), "{}: lines sum to the fee", event.key);
         let marked = body["marks"].as_array().is_some_and(|marks| marks.iter().any(|mark| mark == "overrun"));
         assert_eq!(marked, decimal(&body["overrun"]) > Decimal::ZERO, "{}: overrun", event.key);
-        for (wallet, amount) in
-            [(&body["parties"]["wallet_id"], on_wallet), (&body["parties"]["merchant_wallet_id"], on_merchant)]
-        {
+        for (wallet, amount) in [
+            (&body["parties"]["wallet_id"], on_wallet),
+            (&body["parties"]["merchant_wallet_id"], on_merchant),
+        ] {
             if !amount.is_zero() {
                 self.due.insert(text(wallet), amount);
             }

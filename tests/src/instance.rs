@@ -98,7 +98,8 @@ pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let test = std::env::current_exe().expect("a test knows its own path");
-        let folder = test.parent().and_then(|deps| if deps.ends_with("deps") { deps.parent() } else { Some(deps) });
+        let folder =
+            test.parent().and_then(|deps| if deps.ends_with("deps") { deps.parent() } else { Some(deps) });
         let program = folder.expect("a test lies in a folder").join("farthing");
         assert!(program.exists(), "{} is missing: run `cargo build -p farthing` first", program.display());
         program
@@ -203,6 +204,11 @@ impl Instance {
         address_of(&ready.gateways[number % ready.gateways.len()])
     }
 
+    /// A NATS client.
+    pub async fn nats(&self) -> async_nats::Client {
+        async_nats::connect(self.ready().nats_url).await.expect("NATS can be reached")
+    }
+
     /// A connection to the log.
     pub async fn log(&self) -> Log {
         Log::open(&self.ready().database_url).await
@@ -249,6 +255,47 @@ pub fn is_running(pid: u32) -> bool {
 pub fn kill(pid: u32) {
     let done = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill can be run");
     assert!(done.success(), "process {pid} is there to be killed");
+}
+
+/// A further gateway on an instance's database, with flags of its own; it ends with the value.
+pub struct SideGateway {
+    process: Child,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl SideGateway {
+    /// Starts one. Its only allowances are those of `flags`.
+    pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::SeqCst);
+        let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
+        let ready = instance.ready();
+        let process = Command::new(program())
+            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
+            .args(["--database-url", &ready.database_url, "--nats-url", &ready.nats_url])
+            .args(flags)
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program can be run");
+        let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
+            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
+        })
+        .await;
+        let address = up["listen"][0].as_str().and_then(|address| address.parse().ok());
+        Self { process, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+}
+
+impl Drop for SideGateway {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
 }
 
 /// The address in a URL of the form `http://host:port/…`.

@@ -86,13 +86,15 @@ impl Merchant {
 
     /// Money into the merchant's own wallet.
     pub async fn credit_own(&self, amount: &str) {
-        let arguments = ["wallet", "credit", "--merchant", &self.id, "--amount", amount, "--reason", "a test"];
+        let arguments =
+            ["wallet", "credit", "--merchant", &self.id, "--amount", amount, "--reason", "a test"];
         self.instance.operate(&arguments).await;
     }
 
     /// Money into a customer's wallet.
     pub async fn credit(&self, customer: &Customer, amount: &str) {
-        let arguments = ["wallet", "credit", "--connection", &customer.id, "--amount", amount, "--reason", "a test"];
+        let arguments =
+            ["wallet", "credit", "--connection", &customer.id, "--amount", amount, "--reason", "a test"];
         self.instance.operate(&arguments).await;
     }
 
@@ -192,7 +194,9 @@ impl Merchant {
 
     /// The same, by the request's id.
     pub async fn failed_request(&self, id: &str) -> Value {
-        let failed = eventually("the call ends as failed", async || self.log.event(&format!("{id}/failed")).await).await;
+        let failed =
+            eventually("the call ends as failed", async || self.log.event(&format!("{id}/failed")).await)
+                .await;
         assert!(self.log.event(&format!("{id}/metered")).await.is_none(), "failed and metered");
         failed.body
     }

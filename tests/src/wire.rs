@@ -21,7 +21,10 @@ pub struct Head {
 impl Head {
     /// The first value of a header, by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(there, _)| there.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(there, _)| there.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// All values of a header.
@@ -114,7 +117,11 @@ impl Wire {
                 return Err(broken("a head without an end"));
             }
             if !self.fill().await? {
-                return if self.pending().is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                return if self.pending().is_empty() {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
             }
         };
         let text: String = self.pending()[..end].iter().map(|byte| char::from(*byte)).collect();

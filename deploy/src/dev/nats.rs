@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -56,18 +58,28 @@ impl Server {
     pub(super) fn plan(&self) -> Plan {
         let (program, config, home) = (self.program.clone(), self.config.clone(), self.folder.clone());
         let store = home.join("jetstream");
+        let account = store.join("$G");
+        let had_streams = Arc::new(AtomicBool::new(false));
+        let knows_streams = Arc::clone(&had_streams);
         let command = move || {
             // Made here too, so that a store that was deleted does not keep the server from starting.
             std::fs::create_dir_all(home.join("jetstream"))
                 .or_fail(format_args!("cannot make {}", home.display()))?;
+            had_streams.store(false, Ordering::Relaxed);
             let mut command = bound_to_us(&program, "TERM");
             command.arg("-c").arg(&config).current_dir("/");
             Ok(command)
         };
+        // A server goes on as if its store were there; only a new start sees that it is gone.
+        let ails = move || {
+            let has_streams = account.exists();
+            let lost_streams = knows_streams.swap(has_streams, Ordering::Relaxed) && !has_streams;
+            lost_streams || !store.exists()
+        };
         Plan {
             name: "nats".to_owned(),
             command: Box::new(command),
-            ails: Some(Box::new(move || !store.exists())),
+            ails: Some(Box::new(ails)),
             log: self.log.clone(),
             ending: Ending::Signal("TERM"),
             patience: Duration::from_secs(15),

@@ -126,7 +126,8 @@ fn deliver(
     if let (Some(count), [whole]) = (controls.number("chunks"), pieces.as_slice()) {
         pieces = cut(whole, count);
     }
-    let is_bodiless = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    let is_bodiless =
+        [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
     if *method == Method::HEAD || is_bodiless {
         pieces.clear();
     }

@@ -57,7 +57,11 @@ enum Token {
 }
 
 /// Finds the credential: the first slot that holds one of ours, in the order of the specification.
-pub(crate) fn find(headers: &HeaderMap, key: Option<&str>, server_key: &ServerKey) -> Result<Found, ApiError> {
+pub(crate) fn find(
+    headers: &HeaderMap,
+    key: Option<&str>,
+    server_key: &ServerKey,
+) -> Result<Found, ApiError> {
     let mut first_ours = None;
     let mut first_foreign = None;
     let mut slots = Vec::new();
@@ -179,7 +183,8 @@ impl Fields<'_> {
         }
         if let Some(secret) = self.text("connection_secret")? {
             let read = server_key.read_connection_secret(secret);
-            let (id, _) = read.filter(|(_, version)| *version == 1).ok_or(ApiError::ConnectionSecretInvalid)?;
+            let (id, _) =
+                read.filter(|(_, version)| *version == 1).ok_or(ApiError::ConnectionSecretInvalid)?;
             once(&mut found, CustomerRef::Secret(id), "connection_secret")?;
         }
         Ok(found)
@@ -280,7 +285,8 @@ mod tests {
         let server_key = ServerKey::random();
         let customer = CustomerId::new(ulid(1));
         let meter = MeterId::new(ulid(2));
-        let a = from_token(&json!({"secret_key": "s", "customer_id": "user?>é", "meter_slug": "m"}), &server_key);
+        let a =
+            from_token(&json!({"secret_key": "s", "customer_id": "user?>é", "meter_slug": "m"}), &server_key);
         let a = a.unwrap();
         assert_eq!(a.customer, Some(CustomerRef::Reference("user?>é".into())));
         assert_eq!(a.meter, Some(MeterRef::Slug("m".into())));
@@ -306,7 +312,8 @@ mod tests {
     #[test]
     fn what_is_not_a_credential_says_what_is_wrong() {
         let server_key = ServerKey::random();
-        let code = |pairs: &[(&'static str, &str)]| find(&headers(pairs), None, &server_key).unwrap_err().code();
+        let code =
+            |pairs: &[(&'static str, &str)]| find(&headers(pairs), None, &server_key).unwrap_err().code();
         assert_eq!(code(&[]), "auth_header_missing");
         assert_eq!(code(&[("authorization", "Basic abc")]), "auth_header_invalid");
         assert_eq!(code(&[("authorization", "Bearer")]), "auth_header_invalid");
@@ -326,7 +333,11 @@ mod tests {
             json!({"secret_key": "s", "customer_id": "a", "connection_id": "b"}),
             json!({"secret_key": "s", "disable_billing": "yes"}),
         ] {
-            assert_eq!(from_token(&json, &server_key).unwrap_err().code(), "forward_token_json_invalid", "{json}");
+            assert_eq!(
+                from_token(&json, &server_key).unwrap_err().code(),
+                "forward_token_json_invalid",
+                "{json}"
+            );
         }
         let forged = json!({"secret_key": "s", "connection_secret": "cons_x"});
         assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");

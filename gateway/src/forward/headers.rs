@@ -2,8 +2,8 @@
 //! carried the credential.
 
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
 
@@ -56,7 +56,11 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
 }
 
 /// Puts the provider's own key where the credential was.
-pub(super) fn set_provider_key(headers: &mut HeaderMap, slot: Slot, key: &str) -> Result<(), http::header::InvalidHeaderValue> {
+pub(super) fn set_provider_key(
+    headers: &mut HeaderMap,
+    slot: Slot,
+    key: &str,
+) -> Result<(), http::header::InvalidHeaderValue> {
     let (name, text) = match slot {
         Slot::Authorization | Slot::Query => (http::header::AUTHORIZATION, format!("Bearer {key}")),
         Slot::Plain(name) => (HeaderName::from_static(name), key.to_owned()),
@@ -112,11 +116,8 @@ mod tests {
             ("x-custom", "kept"),
         ]);
         let kept = to_provider(given, &[Slot::Authorization]);
-        let expected = headers(&[
-            ("x-api-key", "theirs"),
-            ("content-type", "application/json"),
-            ("x-custom", "kept"),
-        ]);
+        let expected =
+            headers(&[("x-api-key", "theirs"), ("content-type", "application/json"), ("x-custom", "kept")]);
         assert_eq!(kept, expected);
     }
 

@@ -65,8 +65,17 @@ mod tests {
     fn what_breaks_a_rule_is_refused() {
         let many: String = (0..101).map(|n| format!(r#""k{n}":"v","#)).collect();
         for text in [
-            "", "x", "[]", "null", r#"{"a":1}"#, r#"{"a":null}"#, r#"{"a b":"x"}"#, r#"{"":"x"}"#, r#"{"a":""}"#,
-            r#"{"a":"\u0000"}"#, &format!("{{{}}}", many.trim_end_matches(',')),
+            "",
+            "x",
+            "[]",
+            "null",
+            r#"{"a":1}"#,
+            r#"{"a":null}"#,
+            r#"{"a b":"x"}"#,
+            r#"{"":"x"}"#,
+            r#"{"a":""}"#,
+            r#"{"a":"\u0000"}"#,
+            &format!("{{{}}}", many.trim_end_matches(',')),
             &format!(r#"{{"a":"{}"}}"#, "x".repeat(256)),
         ] {
             assert_eq!(read(&header(text), None).unwrap_err().code(), "metadata_invalid", "{text}");

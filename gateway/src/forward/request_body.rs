@@ -40,7 +40,11 @@ pub(crate) async fn read_ahead(headers: &HeaderMap, mut body: Body) -> Result<Re
     let too_long = announced.is_some_and(|bytes| bytes > MAX_AHEAD as u64);
     if !is_json || too_long || announced == Some(0) {
         let known_bytes = announced.unwrap_or(0);
-        return Ok(ReadAhead { body: RequestBody { ahead: None, rest: Some(body) }, whole: None, known_bytes });
+        return Ok(ReadAhead {
+            body: RequestBody { ahead: None, rest: Some(body) },
+            whole: None,
+            known_bytes,
+        });
     }
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
@@ -70,7 +74,10 @@ impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         if let Some(ahead) = this.ahead.take().filter(|ahead| !ahead.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
@@ -81,7 +88,8 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.as_ref().is_none_or(Bytes::is_empty) && self.rest.as_ref().is_none_or(HttpBody::is_end_stream)
+        self.ahead.as_ref().is_none_or(Bytes::is_empty)
+            && self.rest.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -194,10 +194,26 @@ mod tests {
     #[test]
     fn a_url_that_could_be_read_two_ways_is_refused() {
         for url in [
-            "https://user@h/", "https://user:pw@h/", "https://a%40b/", "ftp://h/", "file:///etc/passwd",
-            "//h/", "/relative", "https://h\\@x/", "https:\\\\h/", "https://", "https:///x", "https://h:0/",
-            "https://h:99999/", "https://h:80x/", "https://h /", "https://h/\0", "https://h/\r\nX: y",
-            "https://ħ/", "gopher://h", "javascript:alert(1)",
+            "https://user@h/",
+            "https://user:pw@h/",
+            "https://a%40b/",
+            "ftp://h/",
+            "file:///etc/passwd",
+            "//h/",
+            "/relative",
+            "https://h\\@x/",
+            "https:\\\\h/",
+            "https://",
+            "https:///x",
+            "https://h:0/",
+            "https://h:99999/",
+            "https://h:80x/",
+            "https://h /",
+            "https://h/\0",
+            "https://h/\r\nX: y",
+            "https://ħ/",
+            "gopher://h",
+            "javascript:alert(1)",
         ] {
             let encoded: String = url.bytes().map(|byte| format!("%{byte:02X}")).collect();
             assert!(matches!(target(&format!("u={encoded}")), Err(Error::Invalid(_))), "{url:?}");

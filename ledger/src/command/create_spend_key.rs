@@ -33,7 +33,8 @@ impl Command for CreateSpendKey {
     fn decide(&self, world: &World) -> Result<Decision<WalletId>, Stop> {
         let wallet_id = match self.customer_id {
             Some(id) => {
-                let customer = world.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
+                let customer =
+                    world.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
                 customer.ok_or(Refusal::CustomerNotFound)?.wallet_id
             }
             None => world.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,

@@ -6,8 +6,8 @@ use rust_decimal::Decimal;
 
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
-    Charge, Event, FailureReason, Mark, ModelCost, RequestFailed, RequestMetered, RequestOpened, ServiceCharge,
-    Source, WalletDebited, WalletSource,
+    Charge, Event, FailureReason, Mark, ModelCost, RequestFailed, RequestMetered, RequestOpened,
+    ServiceCharge, Source, WalletDebited, WalletSource,
 };
 use crate::ids::{CustomerId, RequestId, WalletId};
 use crate::meter::Payer;
@@ -109,7 +109,13 @@ fn bill(opened: &RequestOpened, usage: &Usage, position: Decimal) -> Result<Bill
     let Some(terms) = &opened.terms else {
         let fee = Fee::default();
         let zero = Amount::ZERO;
-        return Ok(Bill { units: Decimal::ZERO, fee, service_charge: zero, on_wallet: zero, on_merchant: zero });
+        return Ok(Bill {
+            units: Decimal::ZERO,
+            fee,
+            service_charge: zero,
+            on_wallet: zero,
+            on_merchant: zero,
+        });
     };
     let price = &terms.price;
     let units = usage.units(price.tier_type, price.token_basis);

@@ -76,8 +76,12 @@ impl Report {
 /// Audits the log of `database_url` in one snapshot, under live traffic if need be.
 pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
-    let snapshot =
-        client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+    let snapshot = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::RepeatableRead)
+        .read_only(true)
+        .start()
+        .await?;
 
     let mut report = Report::default();
     let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();

@@ -166,7 +166,7 @@ impl Reader {
             }
             expected += 1;
             entries.push(entry);
-            if entries.len() % ROWS_BETWEEN_YIELDS == 0 {
+            if entries.len().is_multiple_of(ROWS_BETWEEN_YIELDS) {
                 tokio::task::yield_now().await;
             }
         }

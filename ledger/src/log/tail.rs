@@ -42,6 +42,15 @@ pub struct Config {
     pub nats_url: Option<String>,
 }
 
+/// Do the other consumers wait a while for this one in a long catch-up, to share what is read?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// They wait, as long as it moves.
+    Together,
+    /// They never wait for it.
+    Apart,
+}
+
 /// The shared end of the log.
 #[derive(Debug, Clone)]
 pub struct Tail {
@@ -88,10 +97,10 @@ impl Tail {
     }
 
     /// A new consumer.
-    pub fn follow(&self) -> Follower {
+    pub fn follow(&self, pace: Pace) -> Follower {
         let mut window = self.shared.window();
         window.last_id += 1;
-        Follower { shared: Arc::clone(&self.shared), id: window.last_id, own: None }
+        Follower { shared: Arc::clone(&self.shared), id: window.last_id, pace, own: None }
     }
 }
 
@@ -257,6 +266,7 @@ impl Page {
 pub struct Follower {
     shared: Arc<Shared>,
     id: u64,
+    pace: Pace,
     own: Option<Reader>,
 }
 
@@ -272,8 +282,7 @@ impl Follower {
     /// after a failure, is allowed. Cancel-safe.
     pub async fn next(&mut self, position: i64, max: usize) -> Result<Page, Error> {
         loop {
-            let place = self.shared.attend(self.id, position, max);
-            match place {
+            match self.place(position, max) {
                 Place::Inside(page) => {
                     self.own = None;
                     return Ok(page);
@@ -286,6 +295,20 @@ impl Follower {
                 Place::AtEnd => self.shared.advance(position).await?,
             }
         }
+    }
+
+    /// Says where this consumer stands, and finds its place.
+    fn place(&self, position: i64, max: usize) -> Place {
+        let mut window = self.shared.window();
+        if self.pace == Pace::Together {
+            let now = Instant::now();
+            let standing = window.followers.entry(self.id).or_insert(Attendance { position, since: now });
+            if standing.position != position {
+                *standing = Attendance { position, since: now };
+                self.shared.followers_moved.notify_waiters();
+            }
+        }
+        window.place(position, max)
     }
 
     async fn read_alone(&mut self, position: i64, max: usize) -> Result<Option<Page>, Error> {
@@ -308,17 +331,6 @@ impl Follower {
 impl Shared {
     fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn attend(&self, id: u64, position: i64, max: usize) -> Place {
-        let mut window = self.window();
-        let now = Instant::now();
-        let standing = window.followers.entry(id).or_insert(Attendance { position, since: now });
-        if standing.position != position {
-            *standing = Attendance { position, since: now };
-            self.followers_moved.notify_waiters();
-        }
-        window.place(position, max)
     }
 
     /// Reads on after `position`, the window's end, once it is this consumer's turn and there is something new.

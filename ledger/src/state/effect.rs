@@ -144,7 +144,8 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
         Event::RequestMetered(event) => {
             let mut effects = ended(event.request_id, event.parties, event.hold);
             if let (Some(meter_id), Some(start)) = (event.meter_id, event.period_start) {
-                let holder = event.parties.customer_id.map_or(Holder::Merchant(merchant_id), Holder::Customer);
+                let holder =
+                    event.parties.customer_id.map_or(Holder::Merchant(merchant_id), Holder::Customer);
                 effects.push((StateKey::Position(holder, meter_id, start), Effect::Advance(event.units)));
             }
             effects

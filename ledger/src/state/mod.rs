@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::effect::{Broken, Effect, apply, effects};
 pub use self::world::{Missing, Stuck, World};
 use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings};
-use crate::ids::{
-    CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
-};
+use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
 use crate::meter::Price;
 use crate::money::Amount;
 use crate::secret::KeyHash;

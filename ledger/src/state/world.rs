@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use rust_decimal::Decimal;
 
 use super::{
-    Broken, Customer, Effect, Holder, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey, Wallet,
-    apply, effects,
+    Broken, Customer, Effect, Holder, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey,
+    Wallet, apply, effects,
 };
 use crate::event::Fact;
 use crate::ids::{CustomerId, MerchantId, MeterId, RequestId, SpendKeyId, WalletId};

@@ -121,7 +121,11 @@ impl Books {
         assert!(!event.total_wallet_cost.is_negative() && !event.total_merchant_cost.is_negative());
         let lines = Amount::sum(event.fee.breakdown.iter().map(|line| line.cost)).unwrap();
         assert_eq!(lines, event.fee.amount, "fee lines sum to the fee");
-        assert_eq!(event.overrun.is_positive(), event.marks.contains(&Mark::Overrun), "overrun only when marked");
+        assert_eq!(
+            event.overrun.is_positive(),
+            event.marks.contains(&Mark::Overrun),
+            "overrun only when marked"
+        );
         assert!(event.overrun <= event.total_merchant_cost, "an overrun is the merchant's");
         self.fees.push(event.fee.amount);
 
@@ -132,8 +136,8 @@ impl Books {
         assert_eq!(event.meter_id, Some(terms.meter_id));
         let counted: Decimal = event.fee.breakdown.iter().map(|line| line.units).sum();
         assert_eq!(counted, event.units, "every unit falls into one tier");
-        let holder = event.parties.customer_id.map_or_else(
-            || fact.merchant_id.to_string(), |id| id.to_string());
+        let holder =
+            event.parties.customer_id.map_or_else(|| fact.merchant_id.to_string(), |id| id.to_string());
         let start = event.period_start.expect("a metered call counts in a period");
         let place = format!("{holder}/{}/{}", terms.meter_id, start.timestamp_millis());
         let position = self.positions.entry(place).or_default();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use chrono::{DateTime, Duration, Utc};
 use farthing_ledger::command::{
     Billing, Command, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet, CustomerMade, CustomerRef,
-    DefineMeter, Ending, Failed, IssueSecretKey, Metered, MeterRef, OpenRequest, PersonalData, Refusal,
+    DefineMeter, Ending, Failed, IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData, Refusal,
     RegisterMerchant, RequestSettings, RotateSpendKey, SettleRequest, Settled, Slug, Stop,
 };
 use farthing_ledger::event::{Event, Fact, FailureReason, ProviderKeyType, SpendKeySettings};
@@ -73,13 +73,16 @@ impl Action {
 
 fn ended() -> impl Strategy<Value = Ended> {
     let count = prop_oneof![8 => 0_u64..3_000_000, 1 => Just(0), 1 => Just(MAX_COUNT)];
-    let usage = (count.clone(), count.clone(), count, 0_u32..100_000).prop_map(|(input, output, characters, tenths)| {
-        Usage {
+    let usage = (count.clone(), count.clone(), count, 0_u32..100_000).prop_map(
+        |(input, output, characters, tenths)| Usage {
             tokens: Split { input, output },
             characters: Split { input: characters, output: input },
-            seconds: Split { input: Decimal::new(tenths.into(), 1), output: Decimal::new(output.min(9_999) as i64, 2) },
-        }
-    });
+            seconds: Split {
+                input: Decimal::new(tenths.into(), 1),
+                output: Decimal::new(output.min(9_999) as i64, 2),
+            },
+        },
+    );
     let ending = prop_oneof![Just(Ending::Whole), Just(Ending::Partial)];
     prop_oneof![
         6 => (usage, ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
@@ -91,7 +94,10 @@ fn ended() -> impl Strategy<Value = Ended> {
 /// Any action.
 pub(crate) fn action() -> impl Strategy<Value = Action> {
     let tier_type = prop_oneof![
-        Just(TierType::Tokens1m), Just(TierType::Characters1m), Just(TierType::Minutes), Just(TierType::Requests),
+        Just(TierType::Tokens1m),
+        Just(TierType::Characters1m),
+        Just(TierType::Minutes),
+        Just(TierType::Requests),
     ];
     // A rate is in hundred-thousandths of a dollar; rarely the dearest there may be.
     let rate = prop_oneof![9 => 0_u32..2_000_000, 1 => Just(u32::MAX)];
@@ -251,9 +257,10 @@ impl Shop {
         let merchant = usize::from(merchant);
         let reference = reference.map(|number| format!("reference-{number}"));
         let (customer_id, wallet_id) = (CustomerId::new(self.ulid()), WalletId::new(self.ulid()));
-        let known = self.customers.iter().find(|(of, _, _, there)| {
-            *of == merchant && there.is_some() && *there == reference
-        });
+        let known = self
+            .customers
+            .iter()
+            .find(|(of, _, _, there)| *of == merchant && there.is_some() && *there == reference);
         let known = known.map(|(_, id, _, _)| *id);
         let command = CreateCustomer {
             merchant_id: self.merchants[merchant].id,
@@ -287,7 +294,8 @@ impl Shop {
         let mut start = 0_u64;
         let tiers = steps.iter().enumerate().map(|(at, (step, rate))| {
             start += if at == 0 { 0 } else { u64::from(*step) };
-            let rate = if *rate == u32::MAX { Decimal::from(1_000_000) } else { Decimal::new((*rate).into(), 5) };
+            let rate =
+                if *rate == u32::MAX { Decimal::from(1_000_000) } else { Decimal::new((*rate).into(), 5) };
             Tier { start: start.into(), rate: rate.to_string().parse().unwrap() }
         });
         let payer = |bit: u8| if terms & bit == 0 { Payer::Wallet } else { Payer::Merchant };

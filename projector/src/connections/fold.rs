@@ -33,16 +33,16 @@ pub(super) struct Connections {
 
 #[derive(Debug, Default)]
 pub(super) struct Wallets {
-    pub(super) wallet_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) connection_id: Vec<Option<String>>,
+    pub(super) ids: Vec<String>,
+    pub(super) merchants: Vec<String>,
+    pub(super) connections: Vec<Option<String>>,
 }
 
 impl Wallets {
     fn push(&mut self, wallet_id: WalletId, merchant_id: String, connection_id: Option<String>) {
-        self.wallet_id.push(wallet_id.to_string());
-        self.merchant_id.push(merchant_id);
-        self.connection_id.push(connection_id);
+        self.ids.push(wallet_id.to_string());
+        self.merchants.push(merchant_id);
+        self.connections.push(connection_id);
     }
 }
 
@@ -82,7 +82,7 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.wallets.wallet_id.is_empty() && self.balances.is_empty()
+        self.wallets.ids.is_empty() && self.balances.is_empty()
     }
 
     async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {

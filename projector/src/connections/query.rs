@@ -66,9 +66,8 @@ pub const LIST_AFTER: &str = select_connections!(
 );
 
 /// A merchant's connections with a reference id.
-pub const LIST_BY_REFERENCE: &str = select_connections!(
-    "AND c.reference_id = $3 ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $2"
-);
+pub const LIST_BY_REFERENCE: &str =
+    select_connections!("AND c.reference_id = $3 ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $2");
 
 /// The same, after a cursor.
 pub const LIST_BY_REFERENCE_AFTER: &str = select_connections!(
@@ -81,8 +80,13 @@ pub const CURSOR: &str =
     "SELECT created_at FROM connections.connections WHERE merchant_id = $1 AND connection_id = $2";
 
 /// The merchant's connection `id`.
-pub async fn find(db: &Client, merchant_id: MerchantId, id: CustomerId) -> Result<Option<ConnectionRow>, Error> {
-    let parameters: [Parameter<'_>; 2] = [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
+pub async fn find(
+    db: &Client,
+    merchant_id: MerchantId,
+    id: CustomerId,
+) -> Result<Option<ConnectionRow>, Error> {
+    let parameters: [Parameter<'_>; 2] =
+        [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
     let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
     Ok(row.map(|row| ConnectionRow::read(&mut Columns::of(&row))).transpose()?)
 }

@@ -4,14 +4,12 @@ use super::Batch;
 use crate::column::Numeric;
 use crate::writer::Writer;
 
-pub(crate) const INSERT_CONNECTIONS: &str =
-    "INSERT INTO {schema}.connections (connection_id, merchant_id, wallet_id, reference_id, created_at) \
+pub(crate) const INSERT_CONNECTIONS: &str = "INSERT INTO {schema}.connections (connection_id, merchant_id, wallet_id, reference_id, created_at) \
      SELECT connection_id, merchant_id, wallet_id, reference_id, created_at \
      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[]) \
          AS new(connection_id, merchant_id, wallet_id, reference_id, created_at)";
 
-pub(crate) const INSERT_WALLETS: &str =
-    "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance) \
+pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance) \
      SELECT wallet_id, merchant_id, connection_id, 0 \
      FROM unnest($1::text[], $2::text[], $3::text[]) AS new(wallet_id, merchant_id, connection_id)";
 
@@ -34,8 +32,8 @@ impl Batch {
 
     pub(super) async fn insert_wallets(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         let new = &self.wallets;
-        if !new.wallet_id.is_empty() {
-            db.execute(INSERT_WALLETS, &[&new.wallet_id, &new.merchant_id, &new.connection_id]).await?;
+        if !new.ids.is_empty() {
+            db.execute(INSERT_WALLETS, &[&new.ids, &new.merchants, &new.connections]).await?;
         }
         Ok(())
     }

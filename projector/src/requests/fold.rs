@@ -44,7 +44,7 @@ pub(super) struct Opened {
 pub(super) struct Ended {
     pub(super) request_id: RequestId,
     pub(super) status: Status,
-    pub(super) ended_at: DateTime<Utc>,
+    pub(super) at: DateTime<Utc>,
     pub(super) http_status: Option<i32>,
     pub(super) failure_reason: Option<FailureReason>,
     pub(super) raw_usage: Option<String>,
@@ -109,11 +109,11 @@ impl Opened {
 }
 
 impl Ended {
-    fn metered(event: &RequestMetered, ended_at: DateTime<Utc>) -> Self {
+    fn metered(event: &RequestMetered, at: DateTime<Utc>) -> Self {
         Self {
             request_id: event.request_id,
             status: Status::Completed,
-            ended_at,
+            at,
             http_status: Some(event.http_status.into()),
             failure_reason: None,
             raw_usage: None,
@@ -139,11 +139,11 @@ impl Ended {
         }
     }
 
-    fn failed(event: &RequestFailed, ended_at: DateTime<Utc>) -> Self {
+    fn failed(event: &RequestFailed, at: DateTime<Utc>) -> Self {
         Self {
             request_id: event.request_id,
             status: Status::Error,
-            ended_at,
+            at,
             http_status: event.http_status.map(i32::from),
             failure_reason: Some(event.reason),
             raw_usage: text_or_null(event.raw_usage.as_ref()),

@@ -192,11 +192,13 @@ pub const FIND: &str = select_requests!("AND request_id = $2");
 pub const LIST: &str = select_requests!("");
 
 /// When the request of a cursor was opened.
-pub const CURSOR: &str = "SELECT created_at FROM requests.requests WHERE merchant_id = $1 AND request_id = $2";
+pub const CURSOR: &str =
+    "SELECT created_at FROM requests.requests WHERE merchant_id = $1 AND request_id = $2";
 
 /// The merchant's request `id`.
 pub async fn find(db: &Client, merchant_id: MerchantId, id: RequestId) -> Result<Option<RequestRow>, Error> {
-    let parameters: [Parameter<'_>; 2] = [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
+    let parameters: [Parameter<'_>; 2] =
+        [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
     let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
     Ok(row.map(|row| RequestRow::read(&mut Columns::of(&row))).transpose()?)
 }
@@ -224,7 +226,10 @@ pub async fn list(
         Some(cursor) => Some(cursor_position(db, &merchant, cursor).await?),
         None => None,
     };
-    let Some(wanted) = wanted_metadata(&filter.metadata) else { return Ok(Listed::empty()) };
+    let wanted = wanted_metadata(&filter.metadata);
+    if matches!(wanted, Wanted::Impossible) {
+        return Ok(Listed::empty());
+    }
     let connection = filter.connection_id.map(|id| id.to_string());
     let product = filter.product_id.map(|id| id.to_string());
     let limit = page.rows_to_ask();
@@ -236,7 +241,7 @@ pub async fn list(
     if let Some(product) = &product {
         query.and("product_id = {1}", [(product, Type::TEXT)]);
     }
-    if let Some(wanted) = &wanted {
+    if let Wanted::Pairs(wanted) = &wanted {
         query.and("metadata <> '{}' AND metadata @> {1}", [(wanted, Type::JSONB)]);
     }
     if let Some((created_at, id)) = &after {
@@ -272,19 +277,33 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The metadata to look for; the outer none when no request can have it: a pair with NUL, or two values of a key.
-fn wanted_metadata(pairs: &[(String, String)]) -> Option<Option<Jsonb>> {
+/// Which metadata a filter asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Any.
+    Any,
+    /// All these pairs.
+    Pairs(Jsonb),
+    /// What no request can have: a pair with NUL, or two values of a key.
+    Impossible,
+}
+
+fn wanted_metadata(pairs: &[(String, String)]) -> Wanted {
     let mut wanted = BTreeMap::new();
     for (key, value) in pairs {
         let other = wanted.insert(key, value);
         if !findable(key) || !findable(value) || other.is_some_and(|other| other != value) {
-            return None;
+            return Wanted::Impossible;
         }
     }
-    Some((!wanted.is_empty()).then(|| Jsonb(json(&wanted))))
+    if wanted.is_empty() { Wanted::Any } else { Wanted::Pairs(Jsonb(json(&wanted))) }
 }
 
-async fn cursor_position(db: &Client, merchant: &str, cursor: &str) -> Result<(DateTime<Utc>, String), Error> {
+async fn cursor_position(
+    db: &Client,
+    merchant: &str,
+    cursor: &str,
+) -> Result<(DateTime<Utc>, String), Error> {
     let id: RequestId = cursor.parse().map_err(|_| Error::CursorInvalid)?;
     let id = id.to_string();
     let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
@@ -302,11 +321,11 @@ mod tests {
 
     #[test]
     fn a_metadata_filter_that_nothing_can_meet_is_known_before_the_query() {
-        assert_eq!(wanted_metadata(&[]), Some(None));
+        assert_eq!(wanted_metadata(&[]), Wanted::Any);
         let wanted = wanted_metadata(&[pair("b", "\""), pair("a", "1"), pair("a", "1")]);
-        assert_eq!(wanted, Some(Some(Jsonb(r#"{"a":"1","b":"\""}"#.to_owned()))));
-        assert_eq!(wanted_metadata(&[pair("a", "1"), pair("a", "2")]), None);
-        assert_eq!(wanted_metadata(&[pair("a", "\0")]), None);
+        assert_eq!(wanted, Wanted::Pairs(Jsonb(r#"{"a":"1","b":"\""}"#.to_owned())));
+        assert_eq!(wanted_metadata(&[pair("a", "1"), pair("a", "2")]), Wanted::Impossible);
+        assert_eq!(wanted_metadata(&[pair("a", "\0")]), Wanted::Impossible);
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Batch {
             copy.write(&[
                 &row.request_id.to_string(),
                 &word(row.status),
-                &row.ended_at,
+                &row.at,
                 &row.http_status,
                 &row.failure_reason.map(word),
                 &row.raw_usage,

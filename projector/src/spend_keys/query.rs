@@ -75,8 +75,13 @@ pub const FIND: &str = "SELECT spend_key_id, wallet_id, connection_id, key_previ
      FROM spend_keys.spend_keys WHERE spend_key_id = $2 AND merchant_id = $1";
 
 /// The merchant's spend key `id`.
-pub async fn find(db: &Client, merchant_id: MerchantId, id: SpendKeyId) -> Result<Option<SpendKeyRow>, Error> {
-    let parameters: [Parameter<'_>; 2] = [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
+pub async fn find(
+    db: &Client,
+    merchant_id: MerchantId,
+    id: SpendKeyId,
+) -> Result<Option<SpendKeyRow>, Error> {
+    let parameters: [Parameter<'_>; 2] =
+        [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
     let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
     Ok(row.map(|row| SpendKeyRow::read(&mut Columns::of(&row))).transpose()?)
 }

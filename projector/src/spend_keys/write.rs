@@ -11,8 +11,7 @@ pub(crate) const INSERT: &str = "INSERT INTO {schema}.spend_keys \
      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[]) \
          AS new(spend_key_id, merchant_id, wallet_id, connection_id, key_preview, settings, created_at)";
 
-pub(crate) const ROTATE: &str =
-    "UPDATE {schema}.spend_keys AS k SET key_preview = rotated.key_preview, rotation = rotated.rotation \
+pub(crate) const ROTATE: &str = "UPDATE {schema}.spend_keys AS k SET key_preview = rotated.key_preview, rotation = rotated.rotation \
      FROM unnest($1::text[], $2::text[], $3::integer[]) AS rotated(spend_key_id, key_preview, rotation) \
      WHERE k.spend_key_id = rotated.spend_key_id COLLATE \"C\"";
 

@@ -47,20 +47,29 @@ fn fees_are_graduated_over_the_positions_of_the_customer_on_the_meter() {
                 ],
             ),
             ("tokens_1m", &[(0, "2")][..], vec![(json!({"tokens": 700}), "0.0014000000")]),
-            ("characters_1m", &[(0, "2"), (10, "4")][..], vec![
-                (json!({"characters": 9}), "0.0000180000"),
-                (json!({"characters": 3}), "0.0000100000"),
-            ]),
-            ("minutes", &[(0, "0.06"), (60, "0.03")][..], vec![
-                (json!({"duration_seconds": 1}), "0.0010000000"),
-                (json!({"duration_seconds": 58.5}), "0.0585000000"),
-                (json!({"duration_seconds": 1}), "0.0007500000"),
-            ]),
-            ("requests", &[(0, "0.01"), (2, "0.008")][..], vec![
-                (json!({}), "0.0100000000"),
-                (json!(null), "0.0100000000"),
-                (json!({"tokens": 5}), "0.0080000000"),
-            ]),
+            (
+                "characters_1m",
+                &[(0, "2"), (10, "4")][..],
+                vec![(json!({"characters": 9}), "0.0000180000"), (json!({"characters": 3}), "0.0000100000")],
+            ),
+            (
+                "minutes",
+                &[(0, "0.06"), (60, "0.03")][..],
+                vec![
+                    (json!({"duration_seconds": 1}), "0.0010000000"),
+                    (json!({"duration_seconds": 58.5}), "0.0585000000"),
+                    (json!({"duration_seconds": 1}), "0.0007500000"),
+                ],
+            ),
+            (
+                "requests",
+                &[(0, "0.01"), (2, "0.008")][..],
+                vec![
+                    (json!({}), "0.0100000000"),
+                    (json!(null), "0.0100000000"),
+                    (json!({"tokens": 5}), "0.0080000000"),
+                ],
+            ),
         ] {
             let meter = merchant
                 .meter(json!({
@@ -91,16 +100,20 @@ fn the_product_configuration_means_the_same_prices() {
         let customer = merchant.customer("100").await;
         let endpoint = obedient(&merchant);
         let usage = json!({"tokens": 3, "characters": 5, "duration_seconds": 7});
-        for (basis, fee) in
-            [("requests", "0.0100000000"), ("tokens", "0.0300000000"), ("characters", "0.0500000000"), ("duration", "0.0700000000")]
-        {
+        for (basis, fee) in [
+            ("requests", "0.0100000000"),
+            ("tokens", "0.0300000000"),
+            ("characters", "0.0500000000"),
+            ("duration", "0.0700000000"),
+        ] {
             let meter = merchant
                 .meter(json!({
                     "name": basis, "provider": "other", "managedKeys": false, "billingBasis": basis,
                     "feeStructure": {"fixedFee": "0.01"},
                 }))
                 .await;
-            let response = used(&merchant, &merchant.billing(&customer, &meter), &endpoint, usage.clone()).await;
+            let response =
+                used(&merchant, &merchant.billing(&customer, &meter), &endpoint, usage.clone()).await;
             assert_eq!(merchant.charged(&response).await["fee"]["amount"], fee, "{basis}");
         }
     });
@@ -121,7 +134,10 @@ fn only_output_counts_where_the_meter_says_so() {
         let usage = json!({"input_tokens": 100, "output_tokens": 2});
         let response = used(&merchant, &merchant.billing(&customer, &meter), &endpoint, usage).await;
         let metered = merchant.charged(&response).await;
-        assert_eq!((metered["units"].as_str(), metered["fee"]["amount"].as_str()), (Some("2"), Some("2.0000000000")));
+        assert_eq!(
+            (metered["units"].as_str(), metered["fee"]["amount"].as_str()),
+            (Some("2"), Some("2.0000000000"))
+        );
     });
 }
 
@@ -132,11 +148,14 @@ fn each_mode_charges_whom_it_should() {
         let customer = merchant.customer("100").await;
         let endpoint = obedient(&merchant);
         let key = &merchant.secret_key;
-        let meter = |payer: &str| json!({
-            "name": payer, "rate_type": "fixed", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}],
-            "service_charge_payer": payer,
-        });
-        let (by_wallet, by_merchant) = (merchant.meter(meter("wallet")).await, merchant.meter(meter("merchant")).await);
+        let meter = |payer: &str| {
+            json!({
+                "name": payer, "rate_type": "fixed", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}],
+                "service_charge_payer": payer,
+            })
+        };
+        let (by_wallet, by_merchant) =
+            (merchant.meter(meter("wallet")).await, merchant.meter(meter("merchant")).await);
         let billed = |slug: &str, more: Value| {
             let mut fields = json!({"secret_key": key, "customer_id": customer.id, "meter_slug": slug});
             fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -147,22 +166,55 @@ fn each_mode_charges_whom_it_should() {
         let nothing = "0.0000000000";
         for (credential, fee, charge, wallet, own) in [
             (key.clone(), nothing, nothing, nothing, nothing),
-            (token(&json!({"secret_key": key, "meter_slug": by_wallet.slug})), "1.0000000000", nothing, nothing, nothing),
-            (token(&json!({"secret_key": key, "customer_id": customer.id})), nothing, nothing, nothing, nothing),
+            (
+                token(&json!({"secret_key": key, "meter_slug": by_wallet.slug})),
+                "1.0000000000",
+                nothing,
+                nothing,
+                nothing,
+            ),
+            (
+                token(&json!({"secret_key": key, "customer_id": customer.id})),
+                nothing,
+                nothing,
+                nothing,
+                nothing,
+            ),
             (billed(&by_wallet.slug, none.clone()), "1.0000000000", "0.0190000000", "1.0190000000", nothing),
-            (billed(&by_merchant.slug, none.clone()), "1.0000000000", "0.0190000000", "1.0000000000", "0.0190000000"),
+            (
+                billed(&by_merchant.slug, none.clone()),
+                "1.0000000000",
+                "0.0190000000",
+                "1.0000000000",
+                "0.0190000000",
+            ),
             (billed(&by_wallet.slug, off.clone()), "1.0000000000", "0.0190000000", nothing, "1.0190000000"),
             (billed(&by_merchant.slug, off), "1.0000000000", "0.0190000000", nothing, "1.0190000000"),
-            (billed(&by_merchant.slug, json!({"provider_key": "x"})), "1.0000000000", "0.0190000000", "1.0000000000", "0.0190000000"),
             (
-                token(&json!({"secret_key": key, "connection_secret": null, "product_secret": null, "provider_key": "x"})),
-                nothing, nothing, nothing, nothing,
+                billed(&by_merchant.slug, json!({"provider_key": "x"})),
+                "1.0000000000",
+                "0.0190000000",
+                "1.0000000000",
+                "0.0190000000",
+            ),
+            (
+                token(
+                    &json!({"secret_key": key, "connection_secret": null, "product_secret": null, "provider_key": "x"}),
+                ),
+                nothing,
+                nothing,
+                nothing,
+                nothing,
             ),
         ] {
             let response = used(&merchant, &credential, &endpoint, json!({"tokens": 10})).await;
             let metered = merchant.charged(&response).await;
-            let read = (&metered["fee"]["amount"], &metered["service_charge"]["amount"],
-                &metered["total_wallet_cost"], &metered["total_merchant_cost"]);
+            let read = (
+                &metered["fee"]["amount"],
+                &metered["service_charge"]["amount"],
+                &metered["total_wallet_cost"],
+                &metered["total_merchant_cost"],
+            );
             assert_eq!(read, (&json!(fee), &json!(charge), &json!(wallet), &json!(own)), "{metered}");
             let shown = merchant.shown(&response.request_id(), "completed").await;
             assert_eq!(shown["total_wallet_cost"], wallet);
@@ -197,7 +249,8 @@ fn what_the_wallet_cannot_cover_moves_to_the_merchant_and_is_marked() {
         let shown = merchant.shown(&response.request_id(), "completed").await;
         assert_eq!(shown["total_merchant_cost"], "1.5380000000");
         assert!(shown["marks"].as_array().is_some_and(|marks| marks.contains(&json!("overrun"))), "{shown}");
-        let refused = merchant.send(&credential, forward("POST", &endpoint.url).json(&json!({"tokens": 1}))).await;
+        let refused =
+            merchant.send(&credential, forward("POST", &endpoint.url).json(&json!({"tokens": 1}))).await;
         refused.refused(402, "insufficient_balance");
     });
 }
@@ -215,13 +268,16 @@ fn an_output_limit_of_the_body_bounds_the_hold() {
             }))
             .await;
         let credential = merchant.billing(&customer, &meter);
-        let call = async |body: Value| merchant.send(&credential, forward("POST", &endpoint.url).json(&body)).await;
+        let call =
+            async |body: Value| merchant.send(&credential, forward("POST", &endpoint.url).json(&body)).await;
         for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
             call(json!({name: 100})).await.expect(200);
             call(json!({name: 1_000_000})).await.refused(402, "insufficient_balance");
         }
         call(json!({"generationConfig": {"maxOutputTokens": 100}})).await.expect(200);
-        call(json!({"generationConfig": {"maxOutputTokens": 1_000_000}})).await.refused(402, "insufficient_balance");
+        call(json!({"generationConfig": {"maxOutputTokens": 1_000_000}}))
+            .await
+            .refused(402, "insufficient_balance");
         // Nothing that a caller writes there makes the hold negative or the gateway fail.
         for odd in [json!(-5), json!("100"), json!(1.5), json!(null), json!([]), json!(u64::MAX)] {
             let response = call(json!({"max_tokens": odd})).await;
@@ -256,7 +312,8 @@ fn concurrent_calls_never_share_a_tier_position() {
                 tokio::spawn(async move { request.send(merchant.instance.gateway(number)).await.unwrap() })
             })
             .collect();
-        eventually("all calls are in flight together", async || (endpoint.calls().len() == 30).then_some(())).await;
+        eventually("all calls are in flight together", async || (endpoint.calls().len() == 30).then_some(()))
+            .await;
         gate.open();
         for call in calls {
             call.await.unwrap().expect(200);

@@ -39,11 +39,15 @@ fn every_carrier_takes_every_shape_of_credential_and_none_reaches_the_provider()
             (token(&json!({"secret_key": key, "connection_secret": connection_secret})), "customer"),
             (merchant.billing(&customer, &meter), "customer_billing"),
             (
-                token(&json!({"secret_key": key, "customer_id": customer.reference_id, "meter_slug": meter.slug})),
+                token(
+                    &json!({"secret_key": key, "customer_id": customer.reference_id, "meter_slug": meter.slug}),
+                ),
                 "customer_billing",
             ),
             (
-                token(&json!({"secret_key": key, "connection_secret": connection_secret, "product_secret": meter.secret})),
+                token(
+                    &json!({"secret_key": key, "connection_secret": connection_secret, "product_secret": meter.secret}),
+                ),
                 "customer_billing",
             ),
             (
@@ -70,7 +74,10 @@ fn every_carrier_takes_every_shape_of_credential_and_none_reaches_the_provider()
                 assert!(merchant.charged(&response).await["usage"]["tokens"]["input"] == 7);
                 let call = endpoint.calls().pop().unwrap();
                 let seen = format!("{:?}", call.head);
-                assert!(!seen.contains(credential) && !seen.contains(&encoded(credential)), "{carrier}: {seen}");
+                assert!(
+                    !seen.contains(credential) && !seen.contains(&encoded(credential)),
+                    "{carrier}: {seen}"
+                );
                 assert!(!seen.contains(key), "{carrier}: {seen}");
             }
         }
@@ -83,11 +90,16 @@ fn a_token_may_be_base64_without_padding_and_of_either_alphabet() {
         let merchant = Merchant::funded("1").await;
         // A name whose base64 needs the two characters in which the alphabets differ.
         let customer = merchant.customer_called("a?>~~~?>ÿÿ", "0").await;
-        let fields = json!({"secret_key": merchant.secret_key, "customer_id": customer.reference_id}).to_string();
+        let fields =
+            json!({"secret_key": merchant.secret_key, "customer_id": customer.reference_id}).to_string();
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
-        for credential in [STANDARD_NO_PAD.encode(&fields), URL_SAFE_NO_PAD.encode(&fields), token(&json!({
-            "secret_key": merchant.secret_key, "customer_id": customer.reference_id,
-        }))] {
+        for credential in [
+            STANDARD_NO_PAD.encode(&fields),
+            URL_SAFE_NO_PAD.encode(&fields),
+            token(&json!({
+                "secret_key": merchant.secret_key, "customer_id": customer.reference_id,
+            })),
+        ] {
             merchant.fetch(&credential, &endpoint.url).await.expect(200);
         }
     });
@@ -167,11 +179,19 @@ fn a_dead_or_foreign_secret_is_refused_by_its_own_code() {
         refused(json!({"secret_key": key, "customer_id": stranger.id}), 404, "customer_not_found").await;
         refused(json!({"secret_key": key, "customer_id": "nobody"}), 404, "customer_not_found").await;
         let secret = &shown["connection_secret"];
-        refused(json!({"secret_key": key, "connection_secret": secret}), 401, "connection_secret_invalid").await;
-        refused(json!({"secret_key": key, "connection_secret": "cons_x"}), 401, "connection_secret_invalid").await;
-        refused(json!({"secret_key": key, "meter_slug": strange_meter.slug + "x"}), 404, "meter_not_found").await;
+        refused(json!({"secret_key": key, "connection_secret": secret}), 401, "connection_secret_invalid")
+            .await;
+        refused(json!({"secret_key": key, "connection_secret": "cons_x"}), 401, "connection_secret_invalid")
+            .await;
+        refused(json!({"secret_key": key, "meter_slug": strange_meter.slug + "x"}), 404, "meter_not_found")
+            .await;
         refused(json!({"secret_key": key, "meter_id": strange_meter.id}), 404, "meter_not_found").await;
-        refused(json!({"secret_key": key, "product_secret": strange_meter.secret}), 401, "product_secret_invalid").await;
+        refused(
+            json!({"secret_key": key, "product_secret": strange_meter.secret}),
+            401,
+            "product_secret_invalid",
+        )
+        .await;
         merchant.fetch("aks_test_nobodys", &endpoint.url).await.refused(401, "secret_key_invalid");
         let bare = forward("GET", &endpoint.url).send(merchant.gateway()).await.unwrap();
         bare.refused(401, "auth_header_missing");

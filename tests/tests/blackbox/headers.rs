@@ -1,7 +1,7 @@
 //! Which headers pass: all but the credential's slot, those of one hop, and ours; in both directions.
 
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{head, json, Step};
+use farthing_tests::provider::{Step, head, json};
 use farthing_tests::run;
 use serde_json::json;
 
@@ -62,7 +62,8 @@ fn only_what_is_the_providers_reaches_it_and_all_of_that_does() {
             ("x-twice", "one"),
             ("x-twice", "two"),
         ];
-        let expected: Vec<(String, &str)> = expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let expected: Vec<(String, &str)> =
+            expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         assert_eq!(seen, expected);
         let shown = merchant.shown(&response.request_id(), "completed").await;
         assert_eq!(shown["metadata"], json!({"user": "7"}));
@@ -110,7 +111,8 @@ fn metadata_comes_by_header_or_by_query_and_bad_metadata_is_refused() {
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         let by_query = forward("GET", &format!("{}?a=1", endpoint.url));
         let target = format!("{}&metadata=%7B%22team%22%3A%22a+b%20%C3%A9%22%7D", by_query.target);
-        let response = merchant.send(&merchant.secret_key, farthing_tests::client::Request { target, ..by_query }).await;
+        let response =
+            merchant.send(&merchant.secret_key, farthing_tests::client::Request { target, ..by_query }).await;
         let shown = merchant.shown(&response.request_id(), "completed").await;
         assert_eq!(shown["metadata"], json!({"team": "a b é"}));
         assert!(endpoint.only_call().target().ends_with("?a=1"));
@@ -134,7 +136,10 @@ fn metadata_comes_by_header_or_by_query_and_bad_metadata_is_refused() {
         ] {
             let request = forward("GET", &endpoint.url).header("x-service-metadata", bad.clone());
             let error = merchant.send(&merchant.secret_key, request).await.refused(400, "metadata_invalid");
-            assert!(error["issues"].as_array().is_some_and(|issues| !issues.is_empty()), "{bad:.40}: {error}");
+            assert!(
+                error["issues"].as_array().is_some_and(|issues| !issues.is_empty()),
+                "{bad:.40}: {error}"
+            );
         }
         assert_eq!(endpoint.calls().len(), 1);
     });

@@ -25,9 +25,10 @@ fn a_complete_answer_has_its_settlement_in_the_log_at_that_instant() {
         let (merchant, customer, meter) = shop().await;
         let credential = merchant.billing(&customer, &meter);
         let sized = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
-        let streamed = merchant.instance.provider.endpoint(|_| {
-            vec![event_stream(), chunk("data: {\"usage\":{\"tokens\":1}}\n\n"), last_chunk()]
-        });
+        let streamed = merchant
+            .instance
+            .provider
+            .endpoint(|_| vec![event_stream(), chunk("data: {\"usage\":{\"tokens\":1}}\n\n"), last_chunk()]);
         let closed = merchant.instance.provider.endpoint(|_| {
             vec![head(200, &[]), Step::Bytes(b"{\"usage\":{\"tokens\":1}}".to_vec()), Step::Close]
         });
@@ -60,7 +61,8 @@ fn the_hold_stands_while_a_call_is_in_flight_and_is_gone_after_it() {
         let credential = merchant.billing(&customer, &meter);
         let mut first = Connection::open(merchant.gateway()).await.unwrap();
         first.send(&forward("GET", &slow.url).bearer(&credential)).await.unwrap();
-        eventually("the first call reaches the provider", async || (!slow.calls().is_empty()).then_some(())).await;
+        eventually("the first call reaches the provider", async || (!slow.calls().is_empty()).then_some(()))
+            .await;
         let second = merchant.fetch(&credential, &slow.url).await;
         second.refused(402, "insufficient_balance");
         assert!(merchant.log.event(&format!("{}/opened", second.request_id())).await.is_none());
@@ -95,10 +97,9 @@ fn a_caller_who_goes_away_mid_stream_is_charged_what_the_provider_reports_in_the
         connection.read.piece().await.unwrap();
         drop(connection);
         gate.open();
-        let metered = eventually("the call is settled", async || {
-            merchant.log.event(&format!("{id}/metered")).await
-        })
-        .await;
+        let metered =
+            eventually("the call is settled", async || merchant.log.event(&format!("{id}/metered")).await)
+                .await;
         assert_eq!(metered.body["total_wallet_cost"], "0.5000000000");
         assert_eq!(metered.body["marks"], json!([]));
         merchant.nothing_is_held().await;
@@ -119,7 +120,8 @@ fn a_caller_who_goes_away_before_the_answer_begins_is_charged_for_it_all_the_sam
         let credential = merchant.billing(&customer, &meter);
         let mut connection = Connection::open(merchant.gateway()).await.unwrap();
         connection.send(&forward("GET", &endpoint.url).bearer(&credential)).await.unwrap();
-        eventually("the call reaches the provider", async || (!endpoint.calls().is_empty()).then_some(())).await;
+        eventually("the call reaches the provider", async || (!endpoint.calls().is_empty()).then_some(()))
+            .await;
         drop(connection);
         gate.open();
         eventually("the call is charged", async || {
@@ -152,7 +154,12 @@ fn a_provider_that_breaks_off_after_usage_is_charged_in_part_and_the_caller_sees
     run(async {
         let (merchant, customer, meter) = shop().await;
         let endpoint = merchant.instance.provider.endpoint(|_| {
-            vec![event_stream(), chunk("data: {\"usage\":{\"tokens\":250000}}\n\n"), chunk("data: more"), Step::Close]
+            vec![
+                event_stream(),
+                chunk("data: {\"usage\":{\"tokens\":250000}}\n\n"),
+                chunk("data: more"),
+                Step::Close,
+            ]
         });
         let response = merchant.call(&merchant.billing(&customer, &meter), &endpoint.url).await;
         assert!(!response.complete, "a broken answer must not look whole");
@@ -168,9 +175,10 @@ fn a_provider_that_breaks_off_without_usage_costs_nothing() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let per_call = merchant.call_meter("0.5").await;
-        let half_a_stream = merchant.instance.provider.endpoint(|_| {
-            vec![event_stream(), chunk("data: {\"a\":1}\n\n"), Step::Close]
-        });
+        let half_a_stream = merchant
+            .instance
+            .provider
+            .endpoint(|_| vec![event_stream(), chunk("data: {\"a\":1}\n\n"), Step::Close]);
         let half_a_document = merchant.instance.provider.endpoint(|_| {
             let headers = [("Content-Type", "application/json"), ("Content-Length", "1000")];
             vec![head(200, &headers), Step::Bytes(b"{\"usage\":{\"tok".to_vec()), Step::Close]
@@ -196,13 +204,13 @@ fn a_provider_that_cannot_be_reached_or_speaks_no_http_is_502_and_costs_nothing(
         // A port that was free a moment ago.
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let silent = merchant.instance.provider.endpoint(|_| vec![Step::Close]);
-        let rubbish = merchant.instance.provider.endpoint(|_| vec![Step::Bytes(b"\0\0rubbish\r\n\r\n".to_vec()), Step::Close]);
-        for url in [
-            &format!("http://127.0.0.1:{port}/"),
-            "http://no-such-host.invalid/",
-            &silent.url,
-            &rubbish.url,
-        ] {
+        let rubbish = merchant
+            .instance
+            .provider
+            .endpoint(|_| vec![Step::Bytes(b"\0\0rubbish\r\n\r\n".to_vec()), Step::Close]);
+        for url in
+            [&format!("http://127.0.0.1:{port}/"), "http://no-such-host.invalid/", &silent.url, &rubbish.url]
+        {
             let response = merchant.call(&credential, url).await;
             response.refused(502, "provider_unreachable");
             assert_eq!(merchant.failed(&response).await["reason"], "provider_unreachable", "{url}");

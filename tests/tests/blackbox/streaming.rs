@@ -37,7 +37,10 @@ fn a_large_answer_waits_for_a_stalled_caller() {
         let mut connection = opened(&merchant, &forward("GET", &endpoint.url)).await;
         connection.head("GET").await.unwrap();
         let stalled_at = settled(Duration::from_millis(500), async || sent.load(Ordering::SeqCst)).await;
-        assert!(stalled_at < STALLED, "the provider could send {stalled_at} bytes to a caller that read none");
+        assert!(
+            stalled_at < STALLED,
+            "the provider could send {stalled_at} bytes to a caller that read none"
+        );
         let mut length = 0_u64;
         while let Some(piece) = connection.read.piece().await.unwrap() {
             assert!(piece.iter().all(|byte| *byte == b'x'));
@@ -52,7 +55,8 @@ fn a_large_request_waits_for_a_stalled_provider() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let gate = Gate::default();
-        let endpoint = merchant.instance.provider.endpoint_that_reads_late(gate.clone(), |_| json(200, &json!({})));
+        let endpoint =
+            merchant.instance.provider.endpoint_that_reads_late(gate.clone(), |_| json(200, &json!({})));
         let request = forward("POST", &endpoint.url)
             .header("Content-Length", LARGE.to_string())
             .bearer(&merchant.secret_key);
@@ -84,7 +88,9 @@ fn a_request_body_reaches_the_provider_while_the_caller_still_writes() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|call| whole(200, &[], &call.body));
-        let request = forward("POST", &endpoint.url).header("Transfer-Encoding", "chunked").bearer(&merchant.secret_key);
+        let request = forward("POST", &endpoint.url)
+            .header("Transfer-Encoding", "chunked")
+            .bearer(&merchant.secret_key);
         let mut connection = Connection::open(merchant.gateway()).await.unwrap();
         connection.send_head(&request).await.unwrap();
         connection.write.write_all(&chunked(b"first ")).await.unwrap();
@@ -134,7 +140,8 @@ fn events_pass_byte_for_byte_as_they_arrive() {
             steps.push(last_chunk());
             steps
         });
-        let mut connection = opened(&merchant, &forward("POST", &endpoint.url).json(&json!({"stream": true}))).await;
+        let mut connection =
+            opened(&merchant, &forward("POST", &endpoint.url).json(&json!({"stream": true}))).await;
         let answer = connection.head("POST").await.unwrap();
         assert_eq!(answer.header("content-type"), Some("text/event-stream"));
         for (at, piece) in pieces.iter().enumerate().take(4) {

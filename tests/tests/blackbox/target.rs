@@ -36,8 +36,16 @@ fn u_is_read_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
             (format!("u={raw}&U=1&uu=2&x%75=3"), format!("{path}?U=1&uu=2&x%75=3")),
             (format!("u={raw}&metadata=%7B%22a%22%3A%22b%22%7D&c=d"), format!("{path}?c=d")),
         ] {
-            assert_eq!(reached(&merchant, &endpoint, "GET", format!("/v1/forward?{query}")).await, expected, "{query}");
-            assert_eq!(reached(&merchant, &endpoint, "GET", format!("/v1/forward/?{query}")).await, expected, "{query}");
+            assert_eq!(
+                reached(&merchant, &endpoint, "GET", format!("/v1/forward?{query}")).await,
+                expected,
+                "{query}"
+            );
+            assert_eq!(
+                reached(&merchant, &endpoint, "GET", format!("/v1/forward/?{query}")).await,
+                expected,
+                "{query}"
+            );
         }
     });
 }
@@ -113,7 +121,10 @@ fn a_target_that_could_be_read_two_ways_is_refused() {
         let twice = Request::new("GET", format!("/v1/forward?u={0}&u={0}", endpoint.url));
         merchant.send(&merchant.secret_key, twice).await.refused(400, "forward_url_invalid");
         for target in ["/v1/forward", "/v1/forward?", "/v1/forward?u=", "/v1/forward?a=b"] {
-            merchant.send(&merchant.secret_key, Request::new("GET", target)).await.refused(400, "forward_url_missing");
+            merchant
+                .send(&merchant.secret_key, Request::new("GET", target))
+                .await
+                .refused(400, "forward_url_missing");
         }
         assert!(endpoint.calls().is_empty());
         assert!(merchant.events().await.iter().all(|event| event.position <= head), "nothing was opened");

@@ -72,16 +72,21 @@ fn the_standard_usage_object_is_read_in_all_its_parts() {
             (r#"{"tokens":null,"characters":5}"#, (0, 0), 5, "0"),
             (r#"{"tokens":1000000000000}"#, (1_000_000_000_000, 0), 0, "0"),
         ] {
-            let endpoint = shop.other(&format!(r#"{{"a":[{{"usage":{{"tokens":9}}}}],"usage":{usage},"z":1}}"#));
+            let endpoint =
+                shop.other(&format!(r#"{{"a":[{{"usage":{{"tokens":9}}}}],"usage":{usage},"z":1}}"#));
             let response = shop.call(&endpoint).await;
             assert_eq!(response.status, 200);
             let metered = shop.merchant.charged(&response).await;
             let read = &metered["usage"];
-            let pair = (read["tokens"]["input"].as_u64().unwrap(), read["tokens"]["output"].as_u64().unwrap());
+            let pair =
+                (read["tokens"]["input"].as_u64().unwrap(), read["tokens"]["output"].as_u64().unwrap());
             assert_eq!(pair, tokens, "{usage}");
             assert_eq!(read["characters"]["input"], characters, "{usage}");
             assert_eq!(read["seconds"]["input"], seconds, "{usage}");
-            assert_eq!(metered["marks"].as_array().unwrap().iter().filter(|mark| *mark == "usage_missing").count(), 0);
+            assert_eq!(
+                metered["marks"].as_array().unwrap().iter().filter(|mark| *mark == "usage_missing").count(),
+                0
+            );
         }
     });
 }
@@ -144,9 +149,11 @@ fn a_streams_usage_is_its_last_word() {
             assert_eq!(metered["response_id"], "c1");
         }
         let lines = "{\"token\":\"a\"}\n{\"usage\":{\"tokens\":1}}\n{\"usage\":{\"tokens\":9}}\n";
-        let endpoint = shop.merchant.instance.provider.endpoint(move |_| {
-            whole(200, &[("Content-Type", "application/x-ndjson")], lines.as_bytes())
-        });
+        let endpoint = shop
+            .merchant
+            .instance
+            .provider
+            .endpoint(move |_| whole(200, &[("Content-Type", "application/x-ndjson")], lines.as_bytes()));
         assert_eq!(shop.tokens(&endpoint).await, (9, 0));
     });
 }
@@ -179,7 +186,11 @@ fn an_answer_that_lies_about_its_compression_is_no_error_of_ours() {
         let shop = shop().await;
         for coding in ["gzip", "deflate", "br", "zstd", "gzip, br", "x-unknown"] {
             let endpoint = shop.merchant.instance.provider.endpoint(move |_| {
-                whole(200, &[("Content-Type", "application/json"), ("Content-Encoding", coding)], b"{\"usage\":{}}")
+                whole(
+                    200,
+                    &[("Content-Type", "application/json"), ("Content-Encoding", coding)],
+                    b"{\"usage\":{}}",
+                )
             });
             let response = shop.call(&endpoint).await;
             assert_eq!((response.status, response.text().as_str()), (200, "{\"usage\":{}}"), "{coding}");
@@ -245,7 +256,8 @@ fn believed_counts_that_come_to_absurd_money_are_not_charged() {
             }))
             .await;
         let endpoint = shop.other(r#"{"usage":{"duration_seconds":999999999999}}"#);
-        let response = shop.merchant.call(&shop.merchant.billing(&shop.customer, &meter), &endpoint.url).await;
+        let response =
+            shop.merchant.call(&shop.merchant.billing(&shop.customer, &meter), &endpoint.url).await;
         assert_eq!(response.status, 200);
         assert_eq!(shop.merchant.failed(&response).await["reason"], "usage_invalid");
         shop.merchant.nothing_is_held().await;
@@ -257,7 +269,9 @@ fn an_answer_without_usage_counts_nothing_is_marked_and_still_costs_its_call() {
     run(async {
         let shop = shop().await;
         let per_call = shop.merchant.call_meter("0.25").await;
-        for body in ["{}", "", "null", "[]", "not json", r#"{"usage":null}"#, r#"{"data":{"usage":{"tokens":5}}}"#] {
+        for body in
+            ["{}", "", "null", "[]", "not json", r#"{"usage":null}"#, r#"{"data":{"usage":{"tokens":5}}}"#]
+        {
             let endpoint = shop.other(body);
             let response = shop.call(&endpoint).await;
             assert_eq!((response.status, response.text().as_str()), (200, body));
@@ -295,7 +309,11 @@ fn odd_characters_in_a_providers_answer_break_nothing() {
             ids.push(response.request_id());
         }
         let endpoint = shop.merchant.instance.provider.endpoint(|_| {
-            whole(200, &[("Content-Type", "application/json")], b"{\"id\":\"\xff\xfe\0\",\"usage\":{\"tokens\":1}}")
+            whole(
+                200,
+                &[("Content-Type", "application/json")],
+                b"{\"id\":\"\xff\xfe\0\",\"usage\":{\"tokens\":1}}",
+            )
         });
         let response = shop.call(&endpoint).await;
         assert_eq!((response.status, response.body.len()), (200, 34));
@@ -317,7 +335,8 @@ fn a_deep_or_endless_document_is_read_with_a_bounded_effort() {
         let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
         let response = shop.call(&shop.other(&format!(r#"{{"deep":{deep},"usage":{{"tokens":2}}}}"#))).await;
         assert_eq!(shop.merchant.charged(&response).await["units"], "2");
-        let wide: Value = (0..50_000).map(|n| (format!("k{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
+        let wide: Value =
+            (0..50_000).map(|n| (format!("k{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
         let response = shop.call(&shop.other(&format!(r#"{{"wide":{wide},"usage":{{"tokens":3}}}}"#))).await;
         assert_eq!(shop.merchant.charged(&response).await["units"], "3");
         let huge_usage = format!(r#"{{"usage":{{"pad":"{}","tokens":4}}}}"#, "p".repeat(1_000_000));
@@ -330,15 +349,16 @@ fn a_deep_or_endless_document_is_read_with_a_bounded_effort() {
 fn nothing_of_a_call_to_another_provider_is_altered() {
     run(async {
         let shop = shop().await;
-        let endpoint = shop.merchant.instance.provider.endpoint(|call| {
-            vec![event_stream(), chunk(&call.body), Step::Bytes(b"0\r\n\r\n".to_vec())]
-        });
+        let endpoint = shop
+            .merchant
+            .instance
+            .provider
+            .endpoint(|call| vec![event_stream(), chunk(&call.body), Step::Bytes(b"0\r\n\r\n".to_vec())]);
         let body = r#"{"model": "m",  "stream":true, "stream_options":null}"#;
         let request = forward("POST", &endpoint.url)
             .header("Content-Type", "application/json")
             .body(farthing_tests::client::Body::Whole(body.as_bytes().to_vec()));
-        let response =
-            shop.merchant.send(&shop.merchant.billing(&shop.customer, &shop.meter), request).await;
+        let response = shop.merchant.send(&shop.merchant.billing(&shop.customer, &shop.meter), request).await;
         assert_eq!(response.text(), body);
     });
 }

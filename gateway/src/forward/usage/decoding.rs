@@ -14,7 +14,8 @@ pub(super) struct Sink<F> {
 
 impl<F: FnMut(&[u8]) + Send> Write for Sink<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len()).ok_or_else(|| io::Error::other("too much is decoded"))?;
+        self.left =
+            self.left.checked_sub(bytes.len()).ok_or_else(|| io::Error::other("too much is decoded"))?;
         (self.take)(bytes);
         Ok(bytes.len())
     }

@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn members_inside_a_named_member_are_told_too() {
-        let json = r#"{"type":"done","response":{"id":"r","x":{"usage":0},"usage":{"a":1}},"other":{"usage":9}}"#;
+        let json =
+            r#"{"type":"done","response":{"id":"r","x":{"usage":0},"usage":{"a":1}},"other":{"usage":9}}"#;
         assert_eq!(
             members(json, 5),
             [(Member::Id, r#""r""#.to_owned()), (Member::Usage, r#"{"a":1}"#.to_owned())]

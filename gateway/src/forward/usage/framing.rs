@@ -86,7 +86,8 @@ impl Events {
                     bytes = if *first == b' ' { rest } else { bytes };
                 }
                 Line::Data | Line::Skip => {
-                    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+                    let end =
+                        bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
                     let (part, after) = bytes.split_at(end);
                     if self.line == Line::Data {
                         self.document.feed(part, &mut tell);
@@ -125,12 +126,29 @@ mod tests {
     fn events_are_read_whatever_their_line_ends_and_chunks() {
         for end in ["\n", "\r\n", "\r"] {
             let lines = [
-                ": comment {\"usage\":0}", "event: x", "data: {\"usage\":1}", "", "data:{\"usage\":", "data:2}", "",
-                "data: {\"broken", "", "id: {\"usage\":7}", "data: {\"usage\":3}", "", "data: [DONE]", "", "",
+                ": comment {\"usage\":0}",
+                "event: x",
+                "data: {\"usage\":1}",
+                "",
+                "data:{\"usage\":",
+                "data:2}",
+                "",
+                "data: {\"broken",
+                "",
+                "id: {\"usage\":7}",
+                "data: {\"usage\":3}",
+                "",
+                "data: [DONE]",
+                "",
+                "",
             ];
             let body = lines.join(end);
             for chunk in [1, 2, 3, 5, 1000] {
-                assert_eq!(told("text/event-stream; charset=utf-8", &body, chunk), ["1", "2", "3"], "{end:?} {chunk}");
+                assert_eq!(
+                    told("text/event-stream; charset=utf-8", &body, chunk),
+                    ["1", "2", "3"],
+                    "{end:?} {chunk}"
+                );
             }
         }
     }

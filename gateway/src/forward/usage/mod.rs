@@ -148,13 +148,17 @@ fn string(json: &str) -> Option<String> {
 }
 
 fn clean(text: &str, max_chars: usize) -> String {
-    text.chars().take(max_chars).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars()
+        .take(max_chars)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
 }
 
 /// Seconds since 1970, or an ISO 8601 text.
 fn instant(json: &str) -> Option<DateTime<Utc>> {
     if let Ok(seconds) = json.parse::<i64>() {
-        return DateTime::from_timestamp(seconds, 0).filter(|at| (1970..=9999).contains(&chrono::Datelike::year(at)));
+        return DateTime::from_timestamp(seconds, 0)
+            .filter(|at| (1970..=9999).contains(&chrono::Datelike::year(at)));
     }
     let text: String = serde_json::from_str(json).ok()?;
     let at = DateTime::parse_from_rfc3339(&text).ok()?.with_timezone(&Utc);

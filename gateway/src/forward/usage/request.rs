@@ -32,7 +32,8 @@ pub(crate) fn read_request(body: &[u8]) -> AskedFor {
         Member::Model => asked.model = string(text).or(asked.model.take()),
         Member::MaxOutputTokens => {
             if let Ok(limit) = text.parse::<u64>() {
-                asked.max_output_tokens = Some(asked.max_output_tokens.map_or(limit, |known| known.max(limit)));
+                asked.max_output_tokens =
+                    Some(asked.max_output_tokens.map_or(limit, |known| known.max(limit)));
             }
         }
         Member::Usage | Member::Id | Member::Created => {}

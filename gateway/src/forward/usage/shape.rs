@@ -92,7 +92,8 @@ impl Counts {
             return;
         };
         for (name, count) in shape.names() {
-            let Some(value) = members.get(*name).map(|value| value.get()).filter(|value| *value != "null") else {
+            let Some(value) = members.get(*name).map(|value| value.get()).filter(|value| *value != "null")
+            else {
                 continue;
             };
             match believed(*count, value) {
@@ -194,8 +195,11 @@ mod tests {
 
     #[test]
     fn the_openai_object_is_read_and_the_last_report_wins() {
-        let chunks = ["null", r#"{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}"#,
-            r#"{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}"#];
+        let chunks = [
+            "null",
+            r#"{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}"#,
+            r#"{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}"#,
+        ];
         assert_eq!(reported(Shape::OpenAi, &chunks), tokens(10, 20));
         assert_eq!(reported(Shape::OpenAi, &[r#"{"input_tokens":4,"output_tokens":5}"#]), tokens(4, 5));
         assert_eq!(reported(Shape::OpenAi, &[r#"{"total_tokens":8}"#]), tokens(8, 0));
@@ -204,10 +208,23 @@ mod tests {
     #[test]
     fn what_cannot_be_is_not_believed() {
         for text in [
-            r#"{"tokens":-1}"#, r#"{"tokens":1.5}"#, r#"{"tokens":"7"}"#, r#"{"tokens":true}"#, r#"{"tokens":[]}"#,
-            r#"{"tokens":1000000000001}"#, r#"{"tokens":1e13}"#, r#"{"tokens":1e400}"#, r#"{"characters":0.1}"#,
-            r#"{"tokens":99999999999999999999999999999999999999}"#, r#"{"duration_seconds":-0.5}"#, r#"{"tokens":1e-1}"#,
-            "7", "[]", r#""tokens""#, "{", r#"{"input_tokens":1,"output_tokens":-5}"#,
+            r#"{"tokens":-1}"#,
+            r#"{"tokens":1.5}"#,
+            r#"{"tokens":"7"}"#,
+            r#"{"tokens":true}"#,
+            r#"{"tokens":[]}"#,
+            r#"{"tokens":1000000000001}"#,
+            r#"{"tokens":1e13}"#,
+            r#"{"tokens":1e400}"#,
+            r#"{"characters":0.1}"#,
+            r#"{"tokens":99999999999999999999999999999999999999}"#,
+            r#"{"duration_seconds":-0.5}"#,
+            r#"{"tokens":1e-1}"#,
+            "7",
+            "[]",
+            r#""tokens""#,
+            "{",
+            r#"{"input_tokens":1,"output_tokens":-5}"#,
         ] {
             assert_eq!(reported(Shape::Standard, &[text]), Reported::Invalid, "{text}");
         }

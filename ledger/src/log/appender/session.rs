@@ -322,10 +322,8 @@ impl Writer {
             client.execute(&session.put_personal, &row).await?;
         }
         let changes = self.world.take_changes();
-        let (appended, committed) = tokio::join!(
-            session.append(head.position, &batch, &changes),
-            client.batch_execute("COMMIT"),
-        );
+        let (appended, committed) =
+            tokio::join!(session.append(head.position, &batch, &changes), client.batch_execute("COMMIT"),);
         let appended = appended.map_err(|error| in_doubt(error, &batch))?;
         committed.map_err(|error| in_doubt(error, &batch))?;
         assert_eq!(appended, head.position, "the head moved under its lock");
@@ -373,8 +371,7 @@ impl Writer {
                 let rest = jobs[at + 1..].iter().filter_map(|job| job.lacks(&self.world));
                 let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
                 let keys: Vec<StateKey> = keys.into_iter().collect();
-                let (position, found) =
-                    states::load_prepared(&session.client, &session.load, &keys).await?;
+                let (position, found) = states::load_prepared(&session.client, &session.load, &keys).await?;
                 if expected.is_some_and(|expected| expected != position) {
                     return Ok(false);
                 }

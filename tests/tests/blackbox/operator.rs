@@ -1,0 +1,135 @@
+//! The operator's commands: they append by the same decisions as the gateway, and bad input changes nothing.
+
+use farthing_tests::client::Request;
+use farthing_tests::merchant::Merchant;
+use farthing_tests::run;
+
+#[test]
+fn a_merchant_has_a_wallet_and_a_key_that_is_shown_once() {
+    run(async {
+        let merchant = Merchant::new().await;
+        assert!(merchant.id.starts_with("mer_") && merchant.wallet_id.starts_with("wal_"));
+        assert!(merchant.secret_key.starts_with("aks_test_"), "a dev instance moves play money");
+        merchant.get("/v1/requests").await.expect(200);
+        let kinds: Vec<_> = merchant.events().await.into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, ["merchant.registered", "secret_key.issued"]);
+    });
+}
+
+#[test]
+fn a_credit_adds_exactly_its_amount() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0.0000000001").await;
+        for amount in ["1", "2.5", "0.1234567890"] {
+            merchant.credit(&customer, amount).await;
+        }
+        assert_eq!(merchant.balance(&customer).await, "3.6234567891");
+        merchant.credit_own("7").await;
+        assert_eq!(merchant.own_balance().await, "7.0000000000");
+    });
+}
+
+#[test]
+fn bad_input_is_refused_and_changes_nothing() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("1").await;
+        let before = merchant.events().await.len();
+        let nobody = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        let long = "x".repeat(300);
+        let credit = |target: &'static str, id: &str, amount: &str, reason: &str| -> Vec<String> {
+            ["wallet", "credit", target, id, "--amount", amount, "--reason", reason]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let id = customer.id.as_str();
+        let mut attempts = Vec::new();
+        for amount in
+            ["0", "-1", "-0.1", "1e3", "NaN", "0.00000000001", "x", "", "1000000000001", "1,5", "+1"]
+        {
+            attempts.push(credit("--connection", id, amount, "a test"));
+        }
+        attempts.push(credit("--connection", nobody, "1", "a test"));
+        attempts.push(credit("--connection", "con_", "1", "a test"));
+        attempts.push(credit("--connection", &merchant.id, "1", "a test"));
+        attempts.push(credit("--merchant", "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV", "1", "a test"));
+        attempts.push(credit("--connection", id, "1", ""));
+        attempts.push(credit("--connection", id, "1", &long));
+        attempts.push(["wallet", "credit", "--amount", "1", "--reason", "x"].map(str::to_owned).to_vec());
+        attempts.push(
+            ["key", "issue", "--merchant", "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV"].map(str::to_owned).to_vec(),
+        );
+        attempts.push(["key", "issue", "--merchant", "x"].map(str::to_owned).to_vec());
+        attempts.push(["merchant", "create", "--name", &long].map(str::to_owned).to_vec());
+        attempts.push(["merchant", "create", "--name", ""].map(str::to_owned).to_vec());
+        for attempt in &attempts {
+            let words: Vec<&str> = attempt.iter().map(String::as_str).collect();
+            let output = merchant.instance.command(&words).await;
+            assert!(!output.status.success(), "{words:.60?}");
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{words:.60?}: {output:?}");
+            assert!(!output.stderr.is_empty(), "{words:.60?} says nothing");
+            assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+        }
+        assert_eq!(merchant.events().await.len(), before);
+        assert_eq!(merchant.balance(&customer).await, "1.0000000000");
+    });
+}
+
+#[test]
+fn commands_need_a_database_and_say_so() {
+    run(async {
+        let output = tokio::process::Command::new(farthing_tests::instance::program())
+            .args(["merchant", "create"])
+            .env_remove("FARTHING_DATABASE_URL")
+            .output()
+            .await
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let output = tokio::process::Command::new(farthing_tests::instance::program())
+            .args(["merchant", "create", "--database-url", "postgres://nobody@127.0.0.1:1/none"])
+            .output()
+            .await
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    });
+}
+
+#[test]
+fn what_the_ready_file_says_works() {
+    run(async {
+        let instance = farthing_tests::instance::Instance::shared().await;
+        let ready = instance.ready();
+        assert!(ready.base_url.ends_with("/v1/"));
+        assert_eq!(ready.gateways.len(), 2);
+        assert_eq!(ready.pids.gateways.len(), 2);
+        let get = async |path: String| {
+            Request::new("GET", path)
+                .bearer(&ready.secret_key)
+                .send(instance.gateway(0))
+                .await
+                .unwrap()
+                .expect(200)
+        };
+        assert_eq!(
+            get(format!("/v1/customers/{}", ready.customer_id)).await["reference_id"],
+            ready.reference_id.as_str()
+        );
+        assert_eq!(
+            get(format!("/v1/customers/{}", ready.reference_id)).await["customer_id"],
+            ready.customer_id.as_str()
+        );
+        let shown = get(format!("/v1/connections/{}", ready.customer_id)).await;
+        assert_eq!(shown["connection_secret"], ready.connection_secret.as_str());
+        assert!(ready.spend_key.starts_with("spk_") && ready.product_secret.starts_with("prds_"));
+        let token = farthing_tests::merchant::token(&serde_json::json!({
+            "secret_key": ready.secret_key, "customer_id": ready.reference_id, "meter_slug": ready.meter_slug,
+        }));
+        let url = format!("{}/echo", ready.provider_url.trim_end_matches('/'));
+        for path in ["/v1/forward", "/v1/forward/"] {
+            let target = format!("{path}?u={}", farthing_tests::merchant::encoded(&url));
+            let response = Request::new("POST", target).bearer(&token).json(&serde_json::json!({"a": 1}));
+            response.send(instance.gateway(1)).await.unwrap().expect(200);
+        }
+    });
+}
