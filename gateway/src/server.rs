@@ -103,10 +103,10 @@ pub async fn run(
         connect::config(&config.database_url, Role::Gateway)?,
         tokio_postgres::NoTls,
     );
-    let reads = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
+    let pool = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
     let settings = config.settings;
     let limits = RateLimits::default();
-    let app = Arc::new(App { ledger, reads, server_key, mint, gateway_id, settings, limits });
+    let app = Arc::new(App { ledger, reads: pool, server_key, mint, gateway_id, settings, limits });
 
     let calls = TaskTracker::new();
     let guard = AddressGuard::new(config.allow_addresses);

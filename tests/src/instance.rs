@@ -251,10 +251,9 @@ pub fn is_running(pid: u32) -> bool {
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
 
-/// Ends a process as a power cut would.
+/// Ends a process as a power cut would; nothing if it has ended already.
 pub fn kill(pid: u32) {
-    let done = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill can be run");
-    assert!(done.success(), "process {pid} is there to be killed");
+    Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status().expect("kill can be run");
 }
 
 /// A further gateway on an instance's database, with flags of its own; it ends with the value.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
@@ -48,8 +49,8 @@ pub enum Step {
     Wait(Gate),
     /// Sends so many bytes of body, counting what the connection took.
     Flood(u64, Arc<AtomicU64>),
-    /// Waits until the other side closes.
-    AwaitClose,
+    /// Waits a while.
+    Pause(Duration),
     /// Closes the connection, wherever the answer stands.
     Close,
 }
@@ -65,8 +66,6 @@ pub struct Call {
     pub body_complete: bool,
     /// Was the answer handed over to its last step?
     pub finished: AtomicBool,
-    /// Has the other side gone away?
-    pub abandoned: AtomicBool,
 }
 
 impl Call {
@@ -220,26 +219,18 @@ async fn one(
         }
     };
     let closes = head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    let call = Call { head, body, body_complete, finished: false.into(), abandoned: false.into() };
+    let call = Call { head, body, body_complete, finished: false.into() };
     let call = Arc::new(call);
     route.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
     if !call.body_complete {
         return Ok(After::Close);
     }
-    let done = answer((route.respond)(&call), &call, wire, write).await;
-    match &done {
-        Ok(_) => call.finished.store(true, Ordering::SeqCst),
-        Err(_) => call.abandoned.store(true, Ordering::SeqCst),
-    }
+    let done = answer((route.respond)(&call), write).await;
+    call.finished.store(done.is_ok(), Ordering::SeqCst);
     if closes { Ok(After::Close) } else { done }
 }
 
-async fn answer(
-    steps: Vec<Step>,
-    call: &Call,
-    wire: &mut Wire,
-    write: &mut OwnedWriteHalf,
-) -> io::Result<After> {
+async fn answer(steps: Vec<Step>, write: &mut OwnedWriteHalf) -> io::Result<After> {
     for step in steps {
         match step {
             Step::Bytes(bytes) => write.write_all(&bytes).await?,
@@ -256,11 +247,7 @@ async fn answer(
                     sent.fetch_add(written as u64, Ordering::SeqCst);
                 }
             }
-            Step::AwaitClose => {
-                wire.closed().await;
-                call.abandoned.store(true, Ordering::SeqCst);
-                return Ok(After::Close);
-            }
+            Step::Pause(time) => tokio::time::sleep(time).await,
             Step::Close => return Ok(After::Close),
         }
     }

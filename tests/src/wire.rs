@@ -217,11 +217,4 @@ impl Wire {
             }
         }
     }
-
-    /// Waits until the other side closes, reading and dropping what it still sends.
-    pub async fn closed(&mut self) {
-        while matches!(self.fill().await, Ok(true)) {
-            self.start = self.buffer.len();
-        }
-    }
 }

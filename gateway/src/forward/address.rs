@@ -64,8 +64,7 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
     match segments {
-        [0x0064, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
+        [0x0064, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => Some(join(high, low)),
         _ => None,
     }
 }

@@ -20,10 +20,10 @@ use super::usage::Scanner;
 use farthing_ledger::ids::RequestId;
 
 /// How long the provider may be silent within an answer.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// How long an answer is read on after its caller has gone.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]

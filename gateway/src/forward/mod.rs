@@ -47,7 +47,7 @@ use crate::error::ApiError;
 use crate::rest::SERVICE_REQUEST_ID;
 
 /// How long a provider may think before it answers.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Answers read on after their callers have gone, at once.
 const MAX_DRAINS: usize = 1_000;
@@ -56,7 +56,7 @@ const MAX_DRAINS: usize = 1_000;
 const MAX_IDLE_PER_HOST: usize = 512;
 
 /// How long an idle connection is kept.
-const IDLE_CONNECTION: Duration = Duration::from_secs(60);
+const IDLE_CONNECTION: Duration = Duration::from_mins(1);
 
 /// A host that speaks a built-in provider's dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -80,7 +80,7 @@ impl Appender {
     pub async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
         let (reply, answer) = oneshot::channel();
         let unavailable = || Error::Unavailable("the appender has stopped".to_owned());
-        self.queue.send(Ticket::new(command, reply)).await.map_err(|_| unavailable())?;
+        self.queue.send(Ticket::boxed(command, reply)).await.map_err(|_| unavailable())?;
         answer.await.map_err(|_| unavailable())?
     }
 

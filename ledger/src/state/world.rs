@@ -155,18 +155,12 @@ impl World {
     pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
         let mut changes = Vec::with_capacity(self.changed.len());
         for key in self.changed.drain() {
-            match self.known.get(&key) {
-                Some(Some(state)) => {
-                    let json = state.to_json();
-                    changes.push((key, Some(json)));
-                }
-                Some(None) | None => {
-                    if matches!(key, StateKey::Request(_)) {
-                        self.known.remove(&key);
-                    }
-                    changes.push((key, None));
-                }
+            let json = self.known.get(&key).and_then(Option::as_ref).map(State::to_json);
+            if json.is_none() && matches!(key, StateKey::Request(_)) {
+                // An ended request is never asked for again; remembering that it is gone would never end.
+                self.known.remove(&key);
             }
+            changes.push((key, json));
         }
         changes
     }

@@ -1,1 +1,132 @@
-//! x
+//! Faults: processes killed under load. Each scenario has an instance of its own, and ends with an independent
+//! check that no charge was lost or doubled and that everything shown equals a fold of the log.
+//!
+//! A short form by default; `FARTHING_FAULT_ROUNDS=50` repeats each fault so many times.
+
+mod aftermath;
+mod load;
+
+use std::time::Duration;
+
+use farthing_tests::instance::{Instance, Pids, is_running, kill};
+use farthing_tests::run;
+use farthing_tests::wait::{eventually, within};
+
+use self::load::Load;
+
+/// How long a killed process may take to be back.
+const HEAL: Duration = Duration::from_secs(60);
+
+fn rounds() -> u32 {
+    std::env::var("FARTHING_FAULT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
+}
+
+async fn instance() -> &'static Instance {
+    Box::leak(Box::new(Instance::start(2).await))
+}
+
+/// Kills what `victim` names under load, at another moment each round, and checks what is left.
+async fn survives(victim: fn(&Pids) -> u32, prepare: impl AsyncFn(&Instance)) {
+    let instance = instance().await;
+    for round in 0..rounds() {
+        let load = Load::start(instance).await;
+        load.calls(200).await;
+        tokio::time::sleep(Duration::from_millis(u64::from(round * 37 % 101))).await;
+        let pid = victim(&instance.ready().pids);
+        prepare(instance).await;
+        kill(pid);
+        within(HEAL, "the killed process is back", async || {
+            let now = victim(&instance.ready().pids);
+            (now != pid && is_running(now)).then_some(())
+        })
+        .await;
+        load.calls(200).await;
+        let load = load.stop().await;
+        aftermath::check(instance, &load).await;
+    }
+    instance.stop().await;
+}
+
+#[test]
+fn killing_a_gateway_loses_and_doubles_no_charge() {
+    run(survives(|pids| pids.gateways[0], async |_| {}));
+}
+
+#[test]
+fn killing_the_projector_only_delays_what_is_shown() {
+    run(survives(|pids| pids.projectors[0], async |_| {}));
+}
+
+#[test]
+fn killing_postgres_loses_and_doubles_no_charge() {
+    run(survives(|pids| pids.postgres, async |_| {}));
+}
+
+#[test]
+fn killing_nats_disturbs_no_call() {
+    run(survives(|pids| pids.nats, async |_| {}));
+}
+
+#[test]
+fn deleting_the_whole_jetstream_store_loses_nothing() {
+    run(survives(|pids| pids.nats, async |instance| {
+        let store = find_folder(&instance.data, "jetstream").expect("a JetStream store");
+        std::fs::remove_dir_all(store).expect("the store can be deleted");
+    }));
+}
+
+fn find_folder(under: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let entries = std::fs::read_dir(under).ok()?.flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    let found = folders.iter().find(|path| path.file_name().is_some_and(|there| there == name)).cloned();
+    found.or_else(|| folders.iter().find_map(|folder| find_folder(folder, name)))
+}
+
+fn all(pids: &Pids) -> Vec<u32> {
+    [pids.postgres, pids.nats].into_iter().chain(pids.gateways.clone()).chain(pids.projectors.clone()).collect()
+}
+
+#[test]
+fn an_instance_that_is_stopped_under_load_ends_cleanly_and_starts_again_with_nothing_lost() {
+    run(async {
+        let instance = instance().await;
+        let first = instance.ready();
+        for _ in 0..rounds() {
+            let load = Load::start(instance).await;
+            load.calls(200).await;
+            let pids = all(&instance.ready().pids);
+            let ended = instance.stop().await;
+            assert!(ended.success(), "{ended}: {}", instance.output());
+            assert!(pids.iter().all(|pid| !is_running(*pid)), "a process lingers");
+            instance.launch(2).await;
+            let again = instance.ready();
+            assert_eq!((&again.merchant_id, &again.secret_key), (&first.merchant_id, &first.secret_key));
+            load.calls(50).await;
+            let load = load.stop().await;
+            aftermath::check(instance, &load).await;
+        }
+        instance.stop().await;
+    });
+}
+
+#[test]
+fn an_instance_whose_launcher_is_killed_leaves_nothing_running_and_starts_again() {
+    run(async {
+        let instance = instance().await;
+        let load = Load::start(instance).await;
+        load.calls(200).await;
+        let pids = all(&instance.ready().pids);
+        kill(instance.pid().expect("the launcher runs"));
+        eventually("nothing is left running", async || {
+            pids.iter().all(|pid| !is_running(*pid)).then_some(())
+        })
+        .await;
+        instance.stop().await;
+        instance.launch(2).await;
+        load.calls(50).await;
+        let load = load.stop().await;
+        aftermath::check(instance, &load).await;
+        instance.stop().await;
+    });
+}

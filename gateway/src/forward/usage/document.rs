@@ -35,13 +35,21 @@ enum Place {
     Other,
 }
 
+/// Where in a string the cursor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quoting {
+    Outside,
+    Inside,
+    /// Right after a backslash.
+    Escaped,
+}
+
 /// A scanner for one document after another.
 #[derive(Debug)]
 pub(super) struct Document {
     wanted: Wanted,
     depth: usize,
-    in_string: bool,
-    escaped: bool,
+    quoting: Quoting,
     /// The outermost object, and an object inside it.
     places: [Place; 2],
     key: Vec<u8>,
@@ -59,8 +67,7 @@ impl Document {
         Self {
             wanted,
             depth: 0,
-            in_string: false,
-            escaped: false,
+            quoting: Quoting::Outside,
             places: [Place::Other; 2],
             key: Vec::new(),
             reading_key: false,
@@ -84,15 +91,17 @@ impl Document {
     }
 
     fn byte(&mut self, byte: u8, tell: &mut impl FnMut(Member, &str)) {
-        if self.in_string {
+        if self.quoting != Quoting::Outside {
             self.keep(byte);
-            if self.escaped {
-                self.escaped = false;
-            } else if byte == b'\\' {
-                self.escaped = true;
-            } else if byte == b'"' {
-                self.in_string = false;
-                self.reading_key = false;
+            self.quoting = match (self.quoting, byte) {
+                (Quoting::Inside, b'\\') => Quoting::Escaped,
+                (Quoting::Inside, b'"') => {
+                    self.reading_key = false;
+                    Quoting::Outside
+                }
+                (Quoting::Outside | Quoting::Inside | Quoting::Escaped, _) => Quoting::Inside,
+            };
+            if self.quoting == Quoting::Outside {
                 return;
             }
             if self.reading_key && self.key.len() <= MAX_KEY {
@@ -103,7 +112,7 @@ impl Document {
         match byte {
             b'"' => {
                 self.keep(byte);
-                self.in_string = true;
+                self.quoting = Quoting::Inside;
                 if self.place() == Place::Key {
                     self.reading_key = true;
                     self.key.clear();

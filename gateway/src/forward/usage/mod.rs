@@ -91,8 +91,8 @@ impl Scanner {
             None => lock(&self.findings).feed(bytes),
             // Flushing lets every whole block be seen now, not only at the end.
             Some(decoder) => {
-                let decoded = decoder.write_all(bytes).and_then(|()| decoder.flush());
-                if let Err(error) = decoded {
+                let read = decoder.write_all(bytes).and_then(|()| decoder.flush());
+                if let Err(error) = read {
                     tracing::debug!(%error, "a compressed answer cannot be read further");
                     self.readable = false;
                 }

@@ -46,7 +46,7 @@ pub(super) struct Ticket<C: Command> {
 }
 
 impl<C: Command> Ticket<C> {
-    pub(super) fn new(command: C, reply: oneshot::Sender<Result<C::Outcome, Error>>) -> Box<dyn Job> {
+    pub(super) fn boxed(command: C, reply: oneshot::Sender<Result<C::Outcome, Error>>) -> Box<dyn Job> {
         Box::new(Self { command, reply, answer: None })
     }
 }

@@ -1,0 +1,182 @@
+//! Load: calls from several tasks over all gateways, each with a marker that the provider answers as its own id, so
+//! that a charge in the log can be traced to a call in the provider's journal.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_tests::client::{Connection, Request};
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
+use farthing_tests::provider::{Call, Endpoint, Step, chunk, event_stream, json, last_chunk};
+use farthing_tests::wait::within;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+const TASKS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(1);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What a caller saw of its call.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) marker: String,
+    pub(crate) request_id: Option<String>,
+    pub(crate) status: u16,
+    /// Did the answer come whole?
+    pub(crate) complete: bool,
+}
+
+/// Load under way.
+pub(crate) struct Load {
+    parties: Arc<Parties>,
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<Vec<Seen>>>,
+}
+
+/// Who calls what.
+pub(crate) struct Parties {
+    pub(crate) merchant: Merchant,
+    pub(crate) customers: Vec<Customer>,
+    pub(crate) meters: Vec<Meter>,
+    pub(crate) endpoint: Endpoint,
+    tokens: Vec<String>,
+}
+
+/// Load that has ended.
+pub(crate) struct Ended {
+    pub(crate) parties: Arc<Parties>,
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// The tokens that the provider reports for a call: a pure function of its marker.
+pub(crate) fn tokens_of(marker: &str) -> u64 {
+    marker.bytes().fold(7_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 9_973) + 1
+}
+
+fn respond(call: &Call) -> Vec<Step> {
+    let marker = call.target().split("m=").nth(1).unwrap_or_default().to_owned();
+    let tokens = tokens_of(&marker);
+    let body = json!({"id": marker, "usage": {"tokens": tokens}});
+    match tokens % 3 {
+        // A stream that lasts a moment, so that faults find calls in flight.
+        0 => vec![
+            event_stream(),
+            chunk("data: {\"a\":1}\n\n"),
+            Step::Pause(Duration::from_millis(tokens % 40)),
+            chunk(format!("data: {body}\n\n")),
+            last_chunk(),
+        ],
+        1 => {
+            let mut steps = vec![Step::Pause(Duration::from_millis(tokens % 25))];
+            steps.extend(json(200, &body));
+            steps
+        }
+        _ => json(200, &body),
+    }
+}
+
+impl Load {
+    /// Starts calling.
+    pub(crate) async fn start(instance: &'static Instance) -> Self {
+        static ROUND: AtomicU64 = AtomicU64::new(0);
+        let round = ROUND.fetch_add(1, Ordering::SeqCst);
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("1000").await;
+        let mut customers = Vec::new();
+        for number in 0..3 {
+            customers.push(merchant.customer_called(&format!("customer {number}"), "1000").await);
+        }
+        let by_tokens = json!({
+            "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m", "service_charge_payer": "merchant",
+            "tiers": [{"start": 0, "rate": "10"}, {"start": 1_000_000, "rate": "7"}],
+        });
+        let meters = vec![merchant.meter(by_tokens).await, merchant.call_meter("0.001").await];
+        let tokens = customers
+            .iter()
+            .flat_map(|customer| meters.iter().map(|meter| merchant.billing(customer, meter)))
+            .collect();
+        let endpoint = instance.provider.endpoint(respond);
+        let parties = Arc::new(Parties { merchant, customers, meters, endpoint, tokens });
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks = (0..TASKS)
+            .map(|task| {
+                let (parties, stop, answered) = (Arc::clone(&parties), Arc::clone(&stop), Arc::clone(&answered));
+                tokio::spawn(caller(format!("{round}-{task}"), task, parties, stop, answered))
+            })
+            .collect();
+        Self { parties, stop, answered, tasks }
+    }
+
+    /// Waits until `count` more calls were answered whole with a 200.
+    pub(crate) async fn calls(&self, count: u64) {
+        let goal = self.answered.load(Ordering::SeqCst) + count;
+        within(Duration::from_secs(90), "calls are answered", async || {
+            (self.answered.load(Ordering::SeqCst) >= goal).then_some(())
+        })
+        .await;
+    }
+
+    /// Stops calling, once every call under way has come to its end.
+    pub(crate) async fn stop(self) -> Ended {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut seen = Vec::new();
+        for task in self.tasks {
+            seen.extend(task.await.expect("a caller does not panic"));
+        }
+        Ended { parties: self.parties, seen }
+    }
+}
+
+async fn caller(
+    name: String,
+    task: usize,
+    parties: Arc<Parties>,
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let mut connection = None;
+    for number in 0_usize.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let marker = format!("{name}-{number}");
+        let token = &parties.tokens[(task + number) % parties.tokens.len()];
+        let request = forward("POST", &format!("{}?m={marker}", parties.endpoint.url)).bearer(token);
+        let request = request.json(&json!({"n": number}));
+        let mut saw = Seen { marker, request_id: None, status: 0, complete: false };
+        let exchange = exchange(&mut connection, &parties, task, &request, &mut saw);
+        let whole = matches!(tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await, Ok(Ok(())));
+        if whole {
+            answered.fetch_add(u64::from(saw.status == 200), Ordering::SeqCst);
+            tokio::time::sleep(PAUSE).await;
+        } else {
+            connection = None;
+            tokio::time::sleep(PAUSE * 20).await;
+        }
+        seen.push(saw);
+    }
+    seen
+}
+
+async fn exchange(
+    kept: &mut Option<Connection>,
+    parties: &Parties,
+    task: usize,
+    request: &Request,
+    saw: &mut Seen,
+) -> std::io::Result<()> {
+    if kept.is_none() {
+        *kept = Some(Connection::open(parties.merchant.instance.gateway(task)).await?);
+    }
+    let connection = kept.as_mut().expect("it was just opened");
+    connection.send(request).await?;
+    let head = connection.head("POST").await?;
+    saw.request_id = head.header("x-service-request-id").map(str::to_owned);
+    saw.status = head.first_line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let (_, end) = connection.read.rest().await;
+    saw.complete = end.is_ok();
+    end
+}
