@@ -45,39 +45,6 @@ CREATE TABLE ledger.state (
     PRIMARY KEY (kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
--- Appends a decided batch if the head still is where it was decided at. Answers the head's position: another
--- one than expected_position means that another writer was faster and nothing was written.
-CREATE FUNCTION ledger.append(
-    expected_position bigint, new_hash bytea, recorded timestamptz, event_metadata text,
-    kinds text[], schema_versions integer[], keys text[], merchants text[], occurred timestamptz[],
-    bodies text[], hashes bytea[],
-    put_kinds text[], put_ids text[], put_bodies text[],
-    gone_kinds text[], gone_ids text[]
-) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    actual bigint;
-BEGIN
-    SELECT position INTO STRICT actual FROM ledger.head FOR UPDATE;
-    IF actual <> expected_position OR cardinality(keys) = 0 THEN
-        RETURN actual;
-    END IF;
-    INSERT INTO ledger.events
-        (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, body, metadata, hash)
-    SELECT expected_position + n, kind, schema_version, key, merchant_id, occurred_at, recorded,
-           body::json, event_metadata::json, hash
-    FROM unnest(kinds, schema_versions, keys, merchants, occurred, bodies, hashes) WITH ORDINALITY
-        AS e(kind, schema_version, key, merchant_id, occurred_at, body, hash, n);
-    INSERT INTO ledger.state (kind, id, body)
-    SELECT kind, id, body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
-    ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body;
-    IF cardinality(gone_ids) > 0 THEN
-        DELETE FROM ledger.state AS s USING unnest(gone_kinds, gone_ids) AS g(kind, id)
-        WHERE s.kind = g.kind AND s.id = g.id;
-    END IF;
-    UPDATE ledger.head SET position = expected_position + cardinality(keys), hash = new_hash;
-    RETURN actual;
-END $$;
-
 -- A running gateway beats here; a sweeper ends the requests of one that stopped.
 CREATE TABLE ledger.gateway_lease (
     gateway_id text   PRIMARY KEY,

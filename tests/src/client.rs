@@ -12,7 +12,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use crate::wire::{Head, Wire};
 
 /// How long a whole exchange may take.
-const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The body of a request.
 #[derive(Debug, Clone)]
@@ -74,11 +74,11 @@ impl Request {
         let mut head = format!("{} {} HTTP/1.1\r\nHost: {authority}\r\n", self.method, self.target);
         match &self.body {
             Body::None => {}
-            Body::Whole(body) => head.push_str(&format!("Content-Length: {}\r\n", body.len())),
+            Body::Whole(body) => head += &format!("Content-Length: {}\r\n", body.len()),
             Body::Chunks(_) => head.push_str("Transfer-Encoding: chunked\r\n"),
         }
         for (name, value) in &self.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name, ": ", value, "\r\n"]);
         }
         head.push_str("\r\n");
         // The inverse of how heads are read: a character is a byte.

@@ -18,7 +18,7 @@ use crate::provider::Provider;
 use crate::wait::within;
 
 /// How long an instance may take to come up, on a slow machine that also builds.
-const START_TIMEOUT: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Runs `farthing dev` until stdin says `stop` or closes (the test process has ended), and then stops it; in the
 /// second case nobody needs its folder any more.
@@ -46,6 +46,8 @@ pub struct Pids {
     pub gateways: Vec<u32>,
     /// Each projector.
     pub projectors: Vec<u32>,
+    /// The mock provider.
+    pub provider: u32,
 }
 
 /// What the ready file says.
@@ -86,6 +88,7 @@ pub struct Instance {
     /// Its data folder.
     pub data: PathBuf,
     folder: PathBuf,
+    flags: &'static [&'static str],
     /// A provider that is `other` to the gateways.
     pub provider: Provider,
     /// A provider that the gateways know as `openai`.
@@ -125,9 +128,15 @@ impl Instance {
 
     /// Starts an instance of its own.
     pub async fn start(gateways: u32) -> Self {
+        Self::start_with(gateways, &[]).await
+    }
+
+    /// Starts an instance of its own, with further flags of `farthing dev`.
+    pub async fn start_with(gateways: u32, flags: &'static [&'static str]) -> Self {
         let folder = fresh_folder();
         let (provider, openai) = (Provider::start().await, Provider::start().await);
-        let instance = Self { data: folder.join("data"), folder, provider, openai, keeper: Mutex::default() };
+        let data = folder.join("data");
+        let instance = Self { data, folder, flags, provider, openai, keeper: Mutex::default() };
         instance.launch(gateways).await;
         instance
     }
@@ -144,6 +153,7 @@ impl Instance {
             .arg("--ready-file")
             .arg(self.ready_file())
             .args(["--provider-host", &format!("openai={}", self.openai.authority())])
+            .args(self.flags)
             .env("FOLDER", &self.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -167,6 +177,11 @@ impl Instance {
         tokio::task::spawn_blocking(move || keeper.wait().expect("a child can be waited for"))
             .await
             .expect("waiting does not panic")
+    }
+
+    /// Removes the data of an instance that has been stopped.
+    pub fn clear(&self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 
     /// The process id of `farthing dev` itself.
@@ -196,6 +211,17 @@ impl Instance {
     pub fn ready(&self) -> Ready {
         let text = std::fs::read_to_string(self.ready_file()).expect("the ready file can be read");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// The ready file, if it is there now.
+    pub fn try_ready(&self) -> Option<Ready> {
+        serde_json::from_str(&std::fs::read_to_string(self.ready_file()).ok()?).ok()
+    }
+
+    /// The address of a gateway, if the instance is up.
+    pub fn try_gateway(&self, number: usize) -> Option<SocketAddr> {
+        let ready = self.try_ready()?;
+        Some(address_of(&ready.gateways[number % ready.gateways.len()]))
     }
 
     /// The address of a gateway.
@@ -238,9 +264,7 @@ impl Drop for Instance {
                 drop(keeper.stdin.take());
                 let _ = keeper.wait();
             }
-            None => {
-                let _ = std::fs::remove_dir_all(&self.folder);
-            }
+            None => self.clear(),
         }
     }
 }

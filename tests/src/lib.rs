@@ -3,7 +3,7 @@
 //!
 //! Nothing here uses the ledger's own decisions or folds: what checks must not share code with what is checked.
 
-#![allow(clippy::unwrap_used, reason = "a harness panics where a test would")]
+#![expect(clippy::unwrap_used, reason = "a harness panics where a test would")]
 
 pub mod books;
 pub mod client;

@@ -258,7 +258,7 @@ async fn answer(steps: Vec<Step>, write: &mut OwnedWriteHalf) -> io::Result<Afte
 pub fn head(status: u16, headers: &[(&str, &str)]) -> Step {
     let mut text = format!("HTTP/1.1 {status} Because\r\n");
     for (name, value) in headers {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        text.extend([*name, ": ", *value, "\r\n"]);
     }
     text.push_str("\r\n");
     Step::Bytes(text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect())

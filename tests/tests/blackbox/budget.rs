@@ -34,16 +34,13 @@ async fn one_round(round: usize) {
     let (mut answered, mut refused) = (0, 0);
     for call in calls {
         let response = call.await.unwrap();
-        match response.status {
-            200 => {
-                response.expect(200);
-                merchant.charged(&response).await;
-                answered += 1;
-            }
-            _ => {
-                response.refused(402, "insufficient_balance");
-                refused += 1;
-            }
+        if response.status == 200 {
+            response.expect(200);
+            merchant.charged(&response).await;
+            answered += 1;
+        } else {
+            response.refused(402, "insufficient_balance");
+            refused += 1;
         }
     }
     assert_eq!((answered, refused), (50, 950), "round {round}");

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::load::{Ended, tokens_of};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Checks everything.
 pub(crate) async fn check(instance: &'static Instance, load: &Ended) {

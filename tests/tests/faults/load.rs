@@ -169,7 +169,8 @@ async fn exchange(
     saw: &mut Seen,
 ) -> std::io::Result<()> {
     if kept.is_none() {
-        *kept = Some(Connection::open(parties.merchant.instance.gateway(task)).await?);
+        let gateway = parties.merchant.instance.try_gateway(task).ok_or(std::io::ErrorKind::NotConnected)?;
+        *kept = Some(Connection::open(gateway).await?);
     }
     let connection = kept.as_mut().expect("it was just opened");
     connection.send(request).await?;

@@ -1,0 +1,99 @@
+//! Projection: how far behind the log the read models and the feed are, and how fast they catch up.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream;
+use farthing_tests::instance::Instance;
+use farthing_tests::log::Log;
+use farthing_tests::wait::within;
+
+use crate::latency::per_second;
+
+const READ_MODELS: [&str; 4] = ["customers", "connections", "spend_keys", "requests"];
+
+/// How long catching up may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+async fn position_of(log: &Log, model: &str) -> i64 {
+    let statement = format!("SELECT position FROM {model}.checkpoint");
+    log.sql.query_one(&statement, &[]).await.expect("a checkpoint").get(0)
+}
+
+async fn slowest(log: &Log) -> i64 {
+    let mut slowest = i64::MAX;
+    for model in READ_MODELS {
+        slowest = slowest.min(position_of(log, model).await);
+    }
+    slowest
+}
+
+/// The events that the slowest read model has not taken in yet, and the time until it had.
+pub(crate) async fn lag(instance: &Instance) -> String {
+    let log = instance.log().await;
+    let start = Instant::now();
+    let head = log.head().await;
+    // A read model is told of events that change no row of it a little later; only requests take all of a call.
+    let behind = head - position_of(&log, "requests").await;
+    within(PATIENCE, "the requests are all shown", async || {
+        (position_of(&log, "requests").await >= head).then_some(())
+    })
+    .await;
+    format!("{behind}, {} ms", start.elapsed().as_millis())
+}
+
+/// Lets a projector that was paused catch up with all that was appended meanwhile.
+pub(crate) async fn catch_up(instance: &Instance) -> String {
+    let log = instance.log().await;
+    let (start, head) = (Instant::now(), log.head().await);
+    let from = slowest(&log).await;
+    let stream = jetstream::new(instance.nats().await);
+    let published = async || {
+        let stream = stream.get_stream("LEDGER").await.ok()?;
+        i64::try_from(stream.get_info().await.ok()?.state.messages).ok()
+    };
+    let published_before = published().await.unwrap_or(0);
+    let mut read_models = None;
+    let mut feed = None;
+    within(PATIENCE, "the projector and the relay catch up", async || {
+        if read_models.is_none() && slowest(&log).await >= head {
+            read_models = Some(start.elapsed());
+        }
+        if feed.is_none() && published().await.is_some_and(|position| position >= head) {
+            feed = Some(start.elapsed());
+        }
+        read_models.zip(feed)
+    })
+    .await;
+    let mut text = "## Catching up\n\nThe projector process, paused while the appends were measured, goes on: four read \
+        models and the relay at the same time.\n\n| | events | seconds | events/s |\n|---|---|---|---|\n"
+        .to_owned();
+    for (what, before, time) in [
+        ("all four read models", from, read_models.unwrap_or_default()),
+        ("relay to JetStream", published_before, feed.unwrap_or_default()),
+    ] {
+        text.push_str(&row(what, u64::try_from(head - before).unwrap_or(0), time));
+    }
+    text
+}
+
+/// Builds the requests anew from the first event, compares and swaps.
+pub(crate) async fn rebuild(instance: &Instance) -> String {
+    let mut text = "## Rebuilding\n\n`farthing projections rebuild NAME`: from the first event to the swap, comparison \
+        included.\n\n| read model | events | seconds | events/s |\n|---|---|---|---|\n"
+        .to_owned();
+    for name in READ_MODELS {
+        let start = Instant::now();
+        let report = instance.operate(&["projections", "rebuild", name]).await;
+        assert_eq!(report["differences"], 0, "{report}");
+        text.push_str(&row(name, report["events"].as_u64().unwrap_or(0), start.elapsed()));
+    }
+    text
+}
+
+fn row(what: &str, events: u64, time: Duration) -> String {
+    let mut row = String::new();
+    let tenths = time.as_millis() / 100;
+    let _ = writeln!(row, "| {what} | {events} | {}.{} | {} |", tenths / 10, tenths % 10, per_second(events, time));
+    row
+}
