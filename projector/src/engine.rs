@@ -6,7 +6,7 @@ use std::time::Duration;
 use farthing_ledger::event::Recorded;
 use farthing_ledger::log::connect::{self, Role};
 use farthing_ledger::log::reader::{self, Entry};
-use farthing_ledger::log::tail::{Pace, Page, Tail};
+use farthing_ledger::log::tail::{Pace, Tail};
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
@@ -19,7 +19,7 @@ pub(crate) const MAX_EVENTS: usize = 5_000;
 /// How long a checkpoint may lag behind events that change no row of its read model.
 const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
 /// The shortest time between two transactions that are not full: lets a busy log gather a worthwhile batch.
-const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+const WRITE_INTERVAL: Duration = Duration::from_millis(40);
 /// How often a projection that waits its turn tries.
 const TURN_RETRY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure.
@@ -137,7 +137,7 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
             written_at = Instant::now();
             continue;
         };
-        let (batch, last, stopped) = fold_page::<P>(&page, seen);
+        let (batch, last, stopped) = fold::<P>(page.entries(), seen);
         seen = last;
         if stopped.is_some() || !batch.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
             generation.write(&batch, seen).await?;
@@ -153,12 +153,8 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     }
 }
 
-/// Folds a page up to its end or to an event that cannot be read: the batch, its last position, and that event.
-fn fold_page<P: Projection>(page: &Page, after: i64) -> (P, i64, Option<Error>) {
-    fold(page.entries(), after)
-}
-
-/// Folds `entries`, which follow `after`.
+/// Folds `entries`, which follow `after`, to their end or to one that cannot be read: the batch, its last position,
+/// and what stopped it.
 pub(crate) fn fold<'e, P: Projection>(
     entries: impl Iterator<Item = &'e Entry>,
     after: i64,

@@ -12,6 +12,8 @@ pub mod query;
 mod rebuild;
 pub mod requests;
 mod run;
+#[cfg(test)]
+mod sample;
 pub mod spend_keys;
 mod writer;
 

@@ -74,7 +74,7 @@ impl Request {
         let mut head = format!("{} {} HTTP/1.1\r\nHost: {authority}\r\n", self.method, self.target);
         match &self.body {
             Body::None => {}
-            Body::Whole(body) => head += &format!("Content-Length: {}\r\n", body.len()),
+            Body::Whole(body) => head.extend(["Content-Length: ", &body.len().to_string(), "\r\n"]),
             Body::Chunks(_) => head.push_str("Transfer-Encoding: chunked\r\n"),
         }
         for (name, value) in &self.headers {

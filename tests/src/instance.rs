@@ -277,7 +277,11 @@ pub fn is_running(pid: u32) -> bool {
 
 /// Ends a process as a power cut would; nothing if it has ended already.
 pub fn kill(pid: u32) {
-    Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status().expect("kill can be run");
+    Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .stderr(Stdio::null())
+        .status()
+        .expect("kill can be run");
 }
 
 /// A further gateway on an instance's database, with flags of its own; it ends with the value.

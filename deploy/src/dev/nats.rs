@@ -72,8 +72,8 @@ impl Server {
         };
         // A server goes on as if its store were there; only a new start sees that it is gone.
         let ails = move || {
-            let has_streams = account.exists();
-            let lost_streams = knows_streams.swap(has_streams, Ordering::Relaxed) && !has_streams;
+            let present = account.exists();
+            let lost_streams = knows_streams.swap(present, Ordering::Relaxed) && !present;
             lost_streams || !store.exists()
         };
         Plan {

@@ -7,6 +7,7 @@
 //! acknowledgement tells.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::header::{NATS_EXPECTED_LAST_SEQUENCE, NATS_MESSAGE_ID};
@@ -46,6 +47,9 @@ const MAX_AWAITED: usize = 4;
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server remembers message ids. Order is kept by sequence, so this is a courtesy that costs memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
+/// How often an idle relay makes sure that it still talks to the server it looked at: one that came back may have
+/// lost its stream, and an idle log would not tell.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -152,6 +156,8 @@ struct Feed {
     /// The stream's sequence of it.
     sequence: u64,
     awaited: VecDeque<Awaited>,
+    /// Connections that the client had made when the stream was looked at.
+    connects: u64,
 }
 
 /// An acknowledgement that is to come.
@@ -173,6 +179,7 @@ struct Ack {
 impl Feed {
     /// Opens the stream, creating it if it is gone, and finds its end.
     async fn resume(config: &Config, client: Client) -> Result<Self, Error> {
+        let connects = client.statistics().connects.load(Ordering::Relaxed);
         let context = jetstream::new(client.clone());
         let stream = context.get_or_create_stream(stream_config()).await.map_err(nats)?;
         let last = match stream.get_last_raw_message_by_subject(SUBJECTS).await {
@@ -189,7 +196,8 @@ impl Feed {
         }
         let inbox = client.new_inbox();
         let acks = client.subscribe(inbox.clone()).await.map_err(nats)?;
-        Ok(Self { client, inbox, acks, position, sequence, awaited: VecDeque::with_capacity(MAX_AWAITED) })
+        let awaited = VecDeque::with_capacity(MAX_AWAITED);
+        Ok(Self { client, inbox, acks, position, sequence, awaited, connects })
     }
 
     /// Publishes some more events, or hears of some that were published.
@@ -208,7 +216,16 @@ impl Feed {
             page = follower.next(self.position, MESSAGES_PER_ACK), if self.awaited.len() < MAX_AWAITED => {
                 self.publish(&page?).await
             }
+            () = tokio::time::sleep(LOOK_INTERVAL) => self.look(),
         }
+    }
+
+    /// A new connection means that the stream must be looked at anew.
+    fn look(&self) -> Result<(), Error> {
+        if self.client.statistics().connects.load(Ordering::Relaxed) == self.connects {
+            return Ok(());
+        }
+        Err(nats("the server came back"))
     }
 
     fn hear(&mut self, message: Option<async_nats::Message>) -> Result<(), Error> {

@@ -12,11 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::appender::DOORBELL;
 use super::connect::Role;
 use super::reader::{Entry, Error, Reader};
-
-/// The core-NATS subject on which writers tell the log's new head, as decimal text.
-pub const HEAD_SUBJECT: &str = "farthing.head";
 
 /// Events read at once.
 const READ_EVENTS: usize = 2_048;
@@ -109,7 +107,7 @@ async fn listen(nats_url: String, ring: watch::Sender<i64>) {
     loop {
         let options = async_nats::ConnectOptions::new().name("farthing tail").retry_on_initial_connect();
         if let Ok(client) = options.connect(&nats_url).await
-            && let Ok(mut rings) = client.subscribe(HEAD_SUBJECT).await
+            && let Ok(mut rings) = client.subscribe(DOORBELL).await
         {
             while let Some(message) = rings.next().await {
                 let head = std::str::from_utf8(&message.payload).ok().and_then(|text| text.parse().ok());

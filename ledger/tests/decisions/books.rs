@@ -49,7 +49,7 @@ impl Books {
             assert!(self.keys.insert(fact.event.key()), "a fact twice: {}", fact.event.key());
             self.enter_one(fact);
         }
-        self.check_debits_of_one_append(facts);
+        check_debits_of_one_append(facts);
         self.check();
     }
 
@@ -145,29 +145,6 @@ impl Books {
         *position += event.units;
     }
 
-    /// One settlement debits each party exactly what the request says it pays.
-    fn check_debits_of_one_append(&self, facts: &[Fact]) {
-        let debited = |wallet: Option<WalletId>| -> Decimal {
-            let amount = |fact: &Fact| match &fact.event {
-                Event::WalletDebited(debit) if Some(debit.wallet_id) == wallet => debit.amount.decimal(),
-                _ => Decimal::ZERO,
-            };
-            facts.iter().map(amount).sum()
-        };
-        let settled = facts.iter().find_map(|fact| match &fact.event {
-            Event::RequestMetered(event) => Some(event),
-            _ => None,
-        });
-        match settled {
-            Some(event) => {
-                assert_eq!(debited(event.parties.wallet_id), event.total_wallet_cost.decimal());
-                let merchant = Some(event.parties.merchant_wallet_id);
-                assert_eq!(debited(merchant), event.total_merchant_cost.decimal());
-            }
-            None => assert!(!facts.iter().any(|fact| matches!(fact.event, Event::WalletDebited(_)))),
-        }
-    }
-
     fn check(&self) {
         for (id, account) in &self.accounts {
             let balance = account.balance();
@@ -177,5 +154,28 @@ impl Books {
                 assert!(account.held <= balance, "{id}: more held than there is");
             }
         }
+    }
+}
+
+/// One settlement debits each party exactly what the request says it pays.
+fn check_debits_of_one_append(facts: &[Fact]) {
+    let debited = |wallet: Option<WalletId>| -> Decimal {
+        let amount = |fact: &Fact| match &fact.event {
+            Event::WalletDebited(debit) if Some(debit.wallet_id) == wallet => debit.amount.decimal(),
+            _ => Decimal::ZERO,
+        };
+        facts.iter().map(amount).sum()
+    };
+    let settled = facts.iter().find_map(|fact| match &fact.event {
+        Event::RequestMetered(event) => Some(event),
+        _ => None,
+    });
+    match settled {
+        Some(event) => {
+            assert_eq!(debited(event.parties.wallet_id), event.total_wallet_cost.decimal());
+            let merchant = Some(event.parties.merchant_wallet_id);
+            assert_eq!(debited(merchant), event.total_merchant_cost.decimal());
+        }
+        None => assert!(!facts.iter().any(|fact| matches!(fact.event, Event::WalletDebited(_)))),
     }
 }

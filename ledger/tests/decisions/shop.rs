@@ -79,7 +79,7 @@ fn ended() -> impl Strategy<Value = Ended> {
             characters: Split { input: characters, output: input },
             seconds: Split {
                 input: Decimal::new(tenths.into(), 1),
-                output: Decimal::new(output.min(9_999) as i64, 2),
+                output: Decimal::new(output.min(9_999).cast_signed(), 2),
             },
         },
     );
@@ -182,7 +182,7 @@ impl Shop {
             now: self.now,
         };
         let command = RegisterMerchant { wallet_id, name: "shop".into(), first_key, now: self.now };
-        self.execute(command).unwrap();
+        self.execute(&command).unwrap();
         self.merchants.push(MerchantOf { id, wallet_id, secret_key });
     }
 
@@ -194,7 +194,7 @@ impl Shop {
     }
 
     /// Decides, evolves, stores: the appender's round. A refusal changes nothing.
-    fn execute<C: Command>(&mut self, command: C) -> Result<C::Outcome, Refusal> {
+    fn execute<C: Command>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
         let decision = loop {
             match command.decide(&self.world) {
                 Ok(decision) => break decision,
@@ -272,7 +272,7 @@ impl Shop {
             now: self.now,
         };
         let before = self.facts.len();
-        match (self.execute(command).unwrap(), known) {
+        match (self.execute(&command).unwrap(), known) {
             (CustomerMade::Existing(id), Some(known)) => {
                 assert_eq!(id, known);
                 assert_eq!(self.facts.len(), before, "a known reference id appends nothing");
@@ -318,7 +318,7 @@ impl Shop {
             price,
             now: self.now,
         };
-        match self.execute(command) {
+        match self.execute(&command) {
             Ok(slug) => {
                 assert!(!taken, "a slug twice");
                 self.meters.push((merchant, meter_id, slug));
@@ -344,7 +344,7 @@ impl Shop {
             now: self.now,
         };
         let foreign = customer.is_some_and(|at| self.customers[at].0 != merchant);
-        match self.execute(command) {
+        match self.execute(&command) {
             Ok(wallet_id) => {
                 assert!(!foreign);
                 let own = self.merchants[merchant].wallet_id;
@@ -369,7 +369,7 @@ impl Shop {
             key_preview: "spk_efgh****".into(),
             now: self.now,
         };
-        let answer = self.execute(command);
+        let answer = self.execute(&command);
         assert_eq!(answer.is_ok(), owner == usize::from(merchant), "{answer:?}");
     }
 
@@ -377,7 +377,7 @@ impl Shop {
         let amount: Amount = Decimal::new(cents.into(), 2).to_string().parse().unwrap();
         let credit_id = CreditId::new(self.ulid());
         let command = CreditWallet { credit_id, target, amount, reason: "paid".into(), now: self.now };
-        match self.execute(command) {
+        match self.execute(&command) {
             Ok(credited) => {
                 let balance = self.books.accounts[&credited.wallet_id].balance();
                 assert_eq!(credited.balance.decimal(), balance);
@@ -457,7 +457,7 @@ impl Shop {
         let foreign_customer = command.customer.is_some() && customer.is_none_or(|(of, ..)| *of != merchant);
         let foreign_meter = command.meter.is_some() && meter.is_none_or(|(of, ..)| *of != merchant);
         let before = self.facts.len();
-        let answer = self.execute(command.clone());
+        let answer = self.execute(&command);
         match &answer {
             Ok(opened) => {
                 assert!(!foreign_customer && !foreign_meter, "admitted on another merchant's things");
@@ -524,7 +524,7 @@ impl Shop {
             }),
         };
         let before = self.facts.len();
-        let answer = self.execute(SettleRequest { request_id, settled, now: self.now });
+        let answer = self.execute(&SettleRequest { request_id, settled, now: self.now });
         if !was_open {
             assert_eq!(answer, Err(Refusal::RequestNotOpen), "settled twice");
             return;

@@ -91,3 +91,48 @@ impl Projection for Batch {
         self.update_balances(db).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::event::{CustomerCreated, WalletCredited};
+    use farthing_ledger::ids::{CreditId, CustomerId, Mint};
+
+    use super::*;
+    use crate::sample;
+
+    fn credited(wallet_id: WalletId, balance_after: &str) -> Event {
+        Event::WalletCredited(WalletCredited {
+            credit_id: CreditId::new(wallet_id.ulid()),
+            wallet_id,
+            customer_id: None,
+            amount: "1".parse().unwrap(),
+            reason: String::new(),
+            balance_after: balance_after.parse().unwrap(),
+        })
+    }
+
+    #[test]
+    fn a_wallet_that_moves_often_is_written_once_with_its_last_balance() {
+        let mint = Mint::default();
+        let [one, other] = [(); 2].map(|()| WalletId::new(mint.next(DateTime::UNIX_EPOCH)));
+        let events = vec![credited(one, "1"), credited(other, "7"), credited(one, "2"), credited(one, "1.5")];
+        let batch: Batch = sample::fold(events);
+        assert_eq!(batch.balances, [(one, "1.5".parse().unwrap()), (other, "7".parse().unwrap())].into());
+        assert!(batch.wallets.ids.is_empty() && !batch.is_empty());
+    }
+
+    #[test]
+    fn a_customer_comes_with_a_connection_and_a_wallet() {
+        let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
+        let created = CustomerCreated {
+            customer_id: CustomerId::new(ulid),
+            wallet_id: WalletId::new(ulid),
+            reference_id: None,
+            metadata: BTreeMap::new(),
+        };
+        let batch: Batch = sample::fold(vec![Event::CustomerCreated(created)]);
+        assert_eq!(batch.connections.connection_id, [CustomerId::new(ulid).to_string()]);
+        assert_eq!(batch.wallets.connections, [Some(CustomerId::new(ulid).to_string())]);
+        assert_eq!(batch.connections.wallet_id, batch.wallets.ids);
+    }
+}

@@ -54,3 +54,29 @@ impl Projection for Batch {
         self.insert(db).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::event::CustomerCreated;
+    use farthing_ledger::ids::{CustomerId, Mint, WalletId};
+
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_customer_is_one_row_and_a_call_is_none() {
+        let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
+        let created = CustomerCreated {
+            customer_id: CustomerId::new(ulid),
+            wallet_id: WalletId::new(ulid),
+            reference_id: Some("a\0b".to_owned()),
+            metadata: [("team".to_owned(), "blue".to_owned())].into(),
+        };
+        let opened = Event::RequestOpened(Box::new(sample::opened()));
+        let batch: Batch = sample::fold(vec![Event::CustomerCreated(created), opened]);
+        assert_eq!(batch.customer_id, [CustomerId::new(ulid).to_string()]);
+        assert_eq!(batch.reference_id, [Some("a\u{FFFD}b".to_owned())]);
+        assert_eq!(batch.metadata, [r#"{"team":"blue"}"#]);
+        assert!(sample::fold::<Batch>(vec![Event::RequestOpened(Box::new(sample::opened()))]).is_empty());
+    }
+}

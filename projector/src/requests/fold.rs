@@ -185,3 +185,71 @@ impl Projection for Batch {
         self.copy_ended(db).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::ids::Mint;
+    use farthing_ledger::meter::{Price, Terms, Tier, Tiers};
+    use rust_decimal::Decimal;
+
+    use super::*;
+    use crate::sample;
+
+    fn terms() -> Terms {
+        let tiers = vec![Tier { start: Decimal::ZERO, rate: "0.1".parse().unwrap() }];
+        Terms {
+            meter_id: MeterId::new(Mint::default().next(DateTime::UNIX_EPOCH)),
+            price: Price {
+                rate_type: RateType::Fixed,
+                tier_type: TierType::Requests,
+                tiers: Tiers::new(tiers).unwrap(),
+                token_basis: TokenBasis::Output,
+                base_cost_payer: Payer::Merchant,
+                service_charge_payer: Payer::Wallet,
+            },
+            service_charge_rate: Decimal::ZERO,
+        }
+    }
+
+    fn opened(event: RequestOpened) -> Opened {
+        let mut batch: Batch = sample::fold(vec![Event::RequestOpened(Box::new(event))]);
+        assert!(batch.ended.is_empty());
+        batch.opened.pop().unwrap()
+    }
+
+    #[test]
+    fn a_pending_call_shows_who_would_bear_the_service_charge() {
+        let with = |charge, terms| opened(RequestOpened { charge, terms, ..sample::opened() });
+        assert_eq!(with(Charge::CustomerBilling, Some(terms())).service_charge_payer, Payer::Wallet);
+        assert_eq!(with(Charge::Recorded, Some(terms())).service_charge_payer, Payer::Merchant);
+        assert_eq!(with(Charge::Customer, None).service_charge_payer, Payer::Merchant);
+        assert_eq!(with(Charge::Customer, None).terms, None);
+    }
+
+    #[test]
+    fn what_postgres_would_refuse_is_replaced() {
+        let metadata = [("a".to_owned(), "\0".to_owned())].into();
+        let row = opened(RequestOpened { endpoint: "GET \0".to_owned(), metadata, ..sample::opened() });
+        assert_eq!(row.endpoint, "GET \u{FFFD}");
+        assert_eq!(row.metadata, Jsonb("{\"a\":\"\u{FFFD}\"}".to_owned()));
+    }
+
+    #[test]
+    fn a_failed_call_ends_without_amounts() {
+        let open = sample::opened();
+        let failed = RequestFailed {
+            request_id: open.request_id,
+            parties: open.parties,
+            hold: open.hold,
+            reason: FailureReason::ProviderStatus,
+            http_status: Some(500),
+            raw_usage: None,
+            response_id: None,
+            model: None,
+        };
+        let batch: Batch = sample::fold(vec![Event::RequestFailed(failed)]);
+        let row = batch.ended.first().unwrap();
+        assert_eq!((row.status, row.http_status, &row.metered), (Status::Error, Some(500), &None));
+        assert_eq!(row.failure_reason, Some(FailureReason::ProviderStatus));
+    }
+}

@@ -74,3 +74,26 @@ impl Projection for Batch {
         self.rotate(db).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::ids::Mint;
+    use serde_json::json;
+
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn of_several_rotations_the_last_counts() {
+        let id = SpendKeyId::new(Mint::default().next(DateTime::UNIX_EPOCH));
+        let rotated = |rotation: u32, preview: &str| {
+            let body = json!({"spend_key_id": id, "rotation": rotation, "old_key_hash": "", "key_hash": "",
+                              "key_preview": preview});
+            sample::event("key.rotated", &body)
+        };
+        let batch: Batch = sample::fold(vec![rotated(1, "spk_aaaa****"), rotated(2, "spk_bbbb****")]);
+        let last = Rotated { rotation: 2, key_preview: "spk_bbbb****".to_owned() };
+        assert_eq!(batch.rotated.into_iter().collect::<Vec<_>>(), [(id, last)]);
+        assert!(batch.spend_key_id.is_empty());
+    }
+}

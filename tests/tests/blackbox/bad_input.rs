@@ -94,7 +94,10 @@ fn rubbish_in_a_credential_is_refused() {
             is_envelope(&in_query, credential);
         }
         let two_lines = token(&json!({"secret_key": key, "provider_key": "line\nbreak"}));
-        is_envelope(&merchant.fetch(&two_lines, &endpoint.url).await, "a provider key that no header can hold");
+        is_envelope(
+            &merchant.fetch(&two_lines, &endpoint.url).await,
+            "a provider key that no header can hold",
+        );
         for header in ["Basic abc", "Bearer", "Bearer ", "", "Token x", "Bearer \u{e9}", &key] {
             let request = forward("GET", &endpoint.url).header("Authorization", header);
             is_envelope(&request.send(merchant.gateway()).await.unwrap(), header);

@@ -20,8 +20,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Checks everything.
 pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
-    let log = within(PATIENCE, "the database is back", async || Log::try_open(&instance.ready().database_url).await.ok())
-        .await;
+    let log = within(PATIENCE, "the database is back", async || {
+        Log::try_open(&instance.ready().database_url).await.ok()
+    })
+    .await;
     let head = quiet(&log).await;
     let events = log.after(0).await;
     let last = events.last().expect("there are events");
@@ -109,7 +111,8 @@ fn expected_fees(load: &Ended, books: &Books, customer_id: &str) -> Decimal {
     let of_meter = |meter: String| {
         books.requests.values().filter_map(move |request| match &request.standing {
             Standing::Completed(metered)
-                if metered["parties"]["customer_id"] == customer_id && metered["meter_id"] == meter.as_str() =>
+                if metered["parties"]["customer_id"] == customer_id
+                    && metered["meter_id"] == meter.as_str() =>
             {
                 Some(tokens_of(metered["response_id"].as_str().unwrap_or_default()))
             }
@@ -165,11 +168,13 @@ async fn rest(load: &Ended, books: &Books) {
         assert_eq!(shown["product_id"], request.opened["terms"]["meter_id"], "{id}");
         assert_eq!(shown["endpoint"], request.opened["endpoint"], "{id}");
         assert_eq!(shown["metadata"], request.opened["metadata"], "{id}");
-        let created: chrono::DateTime<chrono::Utc> = shown["created_at"].as_str().unwrap_or_default().parse().unwrap();
+        let created: chrono::DateTime<chrono::Utc> =
+            shown["created_at"].as_str().unwrap_or_default().parse().unwrap();
         assert_eq!(created, request.opened_at, "{id}");
         match &request.standing {
             Standing::Completed(metered) => {
-                for name in ["total_request_cost", "total_wallet_cost", "total_merchant_cost", "response_id"] {
+                for name in ["total_request_cost", "total_wallet_cost", "total_merchant_cost", "response_id"]
+                {
                     assert_eq!(shown[name], metered[name], "{id}: {name}");
                 }
                 assert_eq!(shown["fee"]["amount"], metered["fee"]["amount"], "{id}");
@@ -183,8 +188,14 @@ async fn rest(load: &Ended, books: &Books) {
     }
     for customer in &load.parties.customers {
         let path = format!("/v1/connections/{}", encoded(&customer.id));
-        let shown = within(PATIENCE, "the connection is shown", async || try_get(merchant, &path).await).await;
-        assert_eq!(decimal(&shown["wallet"]["balance"]), books.of_customer(&customer.id).balance(), "{}", customer.id);
+        let shown =
+            within(PATIENCE, "the connection is shown", async || try_get(merchant, &path).await).await;
+        assert_eq!(
+            decimal(&shown["wallet"]["balance"]),
+            books.of_customer(&customer.id).balance(),
+            "{}",
+            customer.id
+        );
     }
 }
 

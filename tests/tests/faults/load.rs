@@ -1,8 +1,8 @@
 //! Load: calls from several tasks over all gateways, each with a marker that the provider answers as its own id, so
 //! that a charge in the log can be traced to a call in the provider's journal.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request};
@@ -102,7 +102,8 @@ impl Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..TASKS)
             .map(|task| {
-                let (parties, stop, answered) = (Arc::clone(&parties), Arc::clone(&stop), Arc::clone(&answered));
+                let (parties, stop, answered) =
+                    (Arc::clone(&parties), Arc::clone(&stop), Arc::clone(&answered));
                 tokio::spawn(caller(format!("{round}-{task}"), task, parties, stop, answered))
             })
             .collect();

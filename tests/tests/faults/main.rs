@@ -76,10 +76,13 @@ fn killing_nats_disturbs_no_call() {
 
 #[test]
 fn deleting_the_whole_jetstream_store_loses_nothing() {
-    run(survives(|pids| pids.nats, async |instance| {
-        let store = find_folder(&instance.data, "jetstream").expect("a JetStream store");
-        std::fs::remove_dir_all(store).expect("the store can be deleted");
-    }));
+    run(survives(
+        |pids| pids.nats,
+        async |instance| {
+            let store = find_folder(&instance.data, "jetstream").expect("a JetStream store");
+            std::fs::remove_dir_all(store).expect("the store can be deleted");
+        },
+    ));
 }
 
 fn find_folder(under: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
@@ -91,7 +94,11 @@ fn find_folder(under: &std::path::Path, name: &str) -> Option<std::path::PathBuf
 }
 
 fn all(pids: &Pids) -> Vec<u32> {
-    [pids.postgres, pids.nats].into_iter().chain(pids.gateways.clone()).chain(pids.projectors.clone()).collect()
+    [pids.postgres, pids.nats]
+        .into_iter()
+        .chain(pids.gateways.clone())
+        .chain(pids.projectors.clone())
+        .collect()
 }
 
 #[test]

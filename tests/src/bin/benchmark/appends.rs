@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use farthing_ledger::command::{
-    Billing, CustomerRef, Ending, Metered, MeterRef, OpenRequest, RequestSettings, SettleRequest, Settled, to_millisecond,
+    Billing, CustomerRef, Ending, MeterRef, Metered, OpenRequest, RequestSettings, SettleRequest, Settled,
+    to_millisecond,
 };
 use farthing_ledger::event::ProviderKeyType;
 use farthing_ledger::ids::{GatewayId, Mint, RequestId};
@@ -97,8 +98,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
     let meter = merchant
         .meter(json!({"name": "calls", "tier_type": "requests", "tiers": [{"start": 0, "rate": "0.0001"}]}))
         .await;
-    let server_key: String =
-        merchant.log.sql.query_one(SERVER_KEY, &[]).await.expect("an instance").get(0);
+    let server_key: String = merchant.log.sql.query_one(SERVER_KEY, &[]).await.expect("an instance").get(0);
     let server_key = ServerKey::from_hex(&server_key).expect("a key");
     let mint = Arc::new(Mint::default());
     let open = OpenRequest {

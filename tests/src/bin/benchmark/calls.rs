@@ -34,18 +34,18 @@ pub(crate) async fn measure(instance: &'static Instance, length: Duration) -> St
         | connections | direct calls/s | p50 ms | p99 ms | gateway calls/s | p50 ms | p99 ms | added p50 ms | added p99 ms \
         | lag in events, all shown after |\n|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
-    let mut cpu = "\n| connections | gateway | Postgres | projector and relay | NATS | mock provider | load |\n\
+    let mut cpu =
+        "\n| connections | gateway | Postgres | projector and relay | NATS | mock provider | load |\n\
         |---|---|---|---|---|---|---|\n"
-        .to_owned();
+            .to_owned();
     for connections in WIDTHS {
         let plain = load(mock, direct.clone(), connections, length).await;
         let before = Cpu::now(instance);
         let calls = load(gateway, forwarded.clone(), connections, length).await;
         let used = Cpu::now(instance);
         let behind = lag(instance).await;
-        let added = |thousandths| {
-            millis(calls.percentile(thousandths).saturating_sub(plain.percentile(thousandths)))
-        };
+        let added =
+            |thousandths| millis(calls.percentile(thousandths).saturating_sub(plain.percentile(thousandths)));
         let _ = writeln!(
             text,
             "| {connections} | {} | {} | {} | {} | {} | {} | {} | {} | {behind} |",

@@ -12,12 +12,19 @@ use crate::appends::joined;
 use crate::latency::{Latencies, since};
 
 /// Sends `request` over and over on `connections` connections for `length`, after a second that is not counted.
-pub(crate) async fn load(to: SocketAddr, request: Vec<u8>, connections: usize, length: Duration) -> Latencies {
+pub(crate) async fn load(
+    to: SocketAddr,
+    request: Vec<u8>,
+    connections: usize,
+    length: Duration,
+) -> Latencies {
     let start = Instant::now() + Duration::from_secs(1);
     let tasks = (0..connections)
         .map(|_| {
             let request = request.clone();
-            tokio::spawn(async move { one(to, &request, start, start + length).await.expect("a kept connection") })
+            tokio::spawn(
+                async move { one(to, &request, start, start + length).await.expect("a kept connection") },
+            )
         })
         .collect();
     Latencies::join(&joined(tasks).await, length)
@@ -81,6 +88,7 @@ fn end_of_head(bytes: &[u8]) -> io::Result<Option<End>> {
     if !head.starts_with("http/1.1 200") {
         return Err(io::Error::other(format!("not a 200: {}", String::from_utf8_lossy(bytes))));
     }
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     Ok(Some(length.map_or(End::LastChunk, |length| End::At(at + 4 + length))))
 }

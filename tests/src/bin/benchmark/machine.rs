@@ -22,7 +22,8 @@ pub(crate) async fn description(instance: &Instance) -> String {
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("?");
     let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let memory = read("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
+    let memory =
+        read("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
     let log = instance.log().await;
     let postgres: String = log.sql.query_one("SHOW server_version", &[]).await.expect("a version").get(0);
     let fsync: String = log.sql.query_one("SHOW fsync", &[]).await.expect("a setting").get(0);
@@ -53,7 +54,8 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 }
 
 fn cpu_millis(pid: u32) -> u64 {
-    let field = |fields: &[String], at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let field =
+        |fields: &[String], at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     stat(pid).map_or(0, |fields| (field(&fields, 11) + field(&fields, 12)) * 1_000 / TICKS_PER_SECOND)
 }
 
@@ -67,7 +69,8 @@ impl Cpu {
     /// Reads them all.
     pub(crate) fn now(instance: &Instance) -> Self {
         let pids = instance.ready().pids;
-        let postgres = children(pids.postgres).into_iter().map(cpu_millis).sum::<u64>() + cpu_millis(pids.postgres);
+        let postgres =
+            children(pids.postgres).into_iter().map(cpu_millis).sum::<u64>() + cpu_millis(pids.postgres);
         Self {
             gateway: pids.gateways.iter().copied().map(cpu_millis).sum(),
             postgres,

@@ -25,7 +25,8 @@ fn main() {
     let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(5);
     let length = Duration::from_secs(seconds);
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(1, &["--no-journal"]).await));
+        let instance: &'static Instance =
+            Box::leak(Box::new(Instance::start_with(1, &["--no-journal"]).await));
         say(&machine::description(instance).await);
         // What is read while it is written has no part in what a write costs.
         let projector = instance.ready().pids.projectors[0];

@@ -79,9 +79,10 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
 
 /// Builds the requests anew from the first event, compares and swaps.
 pub(crate) async fn rebuild(instance: &Instance) -> String {
-    let mut text = "## Rebuilding\n\n`farthing projections rebuild NAME`: from the first event to the swap, comparison \
+    let mut text =
+        "## Rebuilding\n\n`farthing projections rebuild NAME`: from the first event to the swap, comparison \
         included.\n\n| read model | events | seconds | events/s |\n|---|---|---|---|\n"
-        .to_owned();
+            .to_owned();
     for name in READ_MODELS {
         let start = Instant::now();
         let report = instance.operate(&["projections", "rebuild", name]).await;
@@ -94,6 +95,12 @@ pub(crate) async fn rebuild(instance: &Instance) -> String {
 fn row(what: &str, events: u64, time: Duration) -> String {
     let mut row = String::new();
     let tenths = time.as_millis() / 100;
-    let _ = writeln!(row, "| {what} | {events} | {}.{} | {} |", tenths / 10, tenths % 10, per_second(events, time));
+    let _ = writeln!(
+        row,
+        "| {what} | {events} | {}.{} | {} |",
+        tenths / 10,
+        tenths % 10,
+        per_second(events, time)
+    );
     row
 }

@@ -1,0 +1,46 @@
+//! Events for the tests of the folds.
+
+use std::collections::BTreeMap;
+
+use chrono::DateTime;
+use farthing_ledger::event::{
+    Charge, Event, Fact, Hold, Parties, ProviderKeyType, Recorded, RequestOpened, codec,
+};
+use farthing_ledger::ids::{GatewayId, MerchantId, Mint, RequestId, WalletId};
+
+use crate::engine::Projection;
+
+/// Folds `events` of one merchant into a batch.
+pub(crate) fn fold<P: Projection>(events: Vec<Event>) -> P {
+    let merchant_id = MerchantId::new(Mint::default().next(DateTime::UNIX_EPOCH));
+    let mut batch = P::default();
+    for (position, event) in (1..).zip(events) {
+        let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+        batch.fold(&Recorded { position, fact });
+    }
+    batch
+}
+
+/// An event of the shape that stands in the log.
+pub(crate) fn event(kind: &str, body: &serde_json::Value) -> Event {
+    codec::decode(kind, 1, &body.to_string()).unwrap()
+}
+
+/// A call without customer and meter.
+pub(crate) fn opened() -> RequestOpened {
+    let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
+    RequestOpened {
+        request_id: RequestId::new(ulid),
+        gateway_id: GatewayId::new(ulid),
+        charge: Charge::Merchant,
+        parties: Parties { customer_id: None, wallet_id: None, merchant_wallet_id: WalletId::new(ulid) },
+        provider: "other".to_owned(),
+        provider_key_type: ProviderKeyType::Unmanaged,
+        endpoint: "GET http://provider.example/".to_owned(),
+        model: None,
+        metadata: BTreeMap::new(),
+        terms: None,
+        period_start: None,
+        hold: Hold::default(),
+    }
+}
