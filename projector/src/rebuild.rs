@@ -17,6 +17,9 @@ const NEARLY_THERE: i64 = 2_000;
 /// One rebuild or verification per read model at a time: whoever holds this session lock.
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.rebuild.' || $1, 0))";
 
+/// Gives the lock back at once: the server notices only later that a session has ended.
+const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.rebuild.' || $1, 0))";
+
 /// Keeps the live projection from writing, while readers go on; not so long that reads grow old.
 const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
 
@@ -129,6 +132,7 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     hold.commit().await?;
     // Nobody finds the old tables by name any more; whoever still reads them is waited for here, not in the swap.
     drop_leftovers(&live, model).await?;
+    live.query_one(UNLOCK, &[&model.name()]).await?;
     Ok(report)
 }
 

@@ -277,11 +277,14 @@ pub fn is_running(pid: u32) -> bool {
 
 /// Ends a process as a power cut would; nothing if it has ended already.
 pub fn kill(pid: u32) {
-    Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .stderr(Stdio::null())
-        .status()
-        .expect("kill can be run");
+    signal(pid, "KILL");
+}
+
+/// Sends a signal; nothing if the process has ended already.
+pub fn signal(pid: u32, name: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
+    kill.status().expect("kill can be run");
 }
 
 /// A further gateway on an instance's database, with flags of its own; it ends with the value.

@@ -133,3 +133,22 @@ fn what_the_ready_file_says_works() {
         }
     });
 }
+
+#[test]
+fn a_second_launcher_on_the_same_data_is_refused_and_disturbs_nothing() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let before = merchant.instance.ready();
+        let output = tokio::process::Command::new(farthing_tests::instance::program())
+            .args(["dev", "--listen", "127.0.0.1:0", "--data"])
+            .arg(&merchant.instance.data)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .await
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(!output.stderr.is_empty());
+        merchant.get("/v1/requests").await.expect(200);
+        assert_eq!(merchant.instance.ready().pids.postgres, before.pids.postgres);
+    });
+}

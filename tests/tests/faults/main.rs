@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
+mod abandoned;
 mod aftermath;
 mod load;
 

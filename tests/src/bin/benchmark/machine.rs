@@ -1,17 +1,9 @@
 //! The machine and the processes on it: what it is, and the CPU each process used.
 
-use std::process::Command;
-
 use farthing_tests::instance::Instance;
 
 /// Ticks of the kernel's clock in a second (`USER_HZ`, the same on every Linux).
 const TICKS_PER_SECOND: u64 = 100;
-
-/// Sends a signal.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "process {pid} is there");
-}
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()

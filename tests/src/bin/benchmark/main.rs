@@ -15,7 +15,7 @@ mod projection;
 use std::io::Write as _;
 use std::time::Duration;
 
-use farthing_tests::instance::Instance;
+use farthing_tests::instance::{Instance, signal};
 use farthing_tests::run;
 
 /// Clients, or connections, of each measurement.
@@ -30,9 +30,9 @@ fn main() {
         say(&machine::description(instance).await);
         // What is read while it is written has no part in what a write costs.
         let projector = instance.ready().pids.projectors[0];
-        machine::signal(projector, "STOP");
+        signal(projector, "STOP");
         say(&appends::measure(instance, length).await);
-        machine::signal(projector, "CONT");
+        signal(projector, "CONT");
         say(&projection::catch_up(instance).await);
         say(&calls::measure(instance, length).await);
         say(&projection::rebuild(instance).await);

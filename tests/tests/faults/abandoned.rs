@@ -1,0 +1,131 @@
+//! Calls in flight at a gateway that dies or stands still: swept, not charged, and never seen as complete.
+
+use std::time::Duration;
+
+use farthing_tests::client::Connection;
+use farthing_tests::instance::{Instance, kill, signal};
+use farthing_tests::log::Logged;
+use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
+use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
+use farthing_tests::run;
+use farthing_tests::wait::{eventually, within};
+use serde_json::json;
+
+use crate::put_away;
+
+const CALLS: usize = 12;
+
+/// How long a dead gateway's calls may stay open.
+const SWEEP: Duration = Duration::from_secs(40);
+
+struct Scene {
+    instance: &'static Instance,
+    merchant: Merchant,
+    customer: Customer,
+    gate: Gate,
+    calls: Vec<Connection>,
+}
+
+/// Calls in flight at the first gateway: half of them before their answer, half in the middle of it, all of it
+/// reported and charged if it ever came to its end.
+async fn scene() -> Scene {
+    let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+    let merchant = Merchant::of(instance).await;
+    merchant.credit_own("10").await;
+    let customer = merchant.customer("10").await;
+    let meter = merchant.call_meter("0.5").await;
+    let gate = Gate::default();
+    let (late, streaming) = (gate.clone(), gate.clone());
+    let late = instance.provider.endpoint(move |_| {
+        let mut steps = vec![Step::Wait(late.clone())];
+        steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
+        steps
+    });
+    let streaming = instance.provider.endpoint(move |_| {
+        let first = chunk("data: {\"usage\":{\"tokens\":1}}\n\n");
+        vec![event_stream(), first, Step::Wait(streaming.clone()), last_chunk()]
+    });
+    let mut scene = Scene { instance, merchant, customer, gate, calls: Vec::new() };
+    for number in 0..CALLS {
+        let endpoint = if number % 2 == 0 { &late } else { &streaming };
+        scene.begin(endpoint, &meter).await;
+    }
+    eventually("all calls are in flight", async || {
+        (late.calls().len() + streaming.calls().len() == CALLS).then_some(())
+    })
+    .await;
+    scene
+}
+
+impl Scene {
+    async fn begin(&mut self, endpoint: &Endpoint, meter: &Meter) {
+        let request = forward("GET", &endpoint.url).bearer(&self.merchant.billing(&self.customer, meter));
+        let mut connection = Connection::open(self.instance.gateway(0)).await.unwrap();
+        connection.send(&request).await.unwrap();
+        self.calls.push(connection);
+    }
+
+    /// Waits until every call is ended as abandoned; their events.
+    async fn swept(&self) -> Vec<Logged> {
+        let ended = within(SWEEP, "the calls are swept", async || {
+            let events = self.merchant.events().await;
+            let ended: Vec<_> = events.into_iter().filter(|event| event.kind == "request.failed").collect();
+            (ended.len() == CALLS).then_some(ended)
+        })
+        .await;
+        assert!(ended.iter().all(|event| event.body["reason"] == "abandoned"));
+        self.merchant.nothing_is_held().await;
+        ended
+    }
+
+    /// Nothing was charged, and the interface says so.
+    async fn nothing_was_charged(&self, swept: &[Logged]) {
+        assert_eq!(self.merchant.balance(&self.customer).await, "10.0000000000");
+        assert!(self.merchant.events().await.iter().all(|event| event.kind != "request.metered"));
+        for event in swept {
+            let shown = self.merchant.shown(event.text("request_id"), "error").await;
+            assert_eq!(shown["total_request_cost"], "0.0000000000");
+        }
+        let report = self.instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+    }
+}
+
+#[test]
+fn calls_in_flight_at_a_gateway_that_dies_are_swept_and_their_holds_released() {
+    run(async {
+        let mut scene = scene().await;
+        kill(scene.instance.ready().pids.gateways[0]);
+        for call in &mut scene.calls {
+            let answer = call.response("GET").await;
+            assert!(!answer.is_ok_and(|answer| answer.complete), "a dead gateway completed an answer");
+        }
+        let swept = scene.swept().await;
+        scene.gate.open();
+        scene.nothing_was_charged(&swept).await;
+        put_away(scene.instance).await;
+    });
+}
+
+#[test]
+fn a_gateway_that_stood_still_and_was_swept_completes_no_answer_that_is_not_charged() {
+    run(async {
+        let mut scene = scene().await;
+        let pid = scene.instance.ready().pids.gateways[0];
+        signal(pid, "STOP");
+        scene.gate.open();
+        let swept = {
+            // The first gateway cannot be asked while it stands still: only the log is.
+            let ended = scene.swept().await;
+            signal(pid, "CONT");
+            ended
+        };
+        for call in &mut scene.calls {
+            let answer = call.response("GET").await;
+            let charged = answer.is_ok_and(|answer| answer.complete && answer.status == 200);
+            assert!(!charged, "an answer was completed whose settlement was refused");
+        }
+        scene.nothing_was_charged(&swept).await;
+        put_away(scene.instance).await;
+    });
+}
