@@ -124,7 +124,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         server_key: args.key.server_key,
         allow_addresses: args.settings.allow_addresses,
         provider_hosts: hosts
-            .map(|host| ProviderHost { name: host.name, authority: host.authority })
+            .filter_map(|named| {
+                let (host, port) = named.authority.rsplit_once(':')?;
+                Some(ProviderHost { name: named.name, host: host.to_owned(), port: port.parse().ok()? })
+            })
             .collect(),
         settings: RequestSettings {
             service_charge_rate: args.settings.service_charge_rate,

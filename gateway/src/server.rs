@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::any;
+use axum::routing::{MethodFilter, on};
 use axum::serve::ListenerExt as _;
 use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
@@ -23,10 +23,13 @@ use crate::app::App;
 use crate::forward::{AddressGuard, Forwarder, ProviderHost, forward};
 use crate::rest;
 use crate::rest::rate_limit::RateLimits;
-use crate::sweep::{Sweeper, give_back};
+use crate::sweep::{Sweeper, beat, give_back};
 
 /// Connections for reads.
 const READ_CONNECTIONS: usize = 8;
+
+/// How long one read may take in the database, in milliseconds.
+const READ_TIMEOUT_MS: u32 = 5_000;
 
 /// How long calls in flight are waited for at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -99,10 +102,11 @@ pub async fn run(
         abort.clone(),
         &tasks,
     );
-    let manager = deadpool_postgres::Manager::new(
-        connect::config(&config.database_url, Role::Gateway)?,
-        tokio_postgres::NoTls,
-    );
+    let mut reading = connect::config(&config.database_url, Role::Gateway)?;
+    // A read that nobody waits for any more does not keep its connection busy.
+    let options = reading.get_options().unwrap_or_default().to_owned();
+    reading.options(format!("{options} -c statement_timeout={READ_TIMEOUT_MS}"));
+    let manager = deadpool_postgres::Manager::new(reading, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
     let settings = config.settings;
     let limits = RateLimits::default();
@@ -121,7 +125,9 @@ pub async fn run(
     let listener =
         TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
     let address = listener.local_addr()?;
-    tasks.spawn(Sweeper::new(Arc::clone(&app), config.sweep_after).run(stop.clone()));
+    let database_url = config.database_url;
+    tasks.spawn(beat(Arc::clone(&app), database_url.clone(), config.sweep_after, abort.clone()));
+    tasks.spawn(Sweeper::new(Arc::clone(&app), database_url, config.sweep_after).run(stop.clone()));
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 
@@ -160,9 +166,16 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
         .fallback(rest::route_not_found)
         .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))
         .with_state(Arc::clone(app));
+    let methods = MethodFilter::GET
+        .or(MethodFilter::HEAD)
+        .or(MethodFilter::POST)
+        .or(MethodFilter::PUT)
+        .or(MethodFilter::PATCH)
+        .or(MethodFilter::DELETE);
     Router::new()
-        .route("/v1/forward", any(forward))
-        .route("/v1/forward/", any(forward))
+        .route("/v1/forward", on(methods, forward))
+        .route("/v1/forward/", on(methods, forward))
+        .method_not_allowed_fallback(rest::method_not_allowed)
         .with_state(forwarder)
         .merge(standard)
 }

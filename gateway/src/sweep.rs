@@ -13,8 +13,10 @@ use farthing_ledger::command::{Failed, Refusal, SettleRequest, Settled, to_milli
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::ids::{GatewayId, RequestId};
 use farthing_ledger::log::appender;
+use farthing_ledger::log::connect::{self, Role};
 use farthing_ledger::state::{State, StateKey};
 use tokio::time::Instant;
+use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
@@ -23,29 +25,76 @@ const BEAT: &str = "\
 INSERT INTO ledger.gateway_lease (gateway_id, beat) VALUES ($1, 1)
 ON CONFLICT (gateway_id) DO UPDATE SET beat = ledger.gateway_lease.beat + 1";
 
+const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
+
 const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 
 const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE kind = 'request'";
 
 const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
 
-/// Beats and looks in the time after which a gateway is taken for dead.
+/// Beats, and looks, in the time after which a gateway is taken for dead.
 const LOOKS: u32 = 6;
 
 /// Why a round was not carried out; the next one comes.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
-    Pool(#[from] deadpool_postgres::PoolError),
-    #[error(transparent)]
     Postgres(#[from] tokio_postgres::Error),
     #[error("the database did not answer in time")]
     Slow,
 }
 
+/// Beats until `stop`, on a connection that nothing else uses: a gateway that lives must not seem dead because its
+/// reads are slow.
+pub(crate) async fn beat(app: Arc<App>, database_url: String, after: Duration, stop: CancellationToken) {
+    let own = app.gateway_id.to_string();
+    let mut line = Line::new(database_url);
+    loop {
+        let beaten = tokio::time::timeout(after / 3, async {
+            line.client().await?.execute(BEAT, &[&own]).await?;
+            Ok::<_, Error>(())
+        });
+        if let Err(error) = beaten.await.unwrap_or(Err(Error::Slow)) {
+            tracing::warn!(%error, "this gateway could not beat");
+            line.drop();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(after / LOOKS) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// A connection of one's own, opened again after a failure.
+struct Line {
+    database_url: String,
+    client: Option<Client>,
+}
+
+impl Line {
+    fn new(database_url: String) -> Self {
+        Self { database_url, client: None }
+    }
+
+    async fn client(&mut self) -> Result<&Client, Error> {
+        if self.client.as_ref().is_none_or(Client::is_closed) {
+            let client = connect::connect(&self.database_url, Role::Gateway).await?;
+            client.batch_execute(STATEMENT_TIMEOUT).await?;
+            self.client = Some(client);
+        }
+        self.client.as_ref().ok_or(Error::Slow)
+    }
+
+    fn drop(&mut self) {
+        self.client = None;
+    }
+}
+
 /// Watches the other gateways.
 pub(crate) struct Sweeper {
     app: Arc<App>,
+    line: Line,
     after: Duration,
     /// Each gateway's beat, and since when it stands there.
     watched: HashMap<String, (i64, Instant)>,
@@ -53,11 +102,11 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// A sweeper that takes a gateway for dead after `after` without a beat.
-    pub(crate) fn new(app: Arc<App>, after: Duration) -> Self {
-        Self { app, after, watched: HashMap::new() }
+    pub(crate) fn new(app: Arc<App>, database_url: String, after: Duration) -> Self {
+        Self { app, line: Line::new(database_url), after, watched: HashMap::new() }
     }
 
-    /// Beats and sweeps until `stop`; then gives the lease back.
+    /// Sweeps until `stop`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let pause = self.after / LOOKS;
         loop {
@@ -65,6 +114,7 @@ impl Sweeper {
             if let Err(error) = round.unwrap_or(Err(Error::Slow)) {
                 tracing::warn!(%error, "a sweep was not carried out");
                 self.watched.clear();
+                self.line.drop();
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -74,9 +124,8 @@ impl Sweeper {
     }
 
     async fn round(&mut self) -> Result<(), Error> {
-        let db = self.app.reads.get().await?;
+        let db = self.line.client().await?;
         let own = self.app.gateway_id.to_string();
-        db.execute(BEAT, &[&own]).await?;
         let leases: HashMap<String, i64> =
             db.query(LEASES, &[]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
         let mut open: HashMap<String, Vec<RequestId>> = HashMap::new();
@@ -106,7 +155,7 @@ impl Sweeper {
             }
             let mut ended = true;
             for request_id in abandoned {
-                ended &= self.end(request_id).await;
+                ended &= end(&self.app, request_id).await;
             }
             if ended {
                 db.execute(END_LEASE, &[&gateway]).await?;
@@ -115,21 +164,21 @@ impl Sweeper {
         }
         Ok(())
     }
+}
 
-    /// Ends an abandoned request; `false` when it may still be open.
-    async fn end(&self, request_id: RequestId) -> bool {
-        let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
-        let command = SettleRequest { request_id, settled, now: to_millisecond(Utc::now()) };
-        match self.app.ledger.submit(command).await {
-            Ok(()) => {
-                tracing::warn!(%request_id, "ended as abandoned: to be reconciled with the provider");
-                true
-            }
-            Err(appender::Error::Refused(Refusal::RequestNotOpen)) => true,
-            Err(error) => {
-                tracing::warn!(%request_id, %error, "an abandoned request is not ended yet");
-                false
-            }
+/// Ends an abandoned request; `false` when it may still be open.
+async fn end(app: &App, request_id: RequestId) -> bool {
+    let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
+    let command = SettleRequest { request_id, settled, now: to_millisecond(Utc::now()) };
+    match app.ledger.submit(command).await {
+        Ok(()) => {
+            tracing::warn!(%request_id, "ended as abandoned: to be reconciled with the provider");
+            true
+        }
+        Err(appender::Error::Refused(Refusal::RequestNotOpen)) => true,
+        Err(error) => {
+            tracing::warn!(%request_id, %error, "an abandoned request is not ended yet");
+            false
         }
     }
 }

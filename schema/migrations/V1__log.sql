@@ -29,11 +29,13 @@ CREATE TRIGGER append_only_statements BEFORE UPDATE OR DELETE OR TRUNCATE ON led
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
 
--- One row. Whoever holds its lock is the only writer of that moment.
+-- One row. Whoever holds its lock is the only writer of that moment. The epoch moves when an append is given up
+-- without an answer, so that it writes nothing should it arrive after all.
 CREATE TABLE ledger.head (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     position bigint  NOT NULL,
-    hash     bytea   NOT NULL
+    hash     bytea   NOT NULL,
+    epoch    bigint  NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO ledger.head (position, hash) VALUES (0, decode(repeat('00', 32), 'hex'));
 

@@ -57,18 +57,23 @@ enum Token {
 }
 
 /// Finds the credential: the first slot that holds one of ours, in the order of the specification.
-pub(crate) fn find(
-    headers: &HeaderMap,
-    key: Option<&str>,
-    server_key: &ServerKey,
-) -> Result<Found, ApiError> {
+pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey) -> Result<Found, ApiError> {
     let mut first_ours = None;
     let mut first_foreign = None;
     let mut slots = Vec::new();
-    for (slot, text) in present(headers, key) {
-        match text.map_or(Token::Foreign(ApiError::AuthHeaderInvalid), |text| read(&text)) {
-            Token::Foreign(error) => first_foreign = first_foreign.or(Some(error)),
-            token => {
+    for Present { slot, scheme, text } in present(headers, keys) {
+        let token = text.map_or(Token::Foreign(ApiError::AuthHeaderInvalid), read);
+        match (token, scheme) {
+            (Token::Foreign(_), Scheme::Wrong) => {
+                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+            }
+            (Token::Foreign(error), Scheme::Right) => first_foreign = first_foreign.or(Some(error)),
+            // Not a way to present one, but a secret all the same.
+            (_, Scheme::Wrong) => {
+                slots.push(slot);
+                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+            }
+            (token, Scheme::Right) => {
                 slots.push(slot);
                 first_ours = first_ours.or(Some((slot, token)));
             }
@@ -92,26 +97,53 @@ pub(crate) fn find(
     Ok(Found { credential, slot, slots })
 }
 
-/// The slots that hold anything; no text where it is not of a form that could be a credential.
-fn present(headers: &HeaderMap, key: Option<&str>) -> Vec<(Slot, Option<String>)> {
-    let mut slots = Vec::with_capacity(2);
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().ok().map(str::trim));
-    if let Some(value) = text(AUTHORIZATION.as_str()) {
-        let token = value.and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
-        });
-        slots.push((Slot::Authorization, token));
+/// Does this text read as a credential of ours?
+pub(crate) fn is_ours(text: &str) -> bool {
+    !matches!(read(text), Token::Foreign(_))
+}
+
+/// Was a value presented the way its slot wants it?
+#[derive(Clone, Copy)]
+enum Scheme {
+    Right,
+    Wrong,
+}
+
+/// A value in a slot; no text where it is not of a form that could be a credential.
+struct Present<'a> {
+    slot: Slot,
+    scheme: Scheme,
+    text: Option<&'a str>,
+}
+
+/// Every value of every slot, in the order of the specification.
+fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
+    let mut found = Vec::with_capacity(2);
+    for value in headers.get_all(AUTHORIZATION) {
+        let text = value.to_str().ok().map(str::trim);
+        let (scheme, text) = match text.and_then(|text| text.split_once(' ')) {
+            Some((word, token)) if word.eq_ignore_ascii_case("bearer") => (Scheme::Right, Some(token.trim())),
+            Some((_, token)) => (Scheme::Wrong, Some(token.trim())),
+            None => (Scheme::Wrong, text),
+        };
+        found.push(Present { slot: Slot::Authorization, scheme, text });
     }
     for name in ["x-api-key", "x-goog-api-key", "xi-api-key"] {
-        if let Some(value) = text(name) {
-            slots.push((Slot::Plain(name), value.map(str::to_owned)));
+        for value in headers.get_all(name) {
+            let text = value.to_str().ok().map(str::trim);
+            let bare = text.map(|text| match text.split_once(' ') {
+                Some((word, token)) if word.eq_ignore_ascii_case("bearer") => token.trim(),
+                Some(_) | None => text,
+            });
+            found.push(Present { slot: Slot::Plain(name), scheme: Scheme::Right, text: bare });
         }
     }
-    if let Some(key) = key {
-        slots.push((Slot::Query, Some(key.to_owned())));
-    }
-    slots
+    found.extend(keys.iter().map(|key| Present {
+        slot: Slot::Query,
+        scheme: Scheme::Right,
+        text: Some(key),
+    }));
+    found
 }
 
 fn read(text: &str) -> Token {
@@ -249,7 +281,7 @@ mod tests {
 
     fn from_token(json: &Value, server_key: &ServerKey) -> Result<Credential, ApiError> {
         let bearer = format!("Bearer {}", token(json));
-        find(&headers(&[("authorization", &bearer)]), None, server_key).map(|found| found.credential)
+        find(&headers(&[("authorization", &bearer)]), &[], server_key).map(|found| found.credential)
     }
 
     #[test]
@@ -263,11 +295,11 @@ mod tests {
             ("x-goog-api-key", "aks_test_k", Slot::Plain("x-goog-api-key")),
             ("xi-api-key", "aks_test_k", Slot::Plain("xi-api-key")),
         ] {
-            let found = find(&headers(&[(name, value)]), None, &server_key).unwrap();
+            let found = find(&headers(&[(name, value)]), &[], &server_key).unwrap();
             assert_eq!(found.slot, slot);
             assert_eq!(found.credential.secret_key, server_key.hash("aks_test_k"));
         }
-        let found = find(&HeaderMap::new(), Some("aks_test_k"), &server_key).unwrap();
+        let found = find(&HeaderMap::new(), &["aks_test_k".to_owned()], &server_key).unwrap();
         assert_eq!(found.slot, Slot::Query);
     }
 
@@ -275,9 +307,32 @@ mod tests {
     fn a_foreign_key_beside_ours_is_left_alone_and_a_second_one_of_ours_is_not() {
         let server_key = ServerKey::random();
         let map = headers(&[("authorization", "Bearer sk-provider"), ("x-api-key", "aks_live_k")]);
-        let found = find(&map, Some("aks_live_z"), &server_key).unwrap();
+        let found = find(&map, &["aks_live_z".to_owned()], &server_key).unwrap();
         assert_eq!(found.slot, Slot::Plain("x-api-key"));
         assert_eq!(found.slots, [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn no_value_of_ours_stays_in_a_slot_however_it_is_presented() {
+        let server_key = ServerKey::random();
+        let struck = |pairs: &[(&'static str, &str)], keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            find(&headers(pairs), &keys, &server_key).unwrap().slots
+        };
+        let (ours, other) = (("x-api-key", "aks_live_k"), "aks_live_other");
+        assert_eq!(
+            struck(&[ours, ("authorization", other)], &[]),
+            [Slot::Authorization, Slot::Plain("x-api-key")]
+        );
+        let basic = format!("Token {other}");
+        assert_eq!(
+            struck(&[ours, ("authorization", &basic)], &[]),
+            [Slot::Authorization, Slot::Plain("x-api-key")]
+        );
+        let second = format!("Bearer {other}");
+        let repeated = [ours, ("authorization", "Bearer foreign"), ("authorization", &second)];
+        assert_eq!(struck(&repeated, &[]), [Slot::Authorization, Slot::Plain("x-api-key")]);
+        assert_eq!(struck(&[ours], &["foreign", other]), [Slot::Plain("x-api-key"), Slot::Query]);
     }
 
     #[test]
@@ -299,7 +354,7 @@ mod tests {
         assert_eq!(expected.customer, Some(CustomerRef::Secret(customer)));
         assert_eq!(expected.meter, Some(MeterRef::Secret(meter)));
         let unpadded = URL_SAFE_NO_PAD.encode(b.to_string());
-        let found = find(&headers(&[("x-api-key", &unpadded)]), None, &server_key).unwrap();
+        let found = find(&headers(&[("x-api-key", &unpadded)]), &[], &server_key).unwrap();
         assert_eq!(found.credential, expected);
         let nobody = json!({"secret_key": "s", "provider_key": "p", "connection_secret": null, "product_secret": null});
         assert_eq!(from_token(&nobody, &server_key).unwrap().billing, Billing::MeteringOnly);
@@ -313,7 +368,7 @@ mod tests {
     fn what_is_not_a_credential_says_what_is_wrong() {
         let server_key = ServerKey::random();
         let code =
-            |pairs: &[(&'static str, &str)]| find(&headers(pairs), None, &server_key).unwrap_err().code();
+            |pairs: &[(&'static str, &str)]| find(&headers(pairs), &[], &server_key).unwrap_err().code();
         assert_eq!(code(&[]), "auth_header_missing");
         assert_eq!(code(&[("authorization", "Basic abc")]), "auth_header_invalid");
         assert_eq!(code(&[("authorization", "Bearer")]), "auth_header_invalid");

@@ -18,6 +18,9 @@ use super::address::AddressGuard;
 /// How long one address may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a name may take to resolve.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Why a provider could not be dialled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -64,7 +67,9 @@ async fn dial(guard: &AddressGuard, uri: &Uri) -> Result<TcpStream, Error> {
     let host = uri.host().ok_or(Error::NoHost)?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
+    let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, port)));
+    let found = lookup.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+    let addresses: Vec<SocketAddr> = found?.collect();
     if addresses.iter().any(|address| !guard.permits(address.ip())) {
         return Err(Error::Forbidden);
     }

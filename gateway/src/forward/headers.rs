@@ -40,11 +40,7 @@ pub(super) enum Slot {
 pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     headers.remove(HOST);
-    let ours: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
-    for name in ours {
-        headers.remove(name);
-    }
+    strip_ours(&mut headers);
     for slot in credentials {
         match slot {
             Slot::Authorization => headers.remove(http::header::AUTHORIZATION),
@@ -71,8 +67,23 @@ pub(super) fn set_provider_key(
     Ok(())
 }
 
-/// Removes what concerns one hop only, in either direction.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// The headers that go back to the caller: a provider cannot speak in our name.
+pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
+    strip_hop_by_hop(&mut headers);
+    strip_ours(&mut headers);
+    headers
+}
+
+fn strip_ours(headers: &mut HeaderMap) {
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+}
+
+/// Removes what concerns one hop only.
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

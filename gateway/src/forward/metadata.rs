@@ -15,7 +15,7 @@ const METADATA: HeaderName = HeaderName::from_static("x-service-metadata");
 /// The metadata of the header and of the (decoded) query parameter; where both name a key, the header wins.
 pub(super) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeMap<String, String>, ApiError> {
     let mut metadata = query.map(parse).transpose()?.unwrap_or_default();
-    if let Some(value) = headers.get(METADATA) {
+    for value in headers.get_all(METADATA) {
         let text = std::str::from_utf8(value.as_bytes()).map_err(|_| invalid(&[], "must be UTF-8"))?;
         metadata.extend(parse(text)?);
     }

@@ -14,16 +14,13 @@ use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
-use super::Forwarder;
 use super::settlement::{End, Unsettled, settle, until_durable};
 use super::usage::Scanner;
+use super::{DRAIN_TIMEOUT, Forwarder};
 use farthing_ledger::ids::RequestId;
 
 /// How long the provider may be silent within an answer.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-
-/// How long an answer is read on after its caller has gone.
-const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +33,15 @@ pub(crate) enum BrokenOff {
     Unsettled(#[from] Unsettled),
 }
 
+/// How the end of a body is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyEnd {
+    /// By its announced length, or by its last chunk.
+    Told,
+    /// Only by the closing of the connection, which may as well be a break.
+    ByClosing,
+}
+
 /// The provider's side of an answer.
 struct Answer {
     forwarder: Arc<Forwarder>,
@@ -45,6 +51,7 @@ struct Answer {
     scanner: Scanner,
     /// Bytes to come, where the provider announced them.
     left: Option<u64>,
+    body_end: BodyEnd,
 }
 
 impl Answer {
@@ -54,6 +61,14 @@ impl Answer {
         let forwarder = &self.forwarder;
         let ledger = forwarder.app.ledger.clone();
         forwarder.tasks.spawn(until_durable(ledger, self.request_id, settled, forwarder.abort.clone()))
+    }
+
+    /// What it means that no frame follows.
+    fn ended(&self) -> End {
+        match self.body_end {
+            BodyEnd::ByClosing if self.scanner.is_within_document() => End::BrokenOff,
+            BodyEnd::ByClosing | BodyEnd::Told => End::Whole,
+        }
     }
 
     /// Takes note of a frame; does it complete the answer?
@@ -92,11 +107,20 @@ impl MeteredBody {
         status: StatusCode,
         upstream: Incoming,
         scanner: Scanner,
+        body_end: BodyEnd,
     ) -> Self {
         let left = upstream.size_hint().exact();
         let now = Instant::now();
         Self {
-            state: State::Streaming(Answer { forwarder, request_id, status, upstream, scanner, left }),
+            state: State::Streaming(Answer {
+                forwarder,
+                request_id,
+                status,
+                upstream,
+                scanner,
+                left,
+                body_end,
+            }),
             heard_at: now,
             idle: Box::pin(tokio::time::sleep_until(now + IDLE_TIMEOUT)),
         }
@@ -123,7 +147,7 @@ impl MeteredBody {
                 }
                 (End::Whole, Some(Ok(frame)))
             }
-            Poll::Ready(None) => (End::Whole, None),
+            Poll::Ready(None) => (answer.ended(), None),
             Poll::Ready(Some(Err(error))) => (End::BrokenOff, Some(Err(error.into()))),
             Poll::Pending => {
                 ready!(self.poll_idle(cx));
@@ -203,7 +227,7 @@ async fn drain(mut answer: Answer) {
                         Err(_) => return End::BrokenOff,
                     }
                 }
-                End::Whole
+                answer.ended()
             };
             tokio::select! {
                 end = read_on => end,

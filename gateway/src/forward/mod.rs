@@ -25,6 +25,7 @@ use farthing_ledger::command::{Failed, OpenRequest, Settled};
 use farthing_ledger::event::{FailureReason, ProviderKeyType};
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::pricing::SizeHint;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -37,7 +38,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::address::AddressGuard;
 use self::dialer::Dialer;
 use self::headers::Slot;
-use self::metered_body::MeteredBody;
+use self::metered_body::{BodyEnd, MeteredBody};
 use self::request_body::{ReadAhead, RequestBody, read_ahead};
 use self::settlement::{End, settle, until_durable};
 use self::target::{KeyParameter, Query};
@@ -52,6 +53,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Answers read on after their callers have gone, at once.
 const MAX_DRAINS: usize = 1_000;
 
+/// How long an answer is waited for, or read on, after its caller has gone.
+const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// Idle connections kept per provider.
 const MAX_IDLE_PER_HOST: usize = 512;
 
@@ -63,8 +67,10 @@ const IDLE_CONNECTION: Duration = Duration::from_mins(1);
 pub struct ProviderHost {
     /// The provider's name, for example `openai`.
     pub name: String,
-    /// `host` or `host:port`, as it stands in the URL.
-    pub authority: String,
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
 }
 
 /// Forwards calls.
@@ -104,10 +110,19 @@ impl Forwarder {
         Self { app, client, guard, provider_hosts, tasks, abort, drains }
     }
 
+    /// Ends when nobody waits for an answer any more and it has been waited for on the caller's behalf all the same:
+    /// for a while, and only so many at once.
+    async fn waited_enough_for(&self, gone: CancellationToken) {
+        gone.cancelled().await;
+        if let Ok(_permit) = self.drains.try_acquire() {
+            tokio::time::sleep(DRAIN_TIMEOUT).await;
+        }
+    }
+
     fn provider_of(&self, target: &Uri) -> &str {
-        let authority = target.authority().map_or("", |authority| authority.as_str());
-        let known = self.provider_hosts.iter().find(|host| host.authority.eq_ignore_ascii_case(authority));
-        known.map_or("other", |host| &host.name)
+        let (host, port) = target::destination(target);
+        let is_it = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
+        self.provider_hosts.iter().find(is_it).map_or("other", |known| &known.name)
     }
 }
 
@@ -115,7 +130,9 @@ impl Forwarder {
 pub(crate) async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
     let request_id = RequestId::new(forwarder.app.mint.next(Utc::now()));
     // In a task of its own, so that a caller who goes away leaves nothing half done.
-    let call = forwarder.tasks.spawn(carry(Arc::clone(&forwarder), request_id, request));
+    let gone = CancellationToken::new();
+    let _caller_is_there = gone.clone().drop_guard();
+    let call = forwarder.tasks.spawn(carry(Arc::clone(&forwarder), request_id, request, gone));
     let mut response = match call.await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),
@@ -138,14 +155,19 @@ async fn carry(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
     request: Request<Body>,
+    gone: CancellationToken,
 ) -> Result<Response, ApiError> {
     let Call { command, outgoing, method, shape } = prepare(&forwarder, request_id, request).await?;
     forwarder.app.ledger.submit(command).await?;
-    let answered = tokio::time::timeout(ANSWER_TIMEOUT, forwarder.client.request(outgoing)).await;
+    let answered = tokio::select! {
+        answered = forwarder.client.request(outgoing) => Some(answered),
+        () = tokio::time::sleep(ANSWER_TIMEOUT) => None,
+        () = forwarder.waited_enough_for(gone) => None,
+    };
     let (reason, error) = match answered {
-        Ok(Ok(response)) => return pass_back(forwarder, request_id, &method, shape, response).await,
-        Ok(Err(error)) => why_unanswered(&error),
-        Err(_) => (FailureReason::ProviderTimeout, ApiError::ProviderTimeout),
+        Some(Ok(response)) => return pass_back(forwarder, request_id, &method, shape, response).await,
+        Some(Err(error)) => why_unanswered(&error),
+        None => (FailureReason::ProviderTimeout, ApiError::ProviderTimeout),
     };
     settled(&forwarder, request_id, Settled::Failed(Failed::because(reason))).await?;
     Err(error)
@@ -160,8 +182,13 @@ async fn prepare(
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
     let query = Query::read(parts.uri.query().unwrap_or_default());
-    let found = credential::find(&parts.headers, query.key.as_deref(), &app.server_key)?;
-    let target = target(&query, &found)?;
+    let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
+    // What stands in the log is the URL without the caller's own provider key.
+    let recorded = target(&query, &found, None)?;
+    let target = target(&query, &found, found.credential.provider_key.as_deref())?;
+    if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
+        return Err(ApiError::ForwardUrlInvalid("holds a credential of this service"));
+    }
     if let Some(address) = literal_address(&target)
         && !forwarder.guard.permits(address)
     {
@@ -185,7 +212,7 @@ async fn prepare(
     let shape = Shape::of(&provider);
     let mut endpoint = parts.method.to_string();
     endpoint.push(' ');
-    endpoint.push_str(&target.to_string());
+    endpoint.push_str(&recorded.to_string());
     let credential = found.credential;
     let command = OpenRequest {
         request_id,
@@ -208,17 +235,22 @@ async fn prepare(
     *outgoing.method_mut() = parts.method.clone();
     *outgoing.uri_mut() = target;
     *outgoing.headers_mut() = outgoing_headers;
+    let unsized_body = !outgoing.body().is_end_stream() && outgoing.body().size_hint().exact().is_none();
+    if unsized_body && parts.method == Method::GET {
+        // Not every GET is without a body; hyper sends one only when told.
+        outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     *outgoing.version_mut() = Version::HTTP_11;
     Ok(Call { command, outgoing, method: parts.method, shape })
 }
 
-fn target(query: &Query<'_>, found: &credential::Found) -> Result<Uri, ApiError> {
+fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
     let key = if found.slots.contains(&Slot::Query) {
         KeyParameter::IsCredential
     } else {
         KeyParameter::IsProviders
     };
-    let provider_key = found.credential.provider_key.as_deref().filter(|_| found.slot == Slot::Query);
+    let provider_key = provider_key.filter(|_| found.slot == Slot::Query);
     query.target(key, provider_key).map_err(|error| match error {
         target::Error::Missing => ApiError::ForwardUrlMissing,
         target::Error::Invalid(why) => ApiError::ForwardUrlInvalid(why),
@@ -240,14 +272,16 @@ async fn pass_back(
 ) -> Result<Response, ApiError> {
     let (mut parts, upstream) = response.into_parts();
     let scanner = Scanner::new(shape, &parts.headers);
-    headers::strip_hop_by_hop(&mut parts.headers);
+    let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
+    let framing = if framed { BodyEnd::Told } else { BodyEnd::ByClosing };
+    parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
     let body = if upstream.is_end_stream() || *method == Method::HEAD {
         // Nothing follows the head, so the head is the end.
         settled(&forwarder, request_id, settle(parts.status, scanner.report(), End::Whole)).await?;
         Body::empty()
     } else {
-        Body::new(MeteredBody::new(forwarder, request_id, parts.status, upstream, scanner))
+        Body::new(MeteredBody::new(forwarder, request_id, parts.status, upstream, scanner, framing))
     };
     Ok(Response::from_parts(parts, body))
 }

@@ -25,8 +25,8 @@ pub(super) struct Query<'a> {
     repeated_url: bool,
     /// `metadata`, decoded.
     pub(super) metadata: Option<String>,
-    /// `key`, decoded; a credential if it reads as one, else the provider's.
-    pub(super) key: Option<String>,
+    /// Every `key`, decoded; a credential if it reads as one, else the provider's.
+    pub(super) keys: Vec<String>,
     /// All but `u` and `metadata`, in order and as they came.
     rest: Vec<&'a str>,
 }
@@ -44,7 +44,7 @@ impl<'a> Query<'a> {
                 }
                 Some("metadata") => query.metadata = decode(value, Plus::IsSpace).or(Some(String::new())),
                 Some("key") => {
-                    query.key = query.key.or_else(|| decode(value, Plus::Stays));
+                    query.keys.extend(decode(value, Plus::Stays));
                     query.rest.push(pair);
                 }
                 _ => query.rest.push(pair),
@@ -82,6 +82,34 @@ impl<'a> Query<'a> {
     }
 }
 
+/// Is the host a number, or ends in one, without being a plain IPv4 address (`127.1`, `0x7f000001`)? Resolvers read
+/// such hosts as addresses; we take only the one plain way to write one.
+fn is_numeric_shorthand(authority: &str) -> bool {
+    if authority.starts_with('[') {
+        return false;
+    }
+    let host = authority.split(':').next().unwrap_or_default().trim_end_matches('.');
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
+    let numeric = hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit());
+    numeric && host.parse::<std::net::Ipv4Addr>().is_err()
+}
+
+/// The host and port that a URL leads to, in the one form in which they can be compared.
+pub(super) fn destination(target: &Uri) -> (String, u16) {
+    let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
+    (plain_host(target.host().unwrap_or_default()), port)
+}
+
+/// A host in the one form in which it can be compared.
+pub(super) fn plain_host(host: &str) -> String {
+    let bare = host.trim_matches(['[', ']']);
+    match bare.parse::<std::net::IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase(),
+    }
+}
+
 /// Is the query parameter `key` the credential or the provider's own?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyParameter {
@@ -89,6 +117,11 @@ pub(super) enum KeyParameter {
     IsCredential,
     /// The provider's: it is passed on.
     IsProviders,
+}
+
+/// The values of `key` in a URL's own query, decoded.
+pub(super) fn keys_within(target: &Uri) -> Vec<String> {
+    Query::read(target.query().unwrap_or_default()).keys
 }
 
 fn append(url: &mut String, pair: &str) {
@@ -131,10 +164,14 @@ fn check(url: &str) -> Result<Uri, Error> {
     if authority.is_empty() || !authority.bytes().all(plain) {
         return Err(Error::Invalid("has no valid host"));
     }
+    if is_numeric_shorthand(authority) {
+        return Err(Error::Invalid("names an address in an unusual way"));
+    }
     let uri: Uri = url.parse().map_err(|_| Error::Invalid("is not a valid URL"))?;
     let port_is_valid = uri.authority().is_some_and(|authority| {
         let port = authority.as_str().rsplit_once(':').map_or("", |(_, port)| port);
-        port.ends_with(']') || port.is_empty() || port.parse::<u16>().is_ok_and(|port| port > 0)
+        let written = !authority.as_str().ends_with(']') && authority.as_str().contains(':');
+        !written || (!port.starts_with('0') && port.parse::<u16>().is_ok())
     });
     if uri.host().is_none_or(str::is_empty) || !port_is_valid {
         return Err(Error::Invalid("has no valid host"));
@@ -207,6 +244,13 @@ mod tests {
             "https:///x",
             "https://h:0/",
             "https://h:99999/",
+            "https://h:/",
+            "https://h:0443/",
+            "http://127.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://0177.0.0.1/",
+            "http://1.2.3.4.5/",
             "https://h:80x/",
             "https://h /",
             "https://h/\0",
@@ -224,9 +268,21 @@ mod tests {
     }
 
     #[test]
+    fn a_destination_is_the_same_however_it_is_written() {
+        for url in ["https://api.openai.com/x", "https://API.openai.com:443/", "https://api.openai.com./?a"] {
+            assert_eq!(destination(&url.parse().unwrap()), ("api.openai.com".to_owned(), 443), "{url}");
+        }
+        assert_eq!(
+            destination(&"http://[::ffff:127.0.0.1]:8/".parse().unwrap()),
+            ("127.0.0.1".to_owned(), 8)
+        );
+        assert_eq!(destination(&"http://h/".parse().unwrap()), ("h".to_owned(), 80));
+    }
+
+    #[test]
     fn the_credential_key_is_left_out_and_only_it() {
         let query = Query::read("u=https://h/?key=in-url&a=1&key=cred&b=2");
-        assert_eq!(query.key.as_deref(), Some("cred"));
+        assert_eq!(query.keys, ["cred"]);
         let kept = query.target(KeyParameter::IsProviders, None).unwrap();
         assert_eq!(kept.to_string(), "https://h/?key=in-url&a=1&key=cred&b=2");
         let left_out = query.target(KeyParameter::IsCredential, None).unwrap();

@@ -9,7 +9,7 @@ use crate::meter::Price;
 use crate::state::World;
 
 /// The most numbered variants of a made slug that are tried.
-const MAX_VARIANTS: u32 = 1_000;
+const MAX_VARIANTS: u32 = 50;
 
 /// Where a slug comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -90,7 +90,20 @@ impl Appender {
     }
 }
 
+/// Ends the process when the only writer panics: what is left would answer 503 for ever and seem alive to others.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the appender panicked: this process ends");
+            std::process::abort();
+        }
+    }
+}
+
 async fn run(mut writer: Writer, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: CancellationToken) {
+    let _guard = AbortOnPanic;
     let mut batch = Vec::with_capacity(MAX_BATCH);
     loop {
         let received = tokio::select! {

@@ -187,6 +187,14 @@ impl Feed {
             Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => None,
             Err(error) => return Err(nats(error)),
         };
+        if let Some(message) = &last
+            && message.headers.get(POSITION_HEADER).is_none()
+        {
+            // Somebody else wrote into the feed. It is only a copy: a clean one takes its place.
+            tracing::error!(subject = %message.subject, "a foreign message stands in the feed, which is made anew");
+            context.delete_stream(STREAM).await.map_err(nats)?;
+            return Err(nats("the feed is made anew"));
+        }
         let (position, sequence) = match last {
             None => (0, stream.get_info().await.map_err(nats)?.state.last_sequence),
             Some(message) => (confirm(config, &message.headers).await?, message.sequence),

@@ -8,6 +8,7 @@
 mod abandoned;
 mod aftermath;
 mod load;
+mod tampering;
 
 use std::time::Duration;
 

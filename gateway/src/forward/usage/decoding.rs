@@ -4,7 +4,10 @@
 use std::io::{self, Write};
 
 /// Decoded bytes after which reading stops.
-const MAX_DECODED: usize = 256 * 1024 * 1024;
+const MAX_DECODED: usize = 64 * 1024 * 1024;
+
+/// The largest window of a zstd stream, as a power of two: what every decoder of the web must take (RFC 9659).
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 
 /// Where decoded bytes go.
 pub(super) struct Sink<F> {
@@ -61,7 +64,8 @@ impl Coding {
             Self::Deflate => Some(Box::new(Deflate::Undecided(Some(sink)))),
             Self::Brotli => Some(Box::new(brotli::DecompressorWriter::new(sink, 4096))),
             Self::Zstd => {
-                let decoder = zstd::stream::write::Decoder::new(sink).ok()?;
+                let mut decoder = zstd::stream::write::Decoder::new(sink).ok()?;
+                decoder.window_log_max(MAX_ZSTD_WINDOW_LOG).ok()?;
                 Some(Box::new(decoder))
             }
         }

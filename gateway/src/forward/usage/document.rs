@@ -14,7 +14,6 @@ pub(super) enum Member {
     Id,
     Model,
     Created,
-    MaxOutputTokens,
 }
 
 /// Which members to look for, and inside which members of the outermost object to look as well.
@@ -81,6 +80,11 @@ impl Document {
     /// Forgets the document so far: the next byte begins a new one.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.wanted);
+    }
+
+    /// Is a document begun and not ended?
+    pub(super) fn is_begun(&self) -> bool {
+        self.depth > 0
     }
 
     /// Reads `bytes`; tells each wanted member with the text of its value once it is complete.

@@ -21,6 +21,14 @@ impl Framing {
         }
     }
 
+    /// Is a document begun and not ended?
+    pub(super) fn is_within_document(&self) -> bool {
+        match self {
+            Self::Json(document) => document.is_begun(),
+            Self::Events(events) => events.document.is_begun(),
+        }
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8], tell: impl FnMut(Member, &str)) {
         match self {
             Self::Json(document) => document.feed(bytes, tell),

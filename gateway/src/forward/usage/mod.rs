@@ -10,7 +10,7 @@ mod shape;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
@@ -100,6 +100,11 @@ impl Scanner {
         }
     }
 
+    /// Does the answer stop within a document?
+    pub(crate) fn is_within_document(&self) -> bool {
+        lock(&self.findings).framing.is_within_document()
+    }
+
     /// What has been reported so far.
     pub(crate) fn report(&self) -> Report {
         let findings = lock(&self.findings);
@@ -130,7 +135,6 @@ impl Findings {
             Member::Id => replace(response_id, string(text)),
             Member::Model => replace(model, string(text)),
             Member::Created => replace(timestamp, instant(text)),
-            Member::MaxOutputTokens => {}
         });
     }
 }
@@ -156,13 +160,13 @@ fn clean(text: &str, max_chars: usize) -> String {
 
 /// Seconds since 1970, or an ISO 8601 text.
 fn instant(json: &str) -> Option<DateTime<Utc>> {
-    if let Ok(seconds) = json.parse::<i64>() {
-        return DateTime::from_timestamp(seconds, 0)
-            .filter(|at| (1970..=9999).contains(&chrono::Datelike::year(at)));
-    }
-    let text: String = serde_json::from_str(json).ok()?;
-    let at = DateTime::parse_from_rfc3339(&text).ok()?.with_timezone(&Utc);
-    Some(farthing_ledger::command::to_millisecond(at))
+    let at = if let Ok(seconds) = json.parse::<i64>() {
+        DateTime::from_timestamp(seconds, 0)?
+    } else {
+        let text: String = serde_json::from_str(json).ok()?;
+        DateTime::parse_from_rfc3339(&text).ok()?.with_timezone(&Utc)
+    };
+    (1970..=9999).contains(&at.year()).then(|| farthing_ledger::command::to_millisecond(at))
 }
 
 #[cfg(test)]

@@ -29,10 +29,10 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET plan_cache_mode = force_generic_plan;
 SET synchronous_commit = on;
-SET statement_timeout = '30s';
+SET statement_timeout = '10s';
 SET idle_in_transaction_session_timeout = '5s'";
 
-const LOCK_HEAD: &str = "SELECT position, hash FROM ledger.head FOR UPDATE";
+const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
 
 const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
 
@@ -46,7 +46,7 @@ FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
 const APPEND: &str = "\
 WITH moved AS (
     UPDATE ledger.head SET position = $1 + cardinality($7::text[]), hash = $2
-    WHERE position = $1 RETURNING position
+    WHERE position = $1 AND epoch = $17 RETURNING position
 ), appended AS (
     INSERT INTO ledger.events
         (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, body, metadata, hash)
@@ -72,6 +72,9 @@ VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (customer_id) DO UPDATE SET first_name = excluded.first_name,
     last_name = excluded.last_name, email = excluded.email, phone = excluded.phone";
 
+/// Fences out an append that was given up: should it arrive yet, it finds another epoch and writes nothing.
+const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+
 const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
 
 /// Events of other writers that are followed one by one; beyond that it is cheaper to load states anew.
@@ -86,8 +89,12 @@ const MAX_LOADS: usize = 4_096;
 /// Batches with the head unmoved after which this process takes itself for the only writer again.
 const CALM: u32 = 16;
 
-/// Pause between attempts to learn the fate of a commit, at most.
+/// Pauses between attempts to learn the fate of a commit.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a batch, or the question after its fate, may take before Postgres is taken for gone.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +107,8 @@ enum Failure {
     Follow(String),
     #[error("a decision asks for states without end")]
     Endless,
+    #[error("Postgres does not answer")]
+    Silent,
 }
 
 impl Failure {
@@ -129,6 +138,7 @@ impl<F: Into<Failure>> From<F> for Failed {
 struct Head {
     position: i64,
     hash: Hash,
+    epoch: i64,
 }
 
 #[derive(Debug)]
@@ -160,7 +170,7 @@ impl Session {
     /// Appends `batch` if the head is still at `expected`; answers whether it was.
     async fn append(
         &self,
-        expected: i64,
+        expected: Head,
         batch: &Batch,
         changes: &[(StateKey, Option<String>)],
     ) -> Result<bool, tokio_postgres::Error> {
@@ -178,8 +188,8 @@ impl Session {
             }
         }
         let hash: &[u8] = &batch.last_hash;
-        let parameters: [&(dyn ToSql + Sync); 16] = [
-            &expected,
+        let parameters: [&(dyn ToSql + Sync); 17] = [
+            &expected.position,
             &hash,
             &batch.recorded_at,
             &batch.metadata,
@@ -195,6 +205,7 @@ impl Session {
             &put_bodies,
             &gone_kinds,
             &gone_ids,
+            &expected.epoch,
         ];
         let moved: i64 = self.client.query_one(&self.append, &parameters).await?.get(0);
         Ok(moved == 1)
@@ -212,12 +223,23 @@ pub(super) struct Writer {
     world: World,
     /// Batches since another writer was seen.
     calm: u32,
+    /// A fact's key of the batch that Postgres has been asked to append.
+    under_way: Option<String>,
 }
 
 impl Writer {
     pub(super) fn new(config: Config, told: watch::Sender<i64>) -> Self {
         let metadata = serde_json::json!({ "by": config.writer }).to_string();
-        Self { config, metadata, told, session: None, head: None, world: World::default(), calm: 0 }
+        Self {
+            config,
+            metadata,
+            told,
+            session: None,
+            head: None,
+            world: World::default(),
+            calm: 0,
+            under_way: None,
+        }
     }
 
     /// Appends what `jobs` decide to and answers each of them. Jobs that arrive while a commit's fate is being
@@ -228,9 +250,11 @@ impl Writer {
         queue: &mut mpsc::Receiver<Box<dyn Job>>,
         stop: &CancellationToken,
     ) {
-        let Failed { failure, in_doubt } = match self.attempt(&mut jobs).await {
-            Ok(()) => return self.confirm(jobs),
-            Err(failed) => failed,
+        let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
+        let Failed { failure, in_doubt } = match attempted {
+            Ok(Ok(())) => return self.confirm(jobs),
+            Ok(Err(failed)) => failed,
+            Err(_) => Failed { failure: Failure::Silent, in_doubt: self.under_way.take() },
         };
         tracing::warn!(%failure, in_doubt = in_doubt.is_some(), "an append failed");
         // Whatever the connection was in the middle of ends with it.
@@ -238,10 +262,13 @@ impl Writer {
         self.forget();
         let committed = match in_doubt {
             Some(key) => self.resolve(&key, queue, stop).await,
-            None => false,
+            None => Some(false),
         };
-        if committed {
-            return self.confirm(jobs);
+        match committed {
+            Some(true) => return self.confirm(jobs),
+            Some(false) => {}
+            // Their waiters learn that there is no answer, which is the truth.
+            None => return,
         }
         if failure.blames_data() && jobs.len() > 1 {
             // Whoever is to blame fails alone.
@@ -282,6 +309,7 @@ impl Writer {
                 Session::open(&self.config).await?
             }
         };
+        self.under_way = None;
         let alone = if self.calm >= CALM { self.head } else { None };
         let mut done = false;
         let mut result = Ok(());
@@ -314,13 +342,14 @@ impl Writer {
             position == head.position
         } else if batch.personal.is_empty() {
             let changes = self.world.take_changes();
-            let appended = session.append(head.position, &batch, &changes).await;
+            self.under_way = batch.keys.first().cloned();
+            let appended = session.append(head, &batch, &changes).await;
             appended.map_err(|error| in_doubt(error, &batch))?
         } else {
             false // what goes beside the log needs a transaction around it
         };
         if appended {
-            self.head = Some(Head { position: batch.last_position, hash: batch.last_hash });
+            self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
             return Ok(true);
         }
         self.forget();
@@ -353,12 +382,13 @@ impl Writer {
             client.execute(&session.put_personal, &row).await?;
         }
         let changes = self.world.take_changes();
+        self.under_way = batch.keys.first().cloned();
         let (appended, committed) =
-            tokio::join!(session.append(head.position, &batch, &changes), client.batch_execute("COMMIT"),);
+            tokio::join!(session.append(head, &batch, &changes), client.batch_execute("COMMIT"),);
         let appended = appended.map_err(|error| in_doubt(error, &batch))?;
         committed.map_err(|error| in_doubt(error, &batch))?;
         assert!(appended, "the head moved under its lock");
-        self.head = Some(Head { position: batch.last_position, hash: batch.last_hash });
+        self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
         Ok(())
     }
 
@@ -414,29 +444,35 @@ impl Writer {
         Ok(true)
     }
 
-    /// Was the batch with the fact `key` committed? Waits for as long as it takes to know.
+    /// Was the batch with the fact `key` committed? Waits for as long as it takes to know; none when this process is
+    /// to stop before.
     async fn resolve(
         &mut self,
         key: &str,
         queue: &mut mpsc::Receiver<Box<dyn Job>>,
         stop: &CancellationToken,
-    ) -> bool {
-        let mut pause = Duration::from_millis(20);
+    ) -> Option<bool> {
+        let mut pause = Duration::ZERO;
         loop {
-            match self.is_recorded(key).await {
-                Ok(recorded) => return recorded,
-                Err(error) => tracing::warn!(%error, "the fate of a commit is not known yet"),
-            }
-            let wait = tokio::time::sleep(pause);
-            tokio::pin!(wait);
-            loop {
+            let waited = tokio::time::sleep(pause);
+            let asking = async {
+                waited.await;
+                tokio::time::timeout(ATTEMPT_TIMEOUT, self.is_recorded(key)).await
+            };
+            tokio::pin!(asking);
+            let answer = loop {
                 tokio::select! {
-                    () = &mut wait => break,
-                    () = stop.cancelled() => return false,
+                    answer = &mut asking => break answer,
+                    () = stop.cancelled() => return None,
                     Some(job) = queue.recv() => job.fail("Postgres is away"),
                 }
+            };
+            match answer {
+                Ok(Ok(recorded)) => return Some(recorded),
+                Ok(Err(error)) => tracing::warn!(%error, "the fate of a commit is not known yet"),
+                Err(_) => tracing::warn!("the fate of a commit is not known yet: Postgres does not answer"),
             }
-            pause = (pause * 2).min(MAX_PAUSE);
+            pause = (pause * 2).clamp(MIN_PAUSE, MAX_PAUSE);
         }
     }
 
@@ -445,8 +481,11 @@ impl Writer {
         let session = Session::open(&self.config).await?;
         session.client.batch_execute("BEGIN").await?;
         session.client.query_one(&session.lock_head, &[]).await?;
-        let recorded = session.client.query_one(IS_RECORDED, &[&key]).await?.get(0);
-        session.client.batch_execute("ROLLBACK").await?;
+        let recorded: bool = session.client.query_one(IS_RECORDED, &[&key]).await?.get(0);
+        if !recorded {
+            session.client.batch_execute(NEXT_EPOCH).await?;
+        }
+        session.client.batch_execute("COMMIT").await?;
         self.session = Some(session);
         Ok(recorded)
     }
@@ -459,7 +498,7 @@ fn in_doubt(error: tokio_postgres::Error, batch: &Batch) -> Failed {
 fn read_head(row: &Row) -> Result<Head, Failure> {
     let hash = row.get::<_, &[u8]>(1).try_into();
     let hash = hash.map_err(|_| Failure::Follow("the head's hash is not 32 bytes".to_owned()))?;
-    Ok(Head { position: row.get(0), hash })
+    Ok(Head { position: row.get(0), hash, epoch: row.get(2) })
 }
 
 fn read_fact(row: &Row) -> Result<Fact, String> {
