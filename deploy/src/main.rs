@@ -140,9 +140,13 @@ fn one_thread(log_level: &str) -> Result<Runtime, Failure> {
     Builder::new_current_thread().enable_all().build().or_fail("cannot start the runtime")
 }
 
+/// A role takes half of the cores: the other half is for the servers it waits on, and a task that stays on its thread
+/// costs less than one that is handed over.
 fn many_threads() -> Result<Runtime, Failure> {
     log_to_stderr("info");
-    Builder::new_multi_thread().enable_all().build().or_fail("cannot start the runtime")
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(cores.div_ceil(2)).enable_all().build().or_fail("cannot start the runtime")
 }
 
 /// Logs to stderr; `FARTHING_LOG` holds a filter such as `info,farthing_gateway=debug`.

@@ -104,7 +104,8 @@ async fn keep_up(
     fleet.start_nats(server.plan());
     let nats_url = server.await_up(fleet.nats()?).await?;
 
-    let roles = Roles::new(folder, &database_url, &nats_url)?;
+    let local_url = cluster.local_url(&database_url);
+    let roles = Roles::new(folder, &local_url, &nats_url)?;
     let local = IpAddr::from([127, 0, 0, 1]);
     let provider = SocketAddr::new(local, ports.take("provider", local)?);
     let openai = SocketAddr::new(local, ports.take("openai", local)?);

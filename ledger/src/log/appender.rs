@@ -29,7 +29,7 @@ const QUEUE: usize = 16_384;
 const MAX_BATCH: usize = 512;
 
 /// At most one ring of the doorbell in this time.
-const DOORBELL_PAUSE: Duration = Duration::from_millis(2);
+const DOORBELL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a command has no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -25,7 +25,7 @@ const WINDOW_BYTES: usize = 48 * 1024 * 1024;
 /// The longest wait for new events without a doorbell.
 const POLL: Duration = Duration::from_millis(250);
 /// The shortest time between two reads at the end of the log: lets a busy log gather a worthwhile read.
-const READ_INTERVAL: Duration = Duration::from_millis(5);
+const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the front waits for a consumer that stands still before the window moves on without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
