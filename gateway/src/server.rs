@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodFilter, on};
+use axum::routing::any;
 use axum::serve::ListenerExt as _;
 use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
@@ -166,16 +166,9 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
         .fallback(rest::route_not_found)
         .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))
         .with_state(Arc::clone(app));
-    let methods = MethodFilter::GET
-        .or(MethodFilter::HEAD)
-        .or(MethodFilter::POST)
-        .or(MethodFilter::PUT)
-        .or(MethodFilter::PATCH)
-        .or(MethodFilter::DELETE);
     Router::new()
-        .route("/v1/forward", on(methods, forward))
-        .route("/v1/forward/", on(methods, forward))
-        .method_not_allowed_fallback(rest::method_not_allowed)
+        .route("/v1/forward", any(forward))
+        .route("/v1/forward/", any(forward))
         .with_state(forwarder)
         .merge(standard)
 }

@@ -25,7 +25,7 @@ use farthing_ledger::command::{Failed, OpenRequest, Settled};
 use farthing_ledger::event::{FailureReason, ProviderKeyType};
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::pricing::SizeHint;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -126,21 +126,34 @@ impl Forwarder {
     }
 }
 
+/// The methods that are forwarded.
+const METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
 /// `ANY /v1/forward?u=…`.
 pub(crate) async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
     let request_id = RequestId::new(forwarder.app.mint.next(Utc::now()));
-    // In a task of its own, so that a caller who goes away leaves nothing half done.
-    let gone = CancellationToken::new();
-    let _caller_is_there = gone.clone().drop_guard();
-    let call = forwarder.tasks.spawn(carry(Arc::clone(&forwarder), request_id, request, gone));
-    let mut response = match call.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(panic) => ApiError::Internal(format!("a call ended early: {panic}")).into_response(),
+    let mut response = if METHODS.contains(request.method()) {
+        answer(forwarder, request_id, request).await
+    } else {
+        let allow = [(ALLOW, METHODS.map(|method| method.to_string()).join(", "))];
+        (allow, ApiError::MethodNotAllowed).into_response()
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
     response.headers_mut().insert(SERVICE_REQUEST_ID, value);
     response
+}
+
+async fn answer(forwarder: Arc<Forwarder>, request_id: RequestId, request: Request<Body>) -> Response {
+    // In a task of its own, so that a caller who goes away leaves nothing half done.
+    let gone = CancellationToken::new();
+    let _caller_is_there = gone.clone().drop_guard();
+    let call = forwarder.tasks.spawn(carry(Arc::clone(&forwarder), request_id, request, gone));
+    match call.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => error.into_response(),
+        Err(panic) => ApiError::Internal(format!("a call ended early: {panic}")).into_response(),
+    }
 }
 
 /// What is known of a call before the ledger is asked.

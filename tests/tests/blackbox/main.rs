@@ -16,6 +16,7 @@ mod projections;
 mod rest_reads;
 mod rest_writes;
 mod settlement;
+mod spellings;
 mod streaming;
 mod target;
 mod usage;
