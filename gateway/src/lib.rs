@@ -4,6 +4,7 @@ mod app;
 mod error;
 mod forward;
 mod rest;
+mod serve;
 mod server;
 mod sweep;
 

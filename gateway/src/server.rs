@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::any;
-use axum::serve::ListenerExt as _;
 use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
@@ -23,6 +22,7 @@ use crate::app::App;
 use crate::forward::{AddressGuard, Forwarder, ProviderHost, forward};
 use crate::rest;
 use crate::rest::rate_limit::RateLimits;
+use crate::serve::serve;
 use crate::sweep::{Sweeper, beat, give_back};
 
 /// Connections for reads.
@@ -75,9 +75,6 @@ pub enum Error {
     /// TLS towards providers.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// Serving.
-    #[error("serving ended: {0}")]
-    Serve(#[from] std::io::Error),
 }
 
 /// Runs a gateway until `stop`; `ready` is told the address once it listens.
@@ -124,30 +121,14 @@ pub async fn run(
     ));
     let listener =
         TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
-    let address = listener.local_addr()?;
+    let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
     let database_url = config.database_url;
     tasks.spawn(beat(Arc::clone(&app), database_url.clone(), config.sweep_after, abort.clone()));
     tasks.spawn(Sweeper::new(Arc::clone(&app), database_url, config.sweep_after).run(stop.clone()));
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 
-    // Small answers go out at once. A connection that refuses the option still works.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let asked_to_stop = stop.clone();
-    let serving = axum::serve(listener, router(&app, forwarder))
-        .with_graceful_shutdown(async move { asked_to_stop.cancelled().await })
-        .into_future();
-    let drained = async {
-        stop.cancelled().await;
-        tokio::time::sleep(DRAIN_TIMEOUT).await;
-    };
-    let served = tokio::select! {
-        served = serving => served,
-        () = drained => {
-            tracing::warn!("calls in flight are cut off");
-            Ok(())
-        }
-    };
+    serve(listener, router(&app, forwarder), stop.clone(), DRAIN_TIMEOUT).await;
     calls.close();
     if tokio::time::timeout(DRAIN_TIMEOUT, calls.wait()).await.is_err() {
         tracing::warn!("calls are left open, to be swept by another gateway");
@@ -157,7 +138,7 @@ pub async fn run(
     abort.cancel();
     tasks.close();
     tasks.wait().await;
-    Ok(served?)
+    Ok(())
 }
 
 fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {

@@ -50,6 +50,9 @@ use crate::rest::SERVICE_REQUEST_ID;
 /// How long a provider may think before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 
+/// How long the part of a body that is read ahead may take to come.
+const READ_AHEAD_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// Answers read on after their callers have gone, at once.
 const MAX_DRAINS: usize = 1_000;
 
@@ -209,9 +212,11 @@ async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
-    let ReadAhead { body, whole, known_bytes } = read_ahead(&parts.headers, body)
-        .await
-        .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
+    let ReadAhead { body, whole, known_bytes } =
+        tokio::time::timeout(READ_AHEAD_TIMEOUT, read_ahead(&parts.headers, body))
+            .await
+            .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
+            .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
     let asked = whole.as_deref().map(read_request).unwrap_or_default();
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);

@@ -1,6 +1,7 @@
 //! Bodies in and out: JSON text of at most 1 MiB comes in, JSON of a resource goes out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -18,6 +19,9 @@ use crate::error::ApiError;
 /// The most bytes that a body of the standard endpoints may have.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
+/// How long a body may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The text of a JSON body; an empty body counts as `{}`.
 #[derive(Debug)]
 pub(super) struct JsonText(pub(super) String);
@@ -32,7 +36,12 @@ impl FromRequest<Arc<App>> for JsonText {
         if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
             return Err(ApiError::BodyTooLarge);
         }
-        let bytes = match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        let collected =
+            tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+        let Ok(collected) = collected else {
+            return Err(ApiError::issue([""; 0], "the body did not come in time"));
+        };
+        let bytes = match collected {
             Ok(collected) => collected.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::BodyTooLarge),
             Err(_) => return Err(ApiError::issue([""; 0], "the body broke off")),
