@@ -7,6 +7,7 @@
 
 mod batch;
 mod session;
+mod writer;
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::batch::{Job, Ticket};
-use self::session::Writer;
+use self::writer::Writer;
 use super::connect::Role;
 use crate::command::{Command, Refusal};
 

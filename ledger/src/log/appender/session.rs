@@ -1,25 +1,15 @@
-//! The writer: one connection, the head as it was last seen, and the states that are true there.
-//!
-//! While no other process writes, a batch is decided on the states at the last known head and appended by one
-//! statement, which writes only if the head is still there. Once another writer has been seen, the head is locked
-//! first, the other's events are followed, and only then is decided.
-
-use std::collections::HashSet;
-use std::time::Duration;
+//! The writing connection: its statements, prepared once, and what each of them does.
 
 use chrono::{DateTime, Utc};
-use tokio::sync::{mpsc, watch};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
-use tokio_util::sync::CancellationToken;
 
 use super::Config;
-use super::batch::{Batch, Job, Step};
+use super::batch::Batch;
 use crate::event::{Fact, codec};
 use crate::log::chain::Hash;
 use crate::log::{connect, states};
-use crate::state::{StateKey, World};
+use crate::state::StateKey;
 
 /// Every statement of the appender finds its few rows by their keys, whatever the planner believes of tables that
 /// grow from nothing; and a plan made once is as good for the next batch.
@@ -32,9 +22,9 @@ SET synchronous_commit = on;
 SET statement_timeout = '10s';
 SET idle_in_transaction_session_timeout = '5s'";
 
-const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
+pub(super) const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
 
-const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
+pub(super) const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
 
 const FOLLOW: &str = "\
 SELECT position, kind, schema_version, merchant_id, occurred_at, body::text
@@ -73,87 +63,30 @@ ON CONFLICT (customer_id) DO UPDATE SET first_name = excluded.first_name,
     last_name = excluded.last_name, email = excluded.email, phone = excluded.phone";
 
 /// Fences out an append that was given up: should it arrive yet, it finds another epoch and writes nothing.
-const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+pub(super) const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
-const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
-
-/// Events of other writers that are followed one by one; beyond that it is cheaper to load states anew.
-const MAX_FOLLOWED: i64 = 2_000;
-
-/// Known states before all are forgotten.
-const MAX_KNOWN: usize = 200_000;
-
-/// Loads of missing states in one batch.
-const MAX_LOADS: usize = 4_096;
-
-/// Batches with the head unmoved after which this process takes itself for the only writer again.
-const CALM: u32 = 16;
-
-/// Pauses between attempts to learn the fate of a commit.
-const MIN_PAUSE: Duration = Duration::from_millis(20);
-const MAX_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long a batch, or the question after its fate, may take before Postgres is taken for gone.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why an attempt failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Postgres(#[from] tokio_postgres::Error),
-    #[error(transparent)]
-    States(#[from] states::Error),
-    #[error("the log cannot be followed: {0}")]
-    Follow(String),
-    #[error("a decision asks for states without end")]
-    Endless,
-    #[error("Postgres does not answer")]
-    Silent,
-}
-
-impl Failure {
-    /// Is one command's data to blame, so that the others may go on without it?
-    fn blames_data(&self) -> bool {
-        let Self::Postgres(error) = self else { return false };
-        error.code().is_some_and(|code: &SqlState| {
-            ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
-        })
-    }
-}
-
-/// A failed attempt, and what it leaves open.
-struct Failed {
-    failure: Failure,
-    /// A fact's key that tells whether the batch was committed; none when it surely was not.
-    in_doubt: Option<String>,
-}
-
-impl<F: Into<Failure>> From<F> for Failed {
-    fn from(failure: F) -> Self {
-        Self { failure: failure.into(), in_doubt: None }
-    }
-}
+pub(super) const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
 
 #[derive(Debug, Clone, Copy)]
-struct Head {
-    position: i64,
-    hash: Hash,
-    epoch: i64,
+pub(super) struct Head {
+    pub(super) position: i64,
+    pub(super) hash: Hash,
+    pub(super) epoch: i64,
 }
 
 #[derive(Debug)]
-struct Session {
-    client: Client,
-    lock_head: Statement,
-    peek_head: Statement,
-    follow: Statement,
-    load: Statement,
-    append: Statement,
-    put_personal: Statement,
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) lock_head: Statement,
+    pub(super) peek_head: Statement,
+    pub(super) follow: Statement,
+    pub(super) load: Statement,
+    pub(super) append: Statement,
+    pub(super) put_personal: Statement,
 }
 
 impl Session {
-    async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+    pub(super) async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(&config.database_url, config.role).await?;
         client.batch_execute(SETTINGS).await?;
         let (lock_head, peek_head, follow, load, append, put_personal) = tokio::try_join!(
@@ -168,7 +101,7 @@ impl Session {
     }
 
     /// Appends `batch` if the head is still at `expected`; answers whether it was.
-    async fn append(
+    pub(super) async fn append(
         &self,
         expected: Head,
         batch: &Batch,
@@ -212,296 +145,15 @@ impl Session {
     }
 }
 
-/// Owns the writing connection and everything that is true at its head.
-#[derive(Debug)]
-pub(super) struct Writer {
-    config: Config,
-    metadata: String,
-    told: watch::Sender<i64>,
-    session: Option<Session>,
-    head: Option<Head>,
-    world: World,
-    /// Batches since another writer was seen.
-    calm: u32,
-    /// A fact's key of the batch that Postgres has been asked to append.
-    under_way: Option<String>,
-}
-
-impl Writer {
-    pub(super) fn new(config: Config, told: watch::Sender<i64>) -> Self {
-        let metadata = serde_json::json!({ "by": config.writer }).to_string();
-        Self {
-            config,
-            metadata,
-            told,
-            session: None,
-            head: None,
-            world: World::default(),
-            calm: 0,
-            under_way: None,
-        }
-    }
-
-    /// Appends what `jobs` decide to and answers each of them. Jobs that arrive while a commit's fate is being
-    /// found out are refused at once.
-    pub(super) async fn append(
-        &mut self,
-        mut jobs: Vec<Box<dyn Job>>,
-        queue: &mut mpsc::Receiver<Box<dyn Job>>,
-        stop: &CancellationToken,
-    ) {
-        let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
-        let Failed { failure, in_doubt } = match attempted {
-            Ok(Ok(())) => return self.confirm(jobs),
-            Ok(Err(failed)) => failed,
-            Err(_) => Failed { failure: Failure::Silent, in_doubt: self.under_way.take() },
-        };
-        tracing::warn!(%failure, in_doubt = in_doubt.is_some(), "an append failed");
-        // Whatever the connection was in the middle of ends with it.
-        self.session = None;
-        self.forget();
-        let committed = match in_doubt {
-            Some(key) => self.resolve(&key, queue, stop).await,
-            None => Some(false),
-        };
-        match committed {
-            Some(true) => return self.confirm(jobs),
-            Some(false) => {}
-            // Their waiters learn that there is no answer, which is the truth.
-            None => return,
-        }
-        if failure.blames_data() && jobs.len() > 1 {
-            // Whoever is to blame fails alone.
-            for job in jobs {
-                Box::pin(self.append(vec![job], queue, stop)).await;
-            }
-            return;
-        }
-        let why = failure.to_string();
-        for job in jobs {
-            job.fail(&why);
-        }
-    }
-
-    fn confirm(&mut self, jobs: Vec<Box<dyn Job>>) {
-        if let Some(head) = self.head {
-            self.told.send_if_modified(|told| std::mem::replace(told, head.position) != head.position);
-        }
-        for job in jobs {
-            job.confirm();
-        }
-        if self.world.len() > MAX_KNOWN {
-            self.world.clear();
-        }
-    }
-
-    fn forget(&mut self) {
-        self.head = None;
-        self.calm = 0;
-        self.world.clear();
-    }
-
-    async fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failed> {
-        let session = match self.session.take() {
-            Some(session) if !session.client.is_closed() => session,
-            _ => {
-                self.forget();
-                Session::open(&self.config).await?
-            }
-        };
-        self.under_way = None;
-        let alone = if self.calm >= CALM { self.head } else { None };
-        let mut done = false;
-        let mut result = Ok(());
-        if let Some(head) = alone {
-            match self.append_alone(&session, head, jobs).await {
-                Ok(appended) => done = appended,
-                Err(failed) => result = Err(failed),
-            }
-        }
-        if !done && result.is_ok() {
-            result = self.append_locked(&session, jobs).await;
-        }
-        self.session = Some(session);
-        result
-    }
-
-    /// Decides at the head last seen, and appends only if it is still there; `false` when it is not.
-    async fn append_alone(
-        &mut self,
-        session: &Session,
-        head: Head,
-        jobs: &mut [Box<dyn Job>],
-    ) -> Result<bool, Failed> {
-        let mut batch = Batch::after(head.position, head.hash, self.metadata.clone());
-        let there = self.decide(session, jobs, &mut batch, Some(head.position)).await?;
-        let appended = if !there {
-            false
-        } else if batch.is_empty() {
-            let position: i64 = session.client.query_one(&session.peek_head, &[]).await?.get(0);
-            position == head.position
-        } else if batch.personal.is_empty() {
-            let changes = self.world.take_changes();
-            self.under_way = batch.keys.first().cloned();
-            let appended = session.append(head, &batch, &changes).await;
-            appended.map_err(|error| in_doubt(error, &batch))?
-        } else {
-            false // what goes beside the log needs a transaction around it
-        };
-        if appended {
-            self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
-            return Ok(true);
-        }
-        self.forget();
-        Ok(false)
-    }
-
-    /// Locks the head, follows what others appended, decides and appends.
-    async fn append_locked(&mut self, session: &Session, jobs: &mut [Box<dyn Job>]) -> Result<(), Failed> {
-        let client = &session.client;
-        let known = self.head.map_or(i64::MAX, |head| head.position);
-        let after_known: [&(dyn ToSql + Sync); 2] = [&known, &MAX_FOLLOWED];
-        let ((), head, tail) = tokio::try_join!(
-            client.batch_execute("BEGIN"),
-            client.query_one(&session.lock_head, &[]),
-            client.query(&session.follow, &after_known),
-        )?;
-        let head = read_head(&head)?;
-        self.follow(head, &tail)?;
-
-        let mut batch = Batch::after(head.position, head.hash, self.metadata.clone());
-        self.decide(session, jobs, &mut batch, None).await?;
-        if batch.is_empty() {
-            client.batch_execute("ROLLBACK").await?;
-            return Ok(());
-        }
-        for (customer_id, data) in &batch.personal {
-            let id = customer_id.to_string();
-            let row: [&(dyn ToSql + Sync); 5] =
-                [&id, &data.first_name, &data.last_name, &data.email, &data.phone];
-            client.execute(&session.put_personal, &row).await?;
-        }
-        let changes = self.world.take_changes();
-        self.under_way = batch.keys.first().cloned();
-        let (appended, committed) =
-            tokio::join!(session.append(head, &batch, &changes), client.batch_execute("COMMIT"),);
-        let appended = appended.map_err(|error| in_doubt(error, &batch))?;
-        committed.map_err(|error| in_doubt(error, &batch))?;
-        assert!(appended, "the head moved under its lock");
-        self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
-        Ok(())
-    }
-
-    /// Brings the known states from the head last seen to the locked `head`.
-    fn follow(&mut self, head: Head, tail: &[Row]) -> Result<(), Failure> {
-        let known = self.head.replace(head).map(|known| known.position);
-        if known == Some(head.position) {
-            self.calm = self.calm.saturating_add(1);
-            return Ok(());
-        }
-        self.calm = 0;
-        let whole = known.is_some_and(|known| i64::try_from(tail.len()) == Ok(head.position - known));
-        if !whole {
-            self.world.clear();
-            return Ok(());
-        }
-        for row in tail {
-            let fact = read_fact(row).map_err(Failure::Follow)?;
-            self.world.follow(&fact).map_err(|broken| Failure::Follow(broken.to_string()))?;
-        }
-        Ok(())
-    }
-
-    /// Decides `jobs` in order, loading what they lack; `false` when a load shows that the head is not at
-    /// `expected` any more.
-    async fn decide(
-        &mut self,
-        session: &Session,
-        jobs: &mut [Box<dyn Job>],
-        batch: &mut Batch,
-        expected: Option<i64>,
-    ) -> Result<bool, Failure> {
-        let mut loads = 0;
-        for at in 0..jobs.len() {
-            while let Step::Missing(missing) = jobs[at].decide(&mut self.world, batch) {
-                loads += 1;
-                if loads > MAX_LOADS {
-                    return Err(Failure::Endless);
-                }
-                // One load serves all that wait behind this one.
-                let rest = jobs[at + 1..].iter().filter_map(|job| job.lacks(&self.world));
-                let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
-                let keys: Vec<StateKey> = keys.into_iter().collect();
-                let (position, found) = states::load_prepared(&session.client, &session.load, &keys).await?;
-                if expected.is_some_and(|expected| expected != position) {
-                    return Ok(false);
-                }
-                for (key, state) in keys.into_iter().zip(found) {
-                    self.world.load(key, state);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Was the batch with the fact `key` committed? Waits for as long as it takes to know; none when this process is
-    /// to stop before.
-    async fn resolve(
-        &mut self,
-        key: &str,
-        queue: &mut mpsc::Receiver<Box<dyn Job>>,
-        stop: &CancellationToken,
-    ) -> Option<bool> {
-        let mut pause = Duration::ZERO;
-        loop {
-            let waited = tokio::time::sleep(pause);
-            let asking = async {
-                waited.await;
-                tokio::time::timeout(ATTEMPT_TIMEOUT, self.is_recorded(key)).await
-            };
-            tokio::pin!(asking);
-            let answer = loop {
-                tokio::select! {
-                    answer = &mut asking => break answer,
-                    () = stop.cancelled() => return None,
-                    Some(job) = queue.recv() => job.fail("Postgres is away"),
-                }
-            };
-            match answer {
-                Ok(Ok(recorded)) => return Some(recorded),
-                Ok(Err(error)) => tracing::warn!(%error, "the fate of a commit is not known yet"),
-                Err(_) => tracing::warn!("the fate of a commit is not known yet: Postgres does not answer"),
-            }
-            pause = (pause * 2).clamp(MIN_PAUSE, MAX_PAUSE);
-        }
-    }
-
-    /// Looks under the head's lock, so that a commit still under way has ended before.
-    async fn is_recorded(&mut self, key: &str) -> Result<bool, tokio_postgres::Error> {
-        let session = Session::open(&self.config).await?;
-        session.client.batch_execute("BEGIN").await?;
-        session.client.query_one(&session.lock_head, &[]).await?;
-        let recorded: bool = session.client.query_one(IS_RECORDED, &[&key]).await?.get(0);
-        if !recorded {
-            session.client.batch_execute(NEXT_EPOCH).await?;
-        }
-        session.client.batch_execute("COMMIT").await?;
-        self.session = Some(session);
-        Ok(recorded)
-    }
-}
-
-fn in_doubt(error: tokio_postgres::Error, batch: &Batch) -> Failed {
-    Failed { failure: error.into(), in_doubt: batch.keys.first().cloned() }
-}
-
-fn read_head(row: &Row) -> Result<Head, Failure> {
+/// The head of a row of [`LOCK_HEAD`].
+pub(super) fn read_head(row: &Row) -> Result<Head, String> {
     let hash = row.get::<_, &[u8]>(1).try_into();
-    let hash = hash.map_err(|_| Failure::Follow("the head's hash is not 32 bytes".to_owned()))?;
+    let hash = hash.map_err(|_| "the head's hash is not 32 bytes".to_owned())?;
     Ok(Head { position: row.get(0), hash, epoch: row.get(2) })
 }
 
-fn read_fact(row: &Row) -> Result<Fact, String> {
+/// The fact of a row of [`FOLLOW`].
+pub(super) fn read_fact(row: &Row) -> Result<Fact, String> {
     let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
     let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;
     Ok(Fact { merchant_id, occurred_at: row.get::<_, DateTime<Utc>>(4), event })
