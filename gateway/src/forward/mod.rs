@@ -176,14 +176,14 @@ async fn carry(
     let Call { command, outgoing, method, shape } = prepare(&forwarder, request_id, request).await?;
     forwarder.app.ledger.submit(command).await?;
     let answered = tokio::select! {
-        answered = forwarder.client.request(outgoing) => Some(answered),
-        () = tokio::time::sleep(ANSWER_TIMEOUT) => None,
-        () = forwarder.waited_enough_for(gone) => None,
+        answered = forwarder.client.request(outgoing) => answered.map_err(|error| why_unanswered(&error)),
+        () = tokio::time::sleep(ANSWER_TIMEOUT) => Err((FailureReason::ProviderTimeout, ApiError::ProviderTimeout)),
+        // Nobody is left to read the error.
+        () = forwarder.waited_enough_for(gone) => Err((FailureReason::CallerGone, ApiError::ProviderTimeout)),
     };
     let (reason, error) = match answered {
-        Some(Ok(response)) => return pass_back(forwarder, request_id, &method, shape, response).await,
-        Some(Err(error)) => why_unanswered(&error),
-        None => (FailureReason::ProviderTimeout, ApiError::ProviderTimeout),
+        Ok(response) => return pass_back(forwarder, request_id, &method, shape, response).await,
+        Err(unanswered) => unanswered,
     };
     settled(&forwarder, request_id, Settled::Failed(Failed::because(reason))).await?;
     Err(error)

@@ -166,6 +166,8 @@ impl Writer {
     }
 
     async fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), Failed> {
+        // An earlier batch's key says nothing of this one, not even while the connection is being opened.
+        self.under_way = None;
         let session = match self.session.take() {
             Some(session) if !session.client.is_closed() => session,
             _ => {
@@ -173,7 +175,6 @@ impl Writer {
                 Session::open(&self.config).await?
             }
         };
-        self.under_way = None;
         let alone = if self.calm >= CALM { self.head } else { None };
         let mut done = false;
         let mut result = Ok(());
