@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::json;
 use ulid::Ulid;
+use utoipa::openapi::{Object, RefOr, Schema, schema::SchemaType, schema::Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// The text is not an id of the wanted kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +86,19 @@ macro_rules! id {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        /// How the id is written.
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let text = Object::builder()
+                    .schema_type(SchemaType::Type(Type::String))
+                    .pattern(Some(concat!("^", $prefix, "_[0-7][0-9A-HJKMNP-TV-Z]{25}$")))
+                    .examples([json!(concat!($prefix, "_01ARZ3NDEKTSV4RRFFQ69G5FAV"))]);
+                text.into()
+            }
+        }
+
+        impl ToSchema for $name {}
     )+};
 }
 

@@ -3,12 +3,13 @@
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::ids::MeterId;
 use crate::money::Amount;
 
 /// Who bears a cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Payer {
     /// The customer's wallet.
@@ -18,7 +19,7 @@ pub enum Payer {
 }
 
 /// How a meter's rate is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RateType {
     /// Dollars per unit.
@@ -29,7 +30,7 @@ pub enum RateType {
 
 /// What a meter counts; a rate is per the unit of this name, a position in plain tokens, characters, seconds
 /// or calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum TierType {
     /// Rate per 1,000,000 tokens.
     #[serde(rename = "tokens_1m")]
@@ -67,7 +68,7 @@ impl TierType {
 }
 
 /// Which tokens (or characters, or seconds) of a call are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub enum TokenBasis {
     /// Both directions.
     #[default]
@@ -83,7 +84,7 @@ pub enum TokenBasis {
 pub struct Tier {
     /// The position, in counted units, at which the tier begins.
     pub start: Decimal,
-    /// Dollars per unit of the tier type.
+    /// Dollars per unit of the tier type, or percent points of the provider's cost.
     pub rate: Amount,
 }
 
@@ -144,6 +145,11 @@ impl Tiers {
     pub fn spans(&self) -> impl Iterator<Item = (&Tier, Option<Decimal>)> {
         let ends = self.0.iter().skip(1).map(|next| Some(next.start)).chain(std::iter::once(None));
         self.0.iter().zip(ends)
+    }
+
+    /// The tier that the next unit after `position` falls into.
+    pub fn at(&self, position: Decimal) -> Option<&Tier> {
+        self.0.iter().rev().find(|tier| tier.start <= position)
     }
 
     /// The dearest rate of any unit at or after `position`.

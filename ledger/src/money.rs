@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use rust_decimal::{Decimal, RoundingStrategy};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::json;
+use utoipa::openapi::{Object, RefOr, Schema, schema::SchemaType, schema::Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Fractional digits of every amount (completion.md section 1).
 pub const SCALE: u32 = 10;
-
-/// The largest amount the ledger takes, in US dollars: leaves room for sums inside `Decimal`'s 28 digits.
-const MAX_WHOLE: i64 = 1_000_000_000_000;
 
 /// Why a text is not an amount, or a calculation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +43,11 @@ impl Amount {
     /// Nothing.
     pub const ZERO: Self = Self(Decimal::ZERO);
 
+    /// The largest amount that the ledger takes, 10^12: leaves room for sums inside `Decimal`'s 28 digits.
+    pub const MAX: Self = Self(Decimal::from_parts(0xd4a5_1000, 0xe8, 0, false, 0));
+
     fn checked(value: Decimal) -> Result<Self, Error> {
-        if value.abs() > Decimal::from(MAX_WHOLE) {
+        if value.abs() > Self::MAX.0 {
             return Err(Error::OutOfRange);
         }
         Ok(Self(value.normalize()))
@@ -134,6 +137,20 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
+/// How an amount is written.
+impl PartialSchema for Amount {
+    fn schema() -> RefOr<Schema> {
+        let text = Object::builder()
+            .schema_type(SchemaType::Type(Type::String))
+            .description(Some("Dollars: an exact decimal with ten fractional digits."))
+            .pattern(Some(r"^-?[0-9]+\.[0-9]{10}$"))
+            .examples([json!("12.3400000000")]);
+        text.into()
+    }
+}
+
+impl ToSchema for Amount {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +176,12 @@ mod tests {
         assert_eq!("0.00000000001".parse::<Amount>(), Err(Error::TooPrecise));
         assert_eq!("1000000000001".parse::<Amount>(), Err(Error::OutOfRange));
         assert_eq!("99999999999999999999999999999999999".parse::<Amount>(), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn the_largest_amount_is_a_million_millions() {
+        assert_eq!(Amount::MAX, amount("1000000000000"));
+        assert_eq!(Amount::MAX.plus(amount("0.0000000001")), Err(Error::OutOfRange));
     }
 
     #[test]

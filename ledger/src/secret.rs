@@ -150,6 +150,18 @@ impl ServerKey {
         mac.finalize().into_bytes().into()
     }
 
+    /// The MAC of `parts` for `purpose`; where one part ends and the next begins counts.
+    pub(crate) fn mac_of(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        mac.update(purpose.as_bytes());
+        mac.update(&[0]);
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
     /// The keyed hash of a raw key.
     pub fn hash(&self, raw: &str) -> KeyHash {
         KeyHash(hex(&self.mac("key", raw)))

@@ -18,15 +18,43 @@ pub struct Split<T> {
     pub output: T,
 }
 
-/// The reported usage of one call.
+/// Input tokens that went through the provider's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cached {
+    /// Read from it.
+    pub read: u64,
+    /// Written into it.
+    pub write: u64,
+}
+
+impl Cached {
+    /// Neither read nor written?
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The reported usage of one call. Invariant: the cached tokens are among the input tokens, and the reasoning tokens
+/// among the output tokens, whichever way the provider counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens.
     pub tokens: Split<u64>,
+    /// The part of the input tokens that is priced otherwise.
+    #[serde(default, skip_serializing_if = "Cached::is_none")]
+    pub cached: Cached,
+    /// The part of the output tokens that the model thought with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
     /// Characters.
     pub characters: Split<u64>,
     /// Seconds, which may be fractional.
     pub seconds: Split<Decimal>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {

@@ -1,4 +1,5 @@
--- Customers, as GET /customers/{id} shows them; contact data stands in personal.customer.
+-- Customers, as GET /customers shows them; contact data stands in personal.customer. A deleted customer's row keeps
+-- only its place in the list, so that a cursor on it stays good.
 
 CREATE TABLE {schema}.customers (
     customer_id  text COLLATE "C" PRIMARY KEY,
@@ -6,7 +7,10 @@ CREATE TABLE {schema}.customers (
     wallet_id    text COLLATE "C" NOT NULL,
     reference_id text COLLATE "C",
     metadata     text        NOT NULL,
-    created_at   timestamptz NOT NULL
+    created_at   timestamptz NOT NULL,
+    deleted_at   timestamptz
 );
+CREATE INDEX customers_by_merchant ON {schema}.customers (merchant_id, created_at DESC, customer_id DESC)
+    WHERE deleted_at IS NULL;
 CREATE INDEX customers_by_reference ON {schema}.customers (merchant_id, reference_id)
     WHERE reference_id IS NOT NULL;

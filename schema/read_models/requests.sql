@@ -18,7 +18,8 @@ CREATE TABLE {schema}.opened (
     token_basis          text,
     base_cost_payer      text,
     service_charge_payer text  NOT NULL,
-    metadata             jsonb NOT NULL
+    metadata             jsonb NOT NULL,
+    reported_id          text COLLATE "C"
 );
 CREATE INDEX opened_by_merchant ON {schema}.opened (merchant_id, created_at DESC, request_id DESC);
 CREATE INDEX opened_by_connection
@@ -27,8 +28,17 @@ CREATE INDEX opened_by_connection
 CREATE INDEX opened_by_product
     ON {schema}.opened (merchant_id, product_id, created_at DESC, request_id DESC)
     WHERE product_id IS NOT NULL;
-CREATE INDEX opened_by_metadata ON {schema}.opened USING gin (metadata jsonb_path_ops)
-    WHERE metadata <> '{}';
+CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (merchant_id, reported_id)
+    WHERE reported_id IS NOT NULL;
+
+-- One row per key-value pair of a request's metadata; `pair` is a digest of merchant, key and value. A filter walks it
+-- in the order of the list, so that a page costs the same however deep it is and however many requests have the pair.
+CREATE TABLE {schema}.metadata_pairs (
+    pair       bytea       NOT NULL,
+    created_at timestamptz NOT NULL,
+    request_id text COLLATE "C" NOT NULL
+);
+CREATE INDEX metadata_pairs_in_order ON {schema}.metadata_pairs (pair, created_at DESC, request_id DESC);
 
 CREATE TABLE {schema}.ended (
     request_id            text COLLATE "C" PRIMARY KEY,
@@ -41,6 +51,7 @@ CREATE TABLE {schema}.ended (
     model                 text,
     provider_timestamp    timestamptz,
     usage                 text,
+    total_tokens          bigint,
     units                 numeric,
     breakdown             text,
     marks                 text,
@@ -61,9 +72,9 @@ SELECT o.request_id, o.merchant_id, o.connection_id, o.product_id, o.created_at,
        COALESCE(e.status, 'pending') AS status,
        o.charge, o.provider, o.provider_key_type, o.endpoint, COALESCE(e.model, o.model) AS model,
        o.rate_type, o.tier_type, o.token_basis, o.base_cost_payer,
-       COALESCE(e.service_charge_payer, o.service_charge_payer) AS service_charge_payer, o.metadata,
+       COALESCE(e.service_charge_payer, o.service_charge_payer) AS service_charge_payer, o.metadata, o.reported_id,
        e.ended_at, e.http_status, e.failure_reason, e.raw_usage, e.response_id, e.provider_timestamp,
-       e.usage, e.units, e.breakdown, e.marks, e.input_cost, e.output_cost, e.model_cost, e.fee_amount,
+       e.usage, e.total_tokens, e.units, e.breakdown, e.marks, e.input_cost, e.output_cost, e.model_cost, e.fee_amount,
        e.service_charge_amount, e.total_request_cost, e.total_wallet_cost, e.total_merchant_cost, e.overrun
 FROM {schema}.opened AS o
 LEFT JOIN {schema}.ended AS e ON e.request_id = o.request_id;

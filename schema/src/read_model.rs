@@ -15,23 +15,40 @@ pub enum ReadModel {
     Customers,
     /// Connections and their wallets.
     Connections,
+    /// Meters.
+    Meters,
     /// Spend keys.
     SpendKeys,
+    /// Secret keys.
+    SecretKeys,
     /// Forwarded calls.
     Requests,
+    /// Sums of forwarded calls.
+    Usage,
 }
 
 impl ReadModel {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Customers, Self::Connections, Self::SpendKeys, Self::Requests];
+    pub const ALL: [Self; 7] = [
+        Self::Customers,
+        Self::Connections,
+        Self::Meters,
+        Self::SpendKeys,
+        Self::SecretKeys,
+        Self::Requests,
+        Self::Usage,
+    ];
 
     /// Its name, which is also the Postgres schema of its live generation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Customers => "customers",
             Self::Connections => "connections",
+            Self::Meters => "meters",
             Self::SpendKeys => "spend_keys",
+            Self::SecretKeys => "secret_keys",
             Self::Requests => "requests",
+            Self::Usage => "usage",
         }
     }
 
@@ -45,8 +62,11 @@ impl ReadModel {
         match self {
             Self::Customers => &["customers"],
             Self::Connections => &["connections", "wallets"],
-            Self::SpendKeys => &["spend_keys"],
-            Self::Requests => &["opened", "ended"],
+            Self::Meters => &["meters"],
+            Self::SpendKeys => &["spend_keys", "spending"],
+            Self::SecretKeys => &["secret_keys"],
+            Self::Requests => &["opened", "ended", "metadata_pairs"],
+            Self::Usage => &["quarters"],
         }
     }
 
@@ -54,8 +74,11 @@ impl ReadModel {
         match self {
             Self::Customers => include_str!("../read_models/customers.sql"),
             Self::Connections => include_str!("../read_models/connections.sql"),
+            Self::Meters => include_str!("../read_models/meters.sql"),
             Self::SpendKeys => include_str!("../read_models/spend_keys.sql"),
+            Self::SecretKeys => include_str!("../read_models/secret_keys.sql"),
             Self::Requests => include_str!("../read_models/requests.sql"),
+            Self::Usage => include_str!("../read_models/usage.sql"),
         }
     }
 

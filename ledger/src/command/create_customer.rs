@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, PersonalData, Stop};
-use crate::event::{CustomerCreated, Event};
+use super::{Command, Decision, PersonalChange, PersonalData, Stop};
+use crate::event::{ContactPart, CustomerCreated, Event};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::World;
 
@@ -54,6 +54,8 @@ impl Command for CreateCustomer {
         });
         let outcome = CustomerMade::Created(self.customer_id);
         let decision = Decision::append(self.merchant_id, self.now, vec![event], outcome);
-        Ok(Decision { personal: Some((self.customer_id, self.personal.clone())), ..decision })
+        let parts = vec![ContactPart::Name, ContactPart::Email, ContactPart::Phone];
+        let personal = PersonalChange::Write { parts, data: self.personal.clone() };
+        Ok(Decision { personal: Some((self.customer_id, personal)), ..decision })
     }
 }

@@ -2,13 +2,14 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
-use crate::event::{Event, SpendKeyCreated, SpendKeySettings};
-use crate::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
+use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
+use crate::ids::{CustomerId, MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
-use crate::state::World;
+use crate::spending::Spending;
+use crate::state::{SpendKey, World};
 
-/// Creates a spend key; answered with the wallet it spends from.
+/// Creates a spend key; answered with it.
 #[derive(Debug, Clone)]
 pub struct CreateSpendKey {
     /// Whose key.
@@ -28,9 +29,9 @@ pub struct CreateSpendKey {
 }
 
 impl Command for CreateSpendKey {
-    type Outcome = WalletId;
+    type Outcome = SpendKeyNow;
 
-    fn decide(&self, world: &World) -> Result<Decision<WalletId>, Stop> {
+    fn decide(&self, world: &World) -> Result<Decision<SpendKeyNow>, Stop> {
         let wallet_id = match self.customer_id {
             Some(id) => {
                 let customer =
@@ -47,6 +48,19 @@ impl Command for CreateSpendKey {
             key_preview: self.key_preview.clone(),
             settings: self.settings.clone(),
         });
-        Ok(Decision::append(self.merchant_id, self.now, vec![event], wallet_id))
+        let key = SpendKey {
+            merchant_id: self.merchant_id,
+            wallet_id,
+            customer_id: self.customer_id,
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            rotation: 0,
+            revision: 0,
+            status: SpendKeyStatus::Active,
+            settings: self.settings.clone(),
+            created_at: self.now,
+        };
+        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, self.now) };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

@@ -1,31 +1,53 @@
 //! Commands, in the imperative, and the decisions about them. A decision is pure: it sees states and values, and
 //! returns events or a refusal. A refusal appends nothing.
 
+mod already_so;
+mod bill;
 mod create_customer;
 mod create_spend_key;
 mod credit_wallet;
 mod define_meter;
+mod delete_customer;
+mod delete_meter;
+mod delete_spend_key;
 mod issue_secret_key;
+mod key_limits;
 mod open_request;
 mod register_merchant;
+mod report_request;
+mod revoke_secret_key;
 mod rotate_spend_key;
 mod settle_request;
+mod update_customer;
+mod update_meter;
+mod update_spend_key;
 
 use chrono::{DateTime, Utc};
 
+pub use self::already_so::AlreadySo;
+pub use self::bill::service_charge_payer;
 pub use self::create_customer::{CreateCustomer, CustomerMade};
 pub use self::create_spend_key::CreateSpendKey;
 pub use self::credit_wallet::{CreditTarget, CreditWallet, Credited};
 pub use self::define_meter::{DefineMeter, Slug};
+pub use self::delete_customer::DeleteCustomer;
+pub use self::delete_meter::DeleteMeter;
+pub use self::delete_spend_key::DeleteSpendKey;
 pub use self::issue_secret_key::IssueSecretKey;
-pub use self::open_request::{Billing, CustomerRef, MeterRef, OpenRequest, Opened, RequestSettings};
+pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened, RequestSettings};
 pub use self::register_merchant::RegisterMerchant;
+pub use self::report_request::{ReportRequest, Reported};
+pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
 pub use self::settle_request::{Ending, Failed, Metered, SettleRequest, Settled};
-use crate::event::{Event, Fact};
+pub use self::update_customer::UpdateCustomer;
+pub use self::update_meter::UpdateMeter;
+pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
+use crate::event::{ContactPart, Event, Fact};
 use crate::ids::{CustomerId, MerchantId};
 use crate::money::{self, Amount};
-use crate::state::{Missing, World};
+use crate::spending::Spending;
+use crate::state::{Missing, SpendKey, World};
 
 /// Why a command is refused. Refusals know nothing of HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,14 +73,61 @@ pub enum Refusal {
     /// No such spend key of this merchant.
     #[error("no such spend key")]
     SpendKeyNotFound,
+    /// No such secret key of this merchant, or not any more.
+    #[error("no such secret key")]
+    SecretKeyNotFound,
+    /// The merchant's only secret key cannot be revoked.
+    #[error("the last secret key cannot be revoked; issue another one first")]
+    SecretKeyLastRemaining,
+    /// Another customer of the merchant has the reference id.
+    #[error("the reference id is taken")]
+    ReferenceIdConflict,
     /// Another meter of the merchant has the slug.
     #[error("the meter slug is taken")]
     MeterSlugConflict,
+    /// Somebody is to pay by the provider's price, and there is none for what is asked.
+    #[error("no price is listed for the model")]
+    ModelNotPriced,
     /// The money available does not cover the hold.
     #[error("the balance available ({available}) does not cover this call ({needed})")]
     InsufficientBalance {
         /// Balance minus open holds.
         available: Amount,
+        /// The hold.
+        needed: Amount,
+    },
+    /// No spend key has this hash, or its customer is no more.
+    #[error("the spend key is not valid")]
+    SpendKeyInvalid,
+    /// The spend key's time is over.
+    #[error("the spend key has expired")]
+    SpendKeyExpired,
+    /// The spend key does not work for now.
+    #[error("the spend key is paused")]
+    SpendKeyPaused,
+    /// The spend key's list of models does not hold this call's.
+    #[error("the spend key does not allow this model")]
+    ModelNotAllowed,
+    /// The spend key's list of providers does not hold this call's.
+    #[error("the spend key does not allow this provider")]
+    ProviderNotAllowed,
+    /// The spend key's calls of this cycle are used up.
+    #[error("the spend key's request limit is reached")]
+    RequestLimitExceeded {
+        /// Until the next cycle; none where it never comes.
+        retry_after_seconds: Option<u64>,
+    },
+    /// The spend key's bucket is empty.
+    #[error("the spend key's rate limit is reached")]
+    RateLimitExceeded {
+        /// Until the next token.
+        retry_after_seconds: u64,
+    },
+    /// What is left of the spend key's limit in this cycle does not cover the hold.
+    #[error("what is left of the spend limit ({left}) does not cover this call ({needed})")]
+    SpendLimitExceeded {
+        /// The limit less what is spent and held.
+        left: Amount,
         /// The hold.
         needed: Amount,
     },
@@ -68,6 +137,9 @@ pub enum Refusal {
     /// The amount must be above zero.
     #[error("the amount must be above zero")]
     AmountNotPositive,
+    /// The counts of a report are beyond pricing, or beyond what any wallet can owe.
+    #[error("the usage is out of range")]
+    UsageOutOfRange,
     /// The request has ended, or never was.
     #[error("the request is not open")]
     RequestNotOpen,
@@ -119,13 +191,48 @@ pub struct PersonalData {
     pub phone: Option<String>,
 }
 
+/// What becomes of a customer's personal data, in the transaction of the fact that tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PersonalChange {
+    /// These parts are as in the data from now on; the others stay.
+    Write {
+        /// Which parts.
+        parts: Vec<ContactPart>,
+        /// What they are; none where a part is cleared.
+        data: PersonalData,
+    },
+    /// Nothing of it is kept.
+    Erase,
+}
+
+/// What an update does to something that need not be there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Edit<T> {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is there no more.
+    Clear,
+    /// It is this from now on.
+    Set(T),
+}
+
+/// A spend key with its counters, as a command leaves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpendKeyNow {
+    /// The key.
+    pub key: SpendKey,
+    /// Its counters.
+    pub spending: Spending,
+}
+
 /// What a command comes to: facts to append and an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<O> {
     /// To be appended, in order.
     pub facts: Vec<Fact>,
     /// To be written beside the log in the same transaction.
-    pub personal: Option<(CustomerId, PersonalData)>,
+    pub personal: Option<(CustomerId, PersonalChange)>,
     /// To be answered once the facts are durable.
     pub outcome: O,
 }

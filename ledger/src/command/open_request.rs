@@ -6,15 +6,27 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
+use super::bill::{self, Conditions};
+use super::key_limits::KeyLimits;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
 use crate::meter::{Payer, Terms};
+use crate::model_price::ListPrice;
 use crate::money::Amount;
 use crate::period::period_around;
-use crate::pricing::{self, SizeHint};
+use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
 use crate::state::{Customer, Holder, World};
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// The merchant, by the hash of a secret key.
+    SecretKey(KeyHash),
+    /// The owner of a spend key, by its hash; the key's own wallet pays, and its limits hold.
+    SpendKey(KeyHash),
+}
 
 /// How a credential names its customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +48,48 @@ pub enum MeterRef {
     Slug(String),
     /// By a product secret that this instance derived.
     Secret(MeterId),
+}
+
+impl CustomerRef {
+    /// The merchant's customer of this name.
+    pub(super) fn find<'w>(
+        &self,
+        world: &'w World,
+        merchant_id: MerchantId,
+    ) -> Result<(CustomerId, &'w Customer), Stop> {
+        let (id, unknown) = match self {
+            Self::Id(id) => (*id, Refusal::CustomerNotFound),
+            Self::Secret(id) => (*id, Refusal::ConnectionSecretInvalid),
+            Self::Reference(reference) => {
+                let id = world.reference(merchant_id, reference)?.ok_or(Refusal::CustomerNotFound)?;
+                (*id, Refusal::CustomerNotFound)
+            }
+        };
+        let customer = world.customer(id)?.filter(|customer| customer.merchant_id == merchant_id);
+        Ok((id, customer.ok_or(unknown)?))
+    }
+}
+
+impl MeterRef {
+    /// The terms, as they are now, of the merchant's meter of this name.
+    pub(super) fn terms(
+        &self,
+        world: &World,
+        merchant_id: MerchantId,
+        service_charge_rate: Decimal,
+    ) -> Result<Terms, Stop> {
+        let (meter_id, unknown) = match self {
+            Self::Id(id) => (*id, Refusal::MeterNotFound),
+            Self::Secret(id) => (*id, Refusal::ProductSecretInvalid),
+            Self::Slug(slug) => {
+                let id = world.meter_slug(merchant_id, slug)?.ok_or(Refusal::MeterNotFound)?;
+                (*id, Refusal::MeterNotFound)
+            }
+        };
+        let meter = world.meter(meter_id)?.filter(|meter| meter.merchant_id == merchant_id);
+        let price = meter.ok_or(unknown)?.price.clone();
+        Ok(Terms { meter_id, price, service_charge_rate })
+    }
 }
 
 /// How a call with a customer is to be billed.
@@ -68,8 +122,8 @@ pub struct OpenRequest {
     /// The process that carries it.
     pub gateway_id: GatewayId,
     /// Who calls.
-    pub secret_key: KeyHash,
-    /// For which customer.
+    pub caller: Caller,
+    /// For which customer; a spend key names its own.
     pub customer: Option<CustomerRef>,
     /// On which meter.
     pub meter: Option<MeterRef>,
@@ -83,6 +137,8 @@ pub struct OpenRequest {
     pub endpoint: String,
     /// The model that the body asks for.
     pub model: Option<String>,
+    /// What the provider lists for what is asked.
+    pub list_price: ListPrice,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
     /// What is known of its size.
@@ -104,42 +160,53 @@ pub struct Opened {
     pub headroom: Amount,
 }
 
+/// The merchant who answers for a call, the customer it is for, and the spend key it was made with.
+struct Principals<'w> {
+    merchant_id: MerchantId,
+    customer: Option<(CustomerId, &'w Customer)>,
+    key: Option<KeyLimits<'w>>,
+}
+
 impl OpenRequest {
+    fn principals<'w>(&self, world: &'w World) -> Result<Principals<'w>, Stop> {
+        match &self.caller {
+            Caller::SecretKey(hash) => {
+                let merchant_id = world.secret_key(hash)?.ok_or(Refusal::SecretKeyInvalid)?.merchant_id;
+                Ok(Principals { merchant_id, customer: self.customer(world, merchant_id)?, key: None })
+            }
+            Caller::SpendKey(hash) => {
+                let unknown = Refusal::SpendKeyInvalid;
+                let spend_key_id = *world.spend_key_of(hash)?.ok_or(unknown.clone())?;
+                let key = world.spend_key(spend_key_id)?.ok_or(unknown.clone())?;
+                let spending = world.spending(spend_key_id)?.ok_or(unknown.clone())?;
+                let customer = match key.customer_id {
+                    Some(id) => Some((id, world.customer(id)?.ok_or(unknown)?)),
+                    None => None,
+                };
+                let limits = KeyLimits { spend_key_id, key, spending };
+                Ok(Principals { merchant_id: key.merchant_id, customer, key: Some(limits) })
+            }
+        }
+    }
+
     fn customer<'w>(
         &self,
         world: &'w World,
         merchant_id: MerchantId,
     ) -> Result<Option<(CustomerId, &'w Customer)>, Stop> {
-        let (id, unknown) = match &self.customer {
-            None => return Ok(None),
-            Some(CustomerRef::Id(id)) => (*id, Refusal::CustomerNotFound),
-            Some(CustomerRef::Secret(id)) => (*id, Refusal::ConnectionSecretInvalid),
-            Some(CustomerRef::Reference(reference)) => {
-                let id = world.reference(merchant_id, reference)?.ok_or(Refusal::CustomerNotFound)?;
-                (*id, Refusal::CustomerNotFound)
-            }
-        };
-        let customer = world.customer(id)?.filter(|customer| customer.merchant_id == merchant_id);
-        Ok(Some((id, customer.ok_or(unknown)?)))
+        self.customer.as_ref().map(|customer| customer.find(world, merchant_id)).transpose()
     }
 
     fn terms(&self, world: &World, merchant_id: MerchantId) -> Result<Option<Terms>, Stop> {
-        let (meter_id, unknown) = match &self.meter {
-            None => return Ok(None),
-            Some(MeterRef::Id(id)) => (*id, Refusal::MeterNotFound),
-            Some(MeterRef::Secret(id)) => (*id, Refusal::ProductSecretInvalid),
-            Some(MeterRef::Slug(slug)) => {
-                let id = world.meter_slug(merchant_id, slug)?.ok_or(Refusal::MeterNotFound)?;
-                (*id, Refusal::MeterNotFound)
-            }
-        };
-        let meter = world.meter(meter_id)?.filter(|meter| meter.merchant_id == merchant_id);
-        let price = meter.ok_or(unknown)?.price.clone();
-        Ok(Some(Terms { meter_id, price, service_charge_rate: self.settings.service_charge_rate }))
+        let service_charge_rate = self.settings.service_charge_rate;
+        self.meter.as_ref().map(|meter| meter.terms(world, merchant_id, service_charge_rate)).transpose()
     }
 
     /// The row of the table "Who pays".
     fn charge(&self, has_customer: bool, has_meter: bool) -> Charge {
+        if let Caller::SpendKey(_) = self.caller {
+            return Charge::SpendKey;
+        }
         match (self.billing, has_customer, has_meter) {
             (Billing::MeteringOnly, _, _) => Charge::MeteringOnly,
             (Billing::Disabled, true, _) => Charge::Recorded,
@@ -148,36 +215,6 @@ impl OpenRequest {
             (_, true, false) => Charge::Customer,
             (_, true, true) => Charge::CustomerBilling,
         }
-    }
-
-    /// The hold: exact where the price is known before the call, else an upper bound or the default, capped.
-    fn hold(&self, charge: Charge, terms: Option<&Terms>, position: Decimal) -> Result<Hold, Stop> {
-        let Some(terms) = terms else { return Ok(Hold::default()) };
-        let all_on_merchant = match charge {
-            Charge::CustomerBilling => false,
-            Charge::Recorded => true,
-            Charge::Merchant | Charge::MeterOnly | Charge::Customer | Charge::MeteringOnly => {
-                return Ok(Hold::default());
-            }
-        };
-        let exact = matches!(terms.price.tier_type, crate::meter::TierType::Requests);
-        let fee = match pricing::dearest_fee(terms, position, self.size) {
-            Ok(Some(fee)) if exact => fee,
-            Ok(Some(bound)) => bound.min(self.settings.hold_cap),
-            // A bound beyond the range of amounts is beyond the cap.
-            Err(_) if !exact => self.settings.hold_cap,
-            Err(error) => return Err(error.into()),
-            Ok(None) if terms.price.tiers.dearest_rate_from(position).is_zero() => Amount::ZERO,
-            Ok(None) => self.settings.default_hold.min(self.settings.hold_cap),
-        };
-        let service_charge = pricing::service_charge(fee, terms.service_charge_rate)?;
-        if all_on_merchant {
-            return Ok(Hold { wallet: Amount::ZERO, merchant: fee.plus(service_charge)? });
-        }
-        Ok(match terms.price.service_charge_payer {
-            Payer::Wallet => Hold { wallet: fee.plus(service_charge)?, merchant: Amount::ZERO },
-            Payer::Merchant => Hold { wallet: fee, merchant: service_charge },
-        })
     }
 
     /// The tightest headroom of the wallets held on, or the refusal.
@@ -203,9 +240,12 @@ impl Command for OpenRequest {
     type Outcome = Opened;
 
     fn decide(&self, world: &World) -> Result<Decision<Opened>, Stop> {
-        let merchant_id = world.secret_key(&self.secret_key)?.ok_or(Refusal::SecretKeyInvalid)?.merchant_id;
+        let Principals { merchant_id, customer, key } = self.principals(world)?;
         let merchant = world.merchant(merchant_id)?.ok_or(Refusal::SecretKeyInvalid)?;
-        let customer = self.customer(world, merchant_id)?;
+        if let Some(key) = key {
+            key.check_key(self.now)?;
+            key.check_lists(&self.provider, self.model.as_deref())?;
+        }
         let terms = self.terms(world, merchant_id)?;
         let charge = self.charge(customer.is_some(), terms.is_some());
 
@@ -223,7 +263,16 @@ impl Command for OpenRequest {
             wallet_id: customer.map(|(_, customer)| customer.wallet_id),
             merchant_wallet_id: merchant.wallet_id,
         };
-        let hold = self.hold(charge, terms.as_ref(), position)?;
+        let model_price = bill::needed_price(&self.list_price, self.provider_key_type, terms.as_ref())?;
+        let conditions = Conditions {
+            charge,
+            spends_from: customer_id.map_or(Payer::Merchant, |_| Payer::Wallet),
+            provider_key_type: self.provider_key_type,
+            terms: terms.as_ref(),
+            model_price: model_price.as_ref(),
+        };
+        let hold = bill::hold(conditions, self.size, position, &self.settings)?;
+        let spend_key = key.map(|key| key.admit(hold, self.now)).transpose()?;
         let headroom = Self::admit(world, parties, hold)?;
         let event = Event::RequestOpened(Box::new(event::RequestOpened {
             request_id: self.request_id,
@@ -235,9 +284,12 @@ impl Command for OpenRequest {
             endpoint: self.endpoint.clone(),
             model: self.model.clone(),
             metadata: self.metadata.clone(),
+            model_price,
             terms,
             period_start,
             hold,
+            reported_id: None,
+            spend_key,
         }));
         Ok(Decision::append(merchant_id, self.now, vec![event], Opened { merchant_id, hold, headroom }))
     }

@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
 use crate::event::{Event, KeyRotated};
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
-use crate::state::World;
+use crate::state::{SpendKey, World};
 
-/// Rotates a spend key.
+/// Rotates a spend key; answered with it as it then is.
 #[derive(Debug, Clone)]
 pub struct RotateSpendKey {
     /// Whose key.
@@ -24,18 +24,27 @@ pub struct RotateSpendKey {
 }
 
 impl Command for RotateSpendKey {
-    type Outcome = ();
+    type Outcome = SpendKeyNow;
 
-    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+    fn decide(&self, world: &World) -> Result<Decision<SpendKeyNow>, Stop> {
         let key = world.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
         let key = key.ok_or(Refusal::SpendKeyNotFound)?;
+        let spending = world.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let rotation = key.rotation + 1;
         let event = Event::KeyRotated(KeyRotated {
             spend_key_id: self.spend_key_id,
-            rotation: key.rotation + 1,
+            rotation,
             old_key_hash: key.key_hash.clone(),
             key_hash: self.key_hash.clone(),
             key_preview: self.key_preview.clone(),
         });
-        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+        let rotated = SpendKey {
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            rotation,
+            ..key.clone()
+        };
+        let now = SpendKeyNow { key: rotated, spending: spending.clone() };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

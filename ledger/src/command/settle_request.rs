@@ -4,15 +4,13 @@
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
+use super::bill::{Conditions, bill};
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
-    Charge, Event, FailureReason, Mark, ModelCost, RequestFailed, RequestMetered, RequestOpened,
-    ServiceCharge, Source, WalletDebited, WalletSource,
+    Event, FailureReason, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
 };
 use crate::ids::{CustomerId, RequestId, WalletId};
-use crate::meter::Payer;
-use crate::money::{self, Amount};
-use crate::pricing::{self, Fee};
+use crate::money::Amount;
 use crate::state::{self, Holder, World};
 use crate::usage::Usage;
 
@@ -96,43 +94,6 @@ pub struct SettleRequest {
     pub now: DateTime<Utc>,
 }
 
-/// What a call costs whom, before any wallet is looked at.
-struct Bill {
-    units: Decimal,
-    fee: Fee,
-    service_charge: Amount,
-    on_wallet: Amount,
-    on_merchant: Amount,
-}
-
-fn bill(opened: &RequestOpened, usage: &Usage, position: Decimal) -> Result<Bill, money::Error> {
-    let Some(terms) = &opened.terms else {
-        let fee = Fee::default();
-        let zero = Amount::ZERO;
-        return Ok(Bill {
-            units: Decimal::ZERO,
-            fee,
-            service_charge: zero,
-            on_wallet: zero,
-            on_merchant: zero,
-        });
-    };
-    let price = &terms.price;
-    let units = usage.units(price.tier_type, price.token_basis);
-    let fee = pricing::graduated_fee(price.tier_type, &price.tiers, position, units)?;
-    let charged = pricing::service_charge(fee.amount, terms.service_charge_rate)?;
-    let zero = Amount::ZERO;
-    let (service_charge, on_wallet, on_merchant) = match opened.charge {
-        Charge::CustomerBilling => match price.service_charge_payer {
-            Payer::Wallet => (charged, fee.amount.plus(charged)?, zero),
-            Payer::Merchant => (charged, fee.amount, charged),
-        },
-        Charge::Recorded => (charged, zero, fee.amount.plus(charged)?),
-        Charge::Merchant | Charge::MeterOnly | Charge::Customer | Charge::MeteringOnly => (zero, zero, zero),
-    };
-    Ok(Bill { units, fee, service_charge, on_wallet, on_merchant })
-}
-
 impl SettleRequest {
     fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
         let event = Event::RequestFailed(RequestFailed {
@@ -144,11 +105,13 @@ impl SettleRequest {
             raw_usage: failed.raw_usage.clone(),
             response_id: failed.response_id.clone(),
             model: failed.model.clone(),
+            spend_key: open.opened.spend_key,
         });
         Decision::append(open.merchant_id, self.now, vec![event], ())
     }
 
-    fn metered(
+    /// What a metered call comes to: the debits, and the hold released.
+    pub(super) fn metered(
         &self,
         world: &World,
         open: &state::OpenRequest,
@@ -162,7 +125,7 @@ impl SettleRequest {
             _ => Decimal::ZERO,
         };
         let usage = metered.usage.unwrap_or_default();
-        let bill = bill(opened, &usage, position)?;
+        let bill = bill(Conditions::of(opened), &usage, position)?;
 
         // Money held for other calls is not there for this one.
         let covered = match parties.wallet_id {
@@ -180,24 +143,20 @@ impl SettleRequest {
         marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
         marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
-        let payer = match (opened.charge, &opened.terms) {
-            (Charge::Recorded, _) | (_, None) => Payer::Merchant,
-            (_, Some(terms)) => terms.price.service_charge_payer,
-        };
         let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
             request_id: self.request_id,
             parties,
             meter_id: opened.terms.as_ref().map(|terms| terms.meter_id),
             period_start: opened.period_start,
+            opened_at: Some(open.opened_at),
             hold: opened.hold,
             http_status: metered.http_status,
             usage,
             tier_position: position,
             units: bill.units,
-            // For provider `other`, the provider cost is 0 (completion.md section 3).
-            model_cost: ModelCost::default(),
+            model_cost: bill.model_cost,
             fee: bill.fee,
-            service_charge: ServiceCharge { amount: bill.service_charge, payer },
+            service_charge: bill.service_charge,
             total_request_cost: covered.plus(on_merchant)?,
             total_wallet_cost: covered,
             total_merchant_cost: on_merchant,
@@ -206,6 +165,7 @@ impl SettleRequest {
             response_id: metered.response_id.clone(),
             model: metered.model.clone(),
             provider_timestamp: metered.provider_timestamp,
+            spend_key: opened.spend_key,
         }))];
         if let Some(wallet_id) = parties.wallet_id {
             events.extend(self.debit(world, wallet_id, parties.customer_id, covered)?);

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CustomerCreated, Event, KeyRotated, MerchantRegistered, MeterDefined, RequestFailed, RequestMetered,
-    RequestOpened, SecretKeyIssued, SpendKeyCreated, WalletCredited, WalletDebited,
+    CustomerCreated, CustomerDeleted, CustomerUpdated, Event, KeyRotated, MerchantRegistered, MeterDefined,
+    MeterDeleted, MeterUpdated, RequestFailed, RequestMetered, RequestOpened, SecretKeyIssued,
+    SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated, WalletCredited, WalletDebited,
 };
 
 /// An event that this program cannot read.
@@ -97,10 +98,17 @@ macro_rules! kinds {
 kinds! {
     MerchantRegistered "merchant.registered"
     SecretKeyIssued "secret_key.issued"
+    SecretKeyRevoked "secret_key.revoked"
     CustomerCreated "customer.created"
+    CustomerUpdated "customer.updated"
+    CustomerDeleted "customer.deleted"
     MeterDefined "meter.defined"
+    MeterUpdated "meter.updated"
+    MeterDeleted "meter.deleted"
     SpendKeyCreated "spend_key.created"
     KeyRotated "key.rotated"
+    SpendKeyUpdated "spend_key.updated"
+    SpendKeyDeleted "spend_key.deleted"
     WalletCredited "wallet.credited"
     RequestOpened "request.opened"
     RequestMetered "request.metered"
@@ -156,6 +164,20 @@ mod tests {
         assert!(matches!(decode("wallet.exploded", 1, "{}"), Err(Error::UnknownKind(_))));
         assert!(matches!(decode("wallet.debited", 9, "{}"), Err(Error::UnknownVersion { .. })));
         assert!(matches!(decode("wallet.debited", 1, "{}"), Err(Error::Body { .. })));
+    }
+
+    /// Fields that were added to a version: a file with them stands beside the one without.
+    #[test]
+    fn fields_added_to_a_version_read_and_write_back_the_same() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        for (kind, file) in [
+            ("request.opened", "request.opened.v1.priced.json"),
+            ("request.metered", "request.metered.v1.cached.json"),
+        ] {
+            let golden = std::fs::read_to_string(folder.join(file)).unwrap();
+            let event = decode(kind, 1, &golden).unwrap();
+            assert_eq!(encode(&event).body, golden.trim_end(), "{file}");
+        }
     }
 
     #[test]

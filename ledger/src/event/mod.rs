@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use self::request::{
-    Charge, FailureReason, Hold, Mark, ModelCost, Parties, ProviderKeyType, RequestFailed, RequestMetered,
-    RequestOpened, ServiceCharge, Source, WalletDebited, WalletSource,
+    Charge, FailureReason, Hold, KeyUse, Mark, ModelCost, Parties, ProviderKeyType, RequestFailed,
+    RequestMetered, RequestOpened, ServiceCharge, Source, WalletDebited, WalletSource,
 };
 use crate::ids::{CreditId, CustomerId, MerchantId, MeterId, SecretKeyId, SpendKeyId, WalletId};
 use crate::meter::Price;
@@ -41,6 +42,15 @@ pub struct SecretKeyIssued {
     pub name: String,
 }
 
+/// A secret key was revoked: dead from this position on. Never a merchant's last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretKeyRevoked {
+    /// The key's id.
+    pub secret_key_id: SecretKeyId,
+    /// The hash that is dead now.
+    pub key_hash: KeyHash,
+}
+
 /// A customer came to be, with a wallet. Personal data (name, e-mail, phone) is not here but in the side table
 /// under the customer's id, so that it can be erased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +63,55 @@ pub struct CustomerCreated {
     pub reference_id: Option<String>,
     /// Free key-value pairs.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// A merchant's own identifier of a customer was replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReferenceChange {
+    /// What is free again.
+    pub from: Option<String>,
+    /// What names the customer now.
+    pub to: Option<String>,
+}
+
+/// A part of a customer's personal data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContactPart {
+    /// First and last name.
+    Name,
+    /// E-mail address.
+    Email,
+    /// Phone number.
+    Phone,
+}
+
+/// A customer was changed. Only what is named here changed; of the contact the log says which parts, never what
+/// they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomerUpdated {
+    /// The customer.
+    pub customer_id: CustomerId,
+    /// Counts the changes of this customer, from 1.
+    pub revision: u32,
+    /// The merchant's own identifier, when it changed.
+    pub reference_id: Option<ReferenceChange>,
+    /// All key-value pairs from now on, when they changed; empty when they were cleared.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// What changed in the side table of personal data.
+    pub contact: Vec<ContactPart>,
+}
+
+/// A customer is no more: its credentials are dead, its reference id is free, its personal data is erased. Its
+/// wallet and its history stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomerDeleted {
+    /// The customer.
+    pub customer_id: CustomerId,
+    /// Its wallet, with whatever is in it.
+    pub wallet_id: WalletId,
+    /// The merchant's own identifier that is free again.
+    pub reference_id: Option<String>,
 }
 
 /// A meter (in the older words a product) was defined.
@@ -69,8 +128,31 @@ pub struct MeterDefined {
     pub price: Price,
 }
 
+/// A meter's name or price was changed; calls admitted before keep the terms they were admitted on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeterUpdated {
+    /// The meter.
+    pub meter_id: MeterId,
+    /// Counts the changes of this meter, from 1.
+    pub revision: u32,
+    /// Its display name from now on.
+    pub name: String,
+    /// Its price from now on.
+    #[serde(flatten)]
+    pub price: Price,
+}
+
+/// A meter is no more: calls that name it are refused, its slug is free again. Calls made on it keep naming it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeterDeleted {
+    /// The meter.
+    pub meter_id: MeterId,
+    /// The slug that is free again.
+    pub meter_slug: String,
+}
+
 /// How often a spend key's limit starts anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Cycle {
     /// Midnight UTC.
@@ -84,7 +166,7 @@ pub enum Cycle {
 }
 
 /// At most this much money per cycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SpendLimit {
     /// Dollars.
     pub amount: Amount,
@@ -93,7 +175,7 @@ pub struct SpendLimit {
 }
 
 /// At most this many calls per cycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestLimit {
     /// Calls.
     pub count: u64,
@@ -102,7 +184,7 @@ pub struct RequestLimit {
 }
 
 /// A token bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RateLimit {
     /// Refill per minute.
     pub rpm: u64,
@@ -111,7 +193,7 @@ pub struct RateLimit {
 }
 
 /// The dialect a spend key's owner speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestShape {
     /// OpenAI-compatible.
@@ -141,7 +223,29 @@ pub struct SpendKeySettings {
     pub request_shape: Option<RequestShape>,
 }
 
-/// A spend key was created.
+impl SpendKeySettings {
+    /// The cycle whose spend is the key's current one: the spend limit's; without a limit, everything ever counts.
+    pub fn spend_cycle(&self) -> Cycle {
+        self.spend_limit.map_or(Cycle::Total, |limit| limit.cycle)
+    }
+
+    /// The cycle whose calls are the key's current ones: the request limit's; without a limit, all ever count.
+    pub fn request_cycle(&self) -> Cycle {
+        self.request_limit.map_or(Cycle::Total, |limit| limit.cycle)
+    }
+}
+
+/// Does a spend key work?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SpendKeyStatus {
+    /// It does.
+    Active,
+    /// Not for now.
+    Paused,
+}
+
+/// A spend key was created; it works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKeyCreated {
     /// The key's id.
@@ -174,6 +278,29 @@ pub struct KeyRotated {
     pub key_preview: String,
 }
 
+/// A spend key's settings or status were changed. All of them stand here as they are from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpendKeyUpdated {
+    /// The key's id.
+    pub spend_key_id: SpendKeyId,
+    /// Counts the updates of this key, from 1.
+    pub revision: u32,
+    /// Does it work?
+    pub status: SpendKeyStatus,
+    /// What it allows.
+    #[serde(flatten)]
+    pub settings: SpendKeySettings,
+}
+
+/// A spend key is no more: dead from this position on. Its calls in flight still settle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpendKeyDeleted {
+    /// The key's id.
+    pub spend_key_id: SpendKeyId,
+    /// The hash that is dead now.
+    pub key_hash: KeyHash,
+}
+
 /// Money came into a wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalletCredited {
@@ -197,10 +324,17 @@ pub struct WalletCredited {
 pub enum Event {
     MerchantRegistered(MerchantRegistered),
     SecretKeyIssued(SecretKeyIssued),
+    SecretKeyRevoked(SecretKeyRevoked),
     CustomerCreated(CustomerCreated),
+    CustomerUpdated(CustomerUpdated),
+    CustomerDeleted(CustomerDeleted),
     MeterDefined(MeterDefined),
+    MeterUpdated(MeterUpdated),
+    MeterDeleted(MeterDeleted),
     SpendKeyCreated(SpendKeyCreated),
     KeyRotated(KeyRotated),
+    SpendKeyUpdated(SpendKeyUpdated),
+    SpendKeyDeleted(SpendKeyDeleted),
     WalletCredited(WalletCredited),
     RequestOpened(Box<RequestOpened>),
     RequestMetered(Box<RequestMetered>),
@@ -214,10 +348,17 @@ impl Event {
         match self {
             Self::MerchantRegistered(event) => format!("{}/registered", event.merchant_id),
             Self::SecretKeyIssued(event) => format!("{}/issued", event.secret_key_id),
+            Self::SecretKeyRevoked(event) => format!("{}/revoked", event.secret_key_id),
             Self::CustomerCreated(event) => format!("{}/created", event.customer_id),
+            Self::CustomerUpdated(event) => format!("{}/updated/{}", event.customer_id, event.revision),
+            Self::CustomerDeleted(event) => format!("{}/deleted", event.customer_id),
             Self::MeterDefined(event) => format!("{}/defined", event.meter_id),
+            Self::MeterUpdated(event) => format!("{}/updated/{}", event.meter_id, event.revision),
+            Self::MeterDeleted(event) => format!("{}/deleted", event.meter_id),
             Self::SpendKeyCreated(event) => format!("{}/created", event.spend_key_id),
             Self::KeyRotated(event) => format!("{}/rotated/{}", event.spend_key_id, event.rotation),
+            Self::SpendKeyUpdated(event) => format!("{}/updated/{}", event.spend_key_id, event.revision),
+            Self::SpendKeyDeleted(event) => format!("{}/deleted", event.spend_key_id),
             Self::WalletCredited(event) => format!("{}/credited", event.credit_id),
             Self::RequestOpened(event) => format!("{}/opened", event.request_id),
             Self::RequestMetered(event) => format!("{}/metered", event.request_id),

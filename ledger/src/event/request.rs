@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::ids::{CustomerId, GatewayId, MeterId, RequestId, WalletId};
+use crate::ids::{CustomerId, GatewayId, MeterId, RequestId, SpendKeyId, WalletId};
 use crate::meter::{Payer, Terms};
-use crate::money::Amount;
+use crate::model_price::ModelPrice;
+use crate::money::{self, Amount};
 use crate::pricing::Fee;
 use crate::usage::Usage;
 
 /// Whose provider key pays the provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKeyType {
     /// Ours.
@@ -42,6 +44,23 @@ pub struct Hold {
     pub merchant: Amount,
 }
 
+impl Hold {
+    /// What is set aside on both wallets together.
+    pub fn total(self) -> Result<Amount, money::Error> {
+        self.wallet.plus(self.merchant)
+    }
+}
+
+/// The spend key that a call was made with, in each event of the call: the key's counters follow from these alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyUse {
+    /// The key.
+    pub spend_key_id: SpendKeyId,
+    /// When the call was admitted, by the key's own clock, which never runs backwards: the call counts in the
+    /// cycles of this instant.
+    pub admitted_at: DateTime<Utc>,
+}
+
 /// Who pays for a call: a row of the table in completion.md section 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,6 +77,8 @@ pub enum Charge {
     Recorded,
     /// Counted only: the caller's own provider key, no fee.
     MeteringOnly,
+    /// A spend key's wallet bears the provider's cost; there is no fee.
+    SpendKey,
 }
 
 /// A call was admitted and its hold set aside.
@@ -81,12 +102,22 @@ pub struct RequestOpened {
     pub model: Option<String>,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
+    /// The provider's list price as it was at admission; none where the call costs nothing there, or nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_price: Option<ModelPrice>,
     /// The meter's price as it was at admission.
     pub terms: Option<Terms>,
     /// The start of the usage period whose tier position counts.
     pub period_start: Option<DateTime<Utc>>,
     /// What is set aside.
     pub hold: Hold,
+    /// The merchant's own id of a call that was made elsewhere and is only reported here: opened and metered in one
+    /// append, with nothing set aside. None for a forwarded call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_id: Option<String>,
+    /// The spend key that the call was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend_key: Option<KeyUse>,
 }
 
 /// What the provider's list price makes of the usage.
@@ -110,7 +141,7 @@ pub struct ServiceCharge {
 }
 
 /// What is worth knowing about a metered call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// The provider reported no usage: zero units were counted.
@@ -132,6 +163,9 @@ pub struct RequestMetered {
     pub meter_id: Option<MeterId>,
     /// The usage period it was counted in.
     pub period_start: Option<DateTime<Utc>>,
+    /// When it was opened: what a report of usage counts it under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_at: Option<DateTime<Utc>>,
     /// The hold that is released.
     pub hold: Hold,
     /// The provider's status.
@@ -164,6 +198,9 @@ pub struct RequestMetered {
     pub model: Option<String>,
     /// The completion time that the provider returned.
     pub provider_timestamp: Option<DateTime<Utc>>,
+    /// The spend key that the call was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend_key: Option<KeyUse>,
 }
 
 /// Where drawn money came from.
@@ -201,7 +238,7 @@ pub struct WalletDebited {
 }
 
 /// Why a call was not metered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureReason {
     /// The provider answered with a status outside 2xx.
@@ -241,4 +278,7 @@ pub struct RequestFailed {
     pub response_id: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
+    /// The spend key that the call was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend_key: Option<KeyUse>,
 }

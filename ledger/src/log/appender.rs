@@ -6,6 +6,7 @@
 //! they are known not to be in the log. An unknown commit is resolved by the facts' keys, never by guessing.
 
 mod batch;
+mod claiming;
 mod session;
 mod writer;
 
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::batch::{Job, Ticket};
+pub use self::claiming::{Closing, Keep, Written};
 use self::writer::Writer;
 use super::connect::Role;
 use crate::command::{Command, Refusal};
@@ -80,8 +82,17 @@ impl Appender {
     /// Dropping the future does not take the command back.
     pub async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
         let (reply, answer) = oneshot::channel();
+        self.answered(Ticket::boxed(command, reply), answer).await
+    }
+
+    /// Queues `job` and waits for its answer.
+    async fn answered<T>(
+        &self,
+        job: Box<dyn Job>,
+        answer: oneshot::Receiver<Result<T, Error>>,
+    ) -> Result<T, Error> {
         let unavailable = || Error::Unavailable("the appender has stopped".to_owned());
-        self.queue.send(Ticket::boxed(command, reply)).await.map_err(|_| unavailable())?;
+        self.queue.send(job).await.map_err(|_| unavailable())?;
         answer.await.map_err(|_| unavailable())?
     }
 

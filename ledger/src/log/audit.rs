@@ -86,6 +86,7 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let mut report = Report::default();
     let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();
     let mut hash = GENESIS;
+    let mut last = 0;
     let events = snapshot.query_raw(EVENTS, Vec::<i64>::new()).await?;
     futures_util::pin_mut!(events);
     while let Some(row) = events.try_next().await? {
@@ -101,13 +102,19 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
             metadata: row.get(8),
         };
         report.events += 1;
-        let due = report.events;
-        if link.position != due {
-            report.find(|| format!("position {} stands where {due} should", link.position));
+        let (due, found) = (last + 1, link.position);
+        match found - due {
+            0 => {}
+            ..0 => report.find(|| format!("position {found}: the first event is at position 1")),
+            1 => report.find(|| format!("position {due}: the event is missing")),
+            _ => report.find(|| format!("positions {due} to {}: the events are missing", found - 1)),
         }
+        last = found;
         hash = chain::hash(&hash, &link);
         if row.get::<_, &[u8]>(9) != hash {
-            report.find(|| format!("position {}: the hash does not follow from the event", link.position));
+            report.find(|| {
+                format!("position {found}: the hash does not follow from the event and the one before")
+            });
             hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
         }
         fold(&mut report, &mut folded, &link);
@@ -116,8 +123,11 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let head = snapshot.query_one(HEAD, &[]).await?;
     report.position = head.get(0);
     report.hash = crate::secret::hex(head.get(1));
-    if report.position != report.events || head.get::<_, &[u8]>(1) != hash {
-        report.find(|| "the head is not the last event".to_owned());
+    if report.position != last {
+        let head = report.position;
+        report.find(|| format!("the head is at position {head}, the last event at {last}"));
+    } else if head.get::<_, &[u8]>(1) != hash {
+        report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
     }
     compare(&mut report, &folded, &snapshot.query(STATES, &[]).await?);
     sum_up(&mut report, &folded);
@@ -142,10 +152,17 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
         Event::WalletDebited(event) => report.debited.plus(event.amount).map(|sum| report.debited = sum),
         Event::MerchantRegistered(_)
         | Event::SecretKeyIssued(_)
+        | Event::SecretKeyRevoked(_)
         | Event::CustomerCreated(_)
+        | Event::CustomerUpdated(_)
+        | Event::CustomerDeleted(_)
         | Event::MeterDefined(_)
+        | Event::MeterUpdated(_)
+        | Event::MeterDeleted(_)
         | Event::SpendKeyCreated(_)
         | Event::KeyRotated(_)
+        | Event::SpendKeyUpdated(_)
+        | Event::SpendKeyDeleted(_)
         | Event::RequestOpened(_)
         | Event::RequestMetered(_)
         | Event::RequestFailed(_) => Ok(()),
@@ -179,10 +196,17 @@ fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
         Event::WalletDebited(event) => Some((event.wallet_id, event.balance_after)),
         Event::MerchantRegistered(_)
         | Event::SecretKeyIssued(_)
+        | Event::SecretKeyRevoked(_)
         | Event::CustomerCreated(_)
+        | Event::CustomerUpdated(_)
+        | Event::CustomerDeleted(_)
         | Event::MeterDefined(_)
+        | Event::MeterUpdated(_)
+        | Event::MeterDeleted(_)
         | Event::SpendKeyCreated(_)
         | Event::KeyRotated(_)
+        | Event::SpendKeyUpdated(_)
+        | Event::SpendKeyDeleted(_)
         | Event::RequestOpened(_)
         | Event::RequestMetered(_)
         | Event::RequestFailed(_) => None,
@@ -211,13 +235,16 @@ fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
         State::Wallet(wallet) => Some(wallet),
         State::Merchant(_)
         | State::SecretKey(_)
+        | State::IssuedKey(_)
         | State::Customer(_)
         | State::Reference(_)
         | State::Meter(_)
         | State::MeterSlug(_)
         | State::SpendKey(_)
         | State::SpendKeyHash(_)
+        | State::Spending(_)
         | State::Request(_)
+        | State::Reported(_)
         | State::Position(_) => None,
     });
     let mut balances = Amount::ZERO;

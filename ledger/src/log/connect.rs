@@ -8,6 +8,10 @@ use tokio_postgres::{Client, NoTls};
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Has Postgres find out within half a minute that a client's machine is gone, by which the locks of its sessions
+/// come free for whoever stands by; by default that takes two hours. Without meaning on a Unix socket.
+const KEEPALIVES: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
+
 /// What a process may do in the database (see `schema/migrations/V2__roles.sql`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -23,16 +27,17 @@ pub enum Role {
 pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, tokio_postgres::Error> {
     let mut config = tokio_postgres::Config::from_str(database_url)?;
     config.connect_timeout(CONNECT_TIMEOUT);
+    let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
+    let options = format!("{given}{KEEPALIVES}");
     let role = match role {
         Role::Owner => None,
         Role::Gateway => Some("farthing_gateway"),
         Role::Projector => Some("farthing_projector"),
     };
-    if let Some(role) = role {
-        config.application_name(role);
-        let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
-        config.options(format!("{given}-c role={role}"));
-    }
+    match role {
+        Some(role) => config.application_name(role).options(format!("{options} -c role={role}")),
+        None => config.options(options),
+    };
     Ok(config)
 }
 
@@ -45,4 +50,20 @@ pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_pos
         }
     });
     Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_is_kept_alive_and_keeps_the_options_it_was_given() {
+        let url = "postgres://u@h/d?options=-c%20lock_timeout%3D1s";
+        for (role, end) in [(Role::Owner, "count=3"), (Role::Gateway, "role=farthing_gateway")] {
+            let config = config(url, role).unwrap();
+            let options = config.get_options().unwrap();
+            assert!(options.starts_with("-c lock_timeout=1s -c tcp_keepalives_idle="), "{options}");
+            assert!(options.ends_with(end), "{options}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 pub mod appender;
 pub mod audit;
 pub mod chain;
+pub mod claims;
 pub mod connect;
 pub mod reader;
 pub mod relay;

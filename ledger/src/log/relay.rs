@@ -1,6 +1,7 @@
 //! Publishes the log, in order and without a gap, to the JetStream stream `LEDGER`: the public feed. JetStream is
 //! treated as lossy: the relay resumes after the last event that the stream holds, and republishes from the first
-//! when the stream is gone.
+//! when the stream is gone. Invariant: while the relay works, the stream holds the events from the first on, each
+//! once, and nothing else; a stream that does not is deleted and made anew.
 //!
 //! Only every so many messages ask for an acknowledgement. Each one names the sequence it must follow
 //! (`Nats-Expected-Last-Sequence`), so when one is lost the server refuses all behind it, and the next
@@ -47,8 +48,8 @@ const MAX_AWAITED: usize = 4;
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server remembers message ids. Order is kept by sequence, so this is a courtesy that costs memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
-/// How often an idle relay makes sure that it still talks to the server it looked at: one that came back may have
-/// lost its stream, and an idle log would not tell.
+/// How often the relay looks at its stream: one that was deleted, cut or written into by somebody else would be
+/// noticed only at the next event, or never.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -156,7 +157,12 @@ struct Feed {
     /// The stream's sequence of it.
     sequence: u64,
     awaited: VecDeque<Awaited>,
-    /// Connections that the client had made when the stream was looked at.
+    stream: jetstream::stream::Stream,
+    /// The stream's sequence of the first event.
+    first: u64,
+    /// When the stream is looked at next.
+    look_at: Instant,
+    /// Connections that the client had made when the stream was opened.
     connects: u64,
 }
 
@@ -182,30 +188,36 @@ impl Feed {
         let connects = client.statistics().connects.load(Ordering::Relaxed);
         let context = jetstream::new(client.clone());
         let stream = context.get_or_create_stream(stream_config()).await.map_err(nats)?;
-        let last = match stream.get_last_raw_message_by_subject(SUBJECTS).await {
-            Ok(message) => Some(message),
-            Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => None,
+        let state = stream.get_info().await.map_err(nats)?.state;
+        let first = if state.messages == 0 { state.last_sequence + 1 } else { state.first_sequence };
+        let position = match stream.get_last_raw_message_by_subject(SUBJECTS).await {
+            // What a relay that stood still had sent already may only now have come.
+            Ok(last) if last.sequence != state.last_sequence => return Err(nats("the stream moves")),
+            Ok(last) => {
+                let named = position(&last.headers).filter(|position| holds_all(&state, first, *position));
+                let Some(named) = named else {
+                    // It is only a copy: a clean one takes its place.
+                    tracing::error!(
+                        ?state,
+                        "the feed is cut, or somebody else wrote into it: it is made anew"
+                    );
+                    context.delete_stream(STREAM).await.map_err(nats)?;
+                    return Err(nats("the feed is made anew"));
+                };
+                confirm(config, named, &last.headers).await?
+            }
+            Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => 0,
             Err(error) => return Err(nats(error)),
         };
-        if let Some(message) = &last
-            && message.headers.get(POSITION_HEADER).is_none()
-        {
-            // Somebody else wrote into the feed. It is only a copy: a clean one takes its place.
-            tracing::error!(subject = %message.subject, "a foreign message stands in the feed, which is made anew");
-            context.delete_stream(STREAM).await.map_err(nats)?;
-            return Err(nats("the feed is made anew"));
-        }
-        let (position, sequence) = match last {
-            None => (0, stream.get_info().await.map_err(nats)?.state.last_sequence),
-            Some(message) => (confirm(config, &message.headers).await?, message.sequence),
-        };
+        let sequence = state.last_sequence;
         if position == 0 {
             tracing::info!("the feed is published from the first event on");
         }
         let inbox = client.new_inbox();
         let acks = client.subscribe(inbox.clone()).await.map_err(nats)?;
         let awaited = VecDeque::with_capacity(MAX_AWAITED);
-        Ok(Self { client, inbox, acks, position, sequence, awaited, connects })
+        let look_at = Instant::now() + LOOK_INTERVAL;
+        Ok(Self { client, inbox, acks, position, sequence, awaited, stream, first, look_at, connects })
     }
 
     /// Publishes some more events, or hears of some that were published.
@@ -221,19 +233,30 @@ impl Feed {
             biased;
             ack = self.acks.next() => self.hear(ack),
             () = silent => Err(Error::Silent),
+            () = tokio::time::sleep_until(self.look_at) => self.look().await,
             page = follower.next(self.position, MESSAGES_PER_ACK), if self.awaited.len() < MAX_AWAITED => {
                 self.publish(&page?).await
             }
-            () = tokio::time::sleep(LOOK_INTERVAL) => self.look(),
         }
     }
 
-    /// A new connection means that the stream must be looked at anew.
-    fn look(&self) -> Result<(), Error> {
-        if self.client.statistics().connects.load(Ordering::Relaxed) == self.connects {
-            return Ok(());
+    /// Is the stream still what it was made: there, whole, and nobody else's?
+    async fn look(&mut self) -> Result<(), Error> {
+        if self.client.statistics().connects.load(Ordering::Relaxed) != self.connects {
+            return Err(nats("the server came back"));
         }
-        Err(nats("the server came back"))
+        let state = self.stream.get_info().await.map_err(nats)?.state;
+        // What is not acknowledged yet may or may not be there.
+        let acknowledged = self.awaited.front().is_none();
+        let at_end =
+            state.last_sequence == self.sequence || (!acknowledged && state.last_sequence < self.sequence);
+        let whole = state.messages == state.last_sequence + 1 - self.first;
+        let from_first = state.messages == 0 || state.first_sequence == self.first;
+        if !(at_end && whole && from_first) {
+            return Err(nats("the stream is not as it was left"));
+        }
+        self.look_at = Instant::now() + LOOK_INTERVAL;
+        Ok(())
     }
 
     fn hear(&mut self, message: Option<async_nats::Message>) -> Result<(), Error> {
@@ -288,18 +311,25 @@ fn stream_config() -> jetstream::stream::Config {
         storage: StorageType::File,
         duplicate_window: DUPLICATE_WINDOW,
         deny_delete: true,
+        deny_purge: true,
         allow_direct: true,
         description: Some("The ledger's events in order; Postgres alone is the truth.".to_owned()),
         ..jetstream::stream::Config::default()
     }
 }
 
-/// The position that the stream's last message names, once the log confirms that the event is its own.
-async fn confirm(config: &Config, headers: &HeaderMap) -> Result<i64, Error> {
-    let position: Option<i64> = headers.get(POSITION_HEADER).and_then(|value| value.as_str().parse().ok());
-    let Some(position) = position else {
-        return Err(Error::Forked { position: 0 });
-    };
+/// The position that a message names.
+fn position(headers: &HeaderMap) -> Option<i64> {
+    headers.get(POSITION_HEADER).and_then(|value| value.as_str().parse().ok())
+}
+
+/// Does a stream whose last message names `position` hold one message for each event up to it?
+fn holds_all(state: &jetstream::stream::State, first: u64, position: i64) -> bool {
+    state.messages == state.last_sequence + 1 - first && u64::try_from(position) == Ok(state.messages)
+}
+
+/// `position`, once the log confirms that the event there is the one that the stream's last message is.
+async fn confirm(config: &Config, position: i64, headers: &HeaderMap) -> Result<i64, Error> {
     let reader = Reader::connect(&config.database_url, config.role).await?;
     let hash = reader.hash_at(position).await?.map(|hash| hex(&hash));
     let published = headers.get(HASH_HEADER).map(async_nats::HeaderValue::as_str);

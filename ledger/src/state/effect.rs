@@ -1,14 +1,20 @@
 //! `evolve`, in two halves: [`effects`] says what an event does to which states, [`apply`] does it to one state.
 //! Applying checks the invariants of money in production: a broken one stops the append instead of being stored.
 
+use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
 use super::{
-    Customer, Holder, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey, Wallet, WalletOwner,
+    Customer, Holder, IssuedKey, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey, Wallet,
+    WalletOwner,
 };
-use crate::event::{Event, Fact, Hold, KeyRotated, Parties};
+use crate::event::{
+    CustomerUpdated, Event, Fact, Hold, KeyRotated, KeyUse, MeterUpdated, Parties, RateLimit, SpendKeyStatus,
+    SpendKeyUpdated,
+};
 use crate::ids::{MerchantId, RequestId, WalletId};
 use crate::money::{self, Amount};
+use crate::spending::Spending;
 
 /// What an event does to one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +33,25 @@ pub enum Effect {
     Release(Amount),
     /// The tier position moves on; the first move creates it.
     Advance(Decimal),
+    /// The merchant has one more secret key.
+    IssueKey,
+    /// The merchant has one secret key less; never none.
+    RevokeKey,
     /// The spend key has a new raw key.
     Rotate(KeyRotated),
+    /// The customer is changed.
+    UpdateCustomer(CustomerUpdated),
+    /// The meter is changed.
+    UpdateMeter(Box<MeterUpdated>),
+    /// The spend key has other settings or another status.
+    UpdateSpendKey(Box<SpendKeyUpdated>),
+    /// A call is admitted on the spend key, then, with this hold.
+    AdmitOnKey(DateTime<Utc>, Hold),
+    /// A call that was admitted on the spend key then, with this hold, has ended at this cost. Nothing where the
+    /// key has been deleted meanwhile.
+    SettleOnKey(DateTime<Utc>, Hold, Amount),
+    /// The spend key has this rate limit from then on.
+    LimitRate(Option<RateLimit>, DateTime<Utc>),
 }
 
 /// An effect that does not fit its state: a programmer's error or a tampered log, never a user's.
@@ -64,7 +87,8 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
     let created_at = fact.occurred_at;
     match &fact.event {
         Event::MerchantRegistered(event) => {
-            let merchant = Merchant { wallet_id: event.wallet_id, name: event.name.clone(), created_at };
+            let merchant =
+                Merchant { wallet_id: event.wallet_id, name: event.name.clone(), created_at, secret_keys: 0 };
             vec![
                 (StateKey::Merchant(event.merchant_id), Effect::Create(State::Merchant(merchant))),
                 new_wallet(merchant_id, event.wallet_id, WalletOwner::Merchant),
@@ -72,14 +96,25 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
         }
         Event::SecretKeyIssued(event) => {
             let key = SecretKey { secret_key_id: event.secret_key_id, merchant_id };
-            vec![(StateKey::SecretKey(event.key_hash.clone()), Effect::Create(State::SecretKey(key)))]
+            let issued = IssuedKey { merchant_id, key_hash: event.key_hash.clone() };
+            vec![
+                (StateKey::SecretKey(event.key_hash.clone()), Effect::Create(State::SecretKey(key))),
+                (StateKey::IssuedKey(event.secret_key_id), Effect::Create(State::IssuedKey(issued))),
+                (StateKey::Merchant(merchant_id), Effect::IssueKey),
+            ]
         }
+        Event::SecretKeyRevoked(event) => vec![
+            (StateKey::SecretKey(event.key_hash.clone()), Effect::Remove),
+            (StateKey::IssuedKey(event.secret_key_id), Effect::Remove),
+            (StateKey::Merchant(merchant_id), Effect::RevokeKey),
+        ],
         Event::CustomerCreated(event) => {
             let id = event.customer_id;
             let customer = Customer {
                 merchant_id,
                 wallet_id: event.wallet_id,
                 reference_id: event.reference_id.clone(),
+                revision: 0,
                 created_at,
             };
             let mut effects = vec![
@@ -92,12 +127,32 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
             }
             effects
         }
+        Event::CustomerUpdated(event) => {
+            let id = event.customer_id;
+            let reference = |reference: &String| StateKey::Reference(merchant_id, reference.clone());
+            let mut effects = vec![(StateKey::Customer(id), Effect::UpdateCustomer(event.clone()))];
+            if let Some(change) = &event.reference_id {
+                effects.extend(change.from.as_ref().map(|from| (reference(from), Effect::Remove)));
+                let create = Effect::Create(State::Reference(id));
+                effects.extend(change.to.as_ref().map(|to| (reference(to), create)));
+            }
+            effects
+        }
+        Event::CustomerDeleted(event) => {
+            // The wallet stays, and so do the tier positions: calls in flight settle on them.
+            let mut effects = vec![(StateKey::Customer(event.customer_id), Effect::Remove)];
+            let reference = event.reference_id.clone();
+            effects.extend(reference.map(|id| (StateKey::Reference(merchant_id, id), Effect::Remove)));
+            effects
+        }
         Event::MeterDefined(event) => {
             let meter = Meter {
                 merchant_id,
                 meter_slug: event.meter_slug.clone(),
                 name: event.name.clone(),
                 price: event.price.clone(),
+                revision: 0,
+                created_at,
             };
             vec![
                 (StateKey::Meter(event.meter_id), Effect::Create(State::Meter(Box::new(meter)))),
@@ -107,17 +162,30 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
                 ),
             ]
         }
+        Event::MeterUpdated(event) => {
+            vec![(StateKey::Meter(event.meter_id), Effect::UpdateMeter(Box::new(event.clone())))]
+        }
+        Event::MeterDeleted(event) => vec![
+            (StateKey::Meter(event.meter_id), Effect::Remove),
+            (StateKey::MeterSlug(merchant_id, event.meter_slug.clone()), Effect::Remove),
+        ],
         Event::SpendKeyCreated(event) => {
             let key = SpendKey {
                 merchant_id,
                 wallet_id: event.wallet_id,
                 customer_id: event.customer_id,
                 key_hash: event.key_hash.clone(),
+                key_preview: event.key_preview.clone(),
                 rotation: 0,
+                revision: 0,
+                status: SpendKeyStatus::Active,
                 settings: event.settings.clone(),
+                created_at,
             };
+            let spending = Box::new(Spending::new(event.settings.rate_limit, created_at));
             vec![
                 (StateKey::SpendKey(event.spend_key_id), Effect::Create(State::SpendKey(Box::new(key)))),
+                (StateKey::Spending(event.spend_key_id), Effect::Create(State::Spending(spending))),
                 (
                     StateKey::SpendKeyHash(event.key_hash.clone()),
                     Effect::Create(State::SpendKeyHash(event.spend_key_id)),
@@ -132,17 +200,37 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
             ),
             (StateKey::SpendKey(event.spend_key_id), Effect::Rotate(event.clone())),
         ],
+        Event::SpendKeyUpdated(event) => vec![
+            (StateKey::SpendKey(event.spend_key_id), Effect::UpdateSpendKey(Box::new(event.clone()))),
+            (
+                StateKey::Spending(event.spend_key_id),
+                Effect::LimitRate(event.settings.rate_limit, fact.occurred_at),
+            ),
+        ],
+        Event::SpendKeyDeleted(event) => vec![
+            (StateKey::SpendKeyHash(event.key_hash.clone()), Effect::Remove),
+            (StateKey::SpendKey(event.spend_key_id), Effect::Remove),
+            (StateKey::Spending(event.spend_key_id), Effect::Remove),
+        ],
         Event::WalletCredited(event) => {
             vec![(StateKey::Wallet(event.wallet_id), Effect::Credit(event.amount))]
         }
         Event::RequestOpened(event) => {
             let mut effects = holds(event.parties, event.hold, Effect::Hold);
-            let open = OpenRequest { merchant_id, opened: event.clone() };
+            if let Some(KeyUse { spend_key_id, admitted_at }) = event.spend_key {
+                effects.push((StateKey::Spending(spend_key_id), Effect::AdmitOnKey(admitted_at, event.hold)));
+            }
+            let open = OpenRequest { merchant_id, opened_at: created_at, opened: event.clone() };
             effects.push((StateKey::Request(event.request_id), Effect::Create(State::Request(open))));
+            if let Some(reported) = &event.reported_id {
+                let key = StateKey::Reported(merchant_id, reported.clone());
+                effects.push((key, Effect::Create(State::Reported(event.request_id))));
+            }
             effects
         }
         Event::RequestMetered(event) => {
             let mut effects = ended(event.request_id, event.parties, event.hold);
+            effects.extend(settled_on_key(event.spend_key, event.hold, event.total_request_cost));
             if let (Some(meter_id), Some(start)) = (event.meter_id, event.period_start) {
                 let holder =
                     event.parties.customer_id.map_or(Holder::Merchant(merchant_id), Holder::Customer);
@@ -153,8 +241,17 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
         Event::WalletDebited(event) => {
             vec![(StateKey::Wallet(event.wallet_id), Effect::Debit(event.amount))]
         }
-        Event::RequestFailed(event) => ended(event.request_id, event.parties, event.hold),
+        Event::RequestFailed(event) => {
+            let mut effects = ended(event.request_id, event.parties, event.hold);
+            effects.extend(settled_on_key(event.spend_key, event.hold, Amount::ZERO));
+            effects
+        }
     }
+}
+
+fn settled_on_key(key: Option<KeyUse>, hold: Hold, cost: Amount) -> Option<(StateKey, Effect)> {
+    let KeyUse { spend_key_id, admitted_at } = key?;
+    Some((StateKey::Spending(spend_key_id), Effect::SettleOnKey(admitted_at, hold, cost)))
 }
 
 fn new_wallet(merchant_id: MerchantId, id: WalletId, owner: WalletOwner) -> (StateKey, Effect) {
@@ -183,7 +280,8 @@ fn holds(parties: Parties, hold: Hold, effect: fn(Amount) -> Effect) -> Vec<(Sta
 pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Option<State>, Broken> {
     match (state, effect) {
         (None, Effect::Create(state)) => Ok(Some(state)),
-        (Some(_), Effect::Remove) => Ok(None),
+        // A spend key may be deleted before its calls have ended.
+        (Some(_), Effect::Remove) | (None, Effect::SettleOnKey(..)) => Ok(None),
         (Some(State::Wallet(wallet)), Effect::Credit(amount)) => {
             with_wallet(key, wallet, |wallet| wallet.balance.plus(amount).map(|sum| wallet.balance = sum))
         }
@@ -202,10 +300,50 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
             let out_of_range = || Broken::Range { key: shown(key), source: money::Error::OutOfRange };
             moved.ok_or_else(out_of_range).map(|moved| Some(State::Position(moved)))
         }
+        (Some(State::Merchant(mut merchant)), Effect::IssueKey) => {
+            merchant.secret_keys += 1;
+            Ok(Some(State::Merchant(merchant)))
+        }
+        (Some(State::Merchant(mut merchant)), Effect::RevokeKey) if merchant.secret_keys > 1 => {
+            merchant.secret_keys -= 1;
+            Ok(Some(State::Merchant(merchant)))
+        }
         (Some(State::SpendKey(mut spend_key)), Effect::Rotate(event)) => {
             spend_key.key_hash = event.key_hash;
+            spend_key.key_preview = event.key_preview;
             spend_key.rotation = event.rotation;
             Ok(Some(State::SpendKey(spend_key)))
+        }
+        (Some(State::Customer(mut customer)), Effect::UpdateCustomer(event)) => {
+            customer.revision = event.revision;
+            if let Some(change) = event.reference_id {
+                customer.reference_id = change.to;
+            }
+            Ok(Some(State::Customer(customer)))
+        }
+        (Some(State::Meter(mut meter)), Effect::UpdateMeter(event)) => {
+            meter.revision = event.revision;
+            meter.name = event.name;
+            meter.price = event.price;
+            Ok(Some(State::Meter(meter)))
+        }
+        (Some(State::SpendKey(mut spend_key)), Effect::UpdateSpendKey(event)) => {
+            spend_key.revision = event.revision;
+            spend_key.status = event.status;
+            spend_key.settings = event.settings;
+            Ok(Some(State::SpendKey(spend_key)))
+        }
+        (Some(State::Spending(spending)), Effect::AdmitOnKey(at, hold)) => {
+            with_spending(key, spending, |spending| spending.admit(at, hold.total()?))
+        }
+        (Some(State::Spending(spending)), Effect::SettleOnKey(admitted_at, hold, cost)) => {
+            with_spending(key, spending, |spending| spending.settle(admitted_at, hold.total()?, cost))
+        }
+        (Some(State::Spending(spending)), Effect::LimitRate(limit, at)) => {
+            with_spending(key, spending, |spending| {
+                spending.limit_rate(limit, at);
+                Ok(())
+            })
         }
         (state, effect) => Err(Broken::Misfit {
             key: shown(key),
@@ -228,6 +366,18 @@ fn with_wallet(
         return Err(Broken::BelowZero { key: shown(key) });
     }
     Ok(Some(State::Wallet(wallet)))
+}
+
+fn with_spending(
+    key: &StateKey,
+    mut spending: Box<Spending>,
+    change: impl FnOnce(&mut Spending) -> Result<(), money::Error>,
+) -> Result<Option<State>, Broken> {
+    change(&mut spending).map_err(|source| Broken::Range { key: shown(key), source })?;
+    if !spending.is_sound() {
+        return Err(Broken::BelowZero { key: shown(key) });
+    }
+    Ok(Some(State::Spending(spending)))
 }
 
 fn shown(key: &StateKey) -> String {

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::effect::{Broken, Effect, apply, effects};
 pub use self::world::{Missing, Stuck, World};
-use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings};
+use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus};
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
 use crate::meter::Price;
 use crate::money::Amount;
 use crate::secret::KeyHash;
+use crate::spending::Spending;
 
 /// Whose tier position: a customer's, or the merchant's for calls without a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,8 @@ pub enum StateKey {
     Wallet(WalletId),
     /// The [`SecretKey`] of a hash.
     SecretKey(KeyHash),
+    /// The [`IssuedKey`] of a secret key's id.
+    IssuedKey(SecretKeyId),
     /// A [`Customer`].
     Customer(CustomerId),
     /// The customer that holds a merchant's reference id.
@@ -46,8 +49,12 @@ pub enum StateKey {
     SpendKey(SpendKeyId),
     /// The spend key of a hash.
     SpendKeyHash(KeyHash),
+    /// The [`Spending`] of a spend key.
+    Spending(SpendKeyId),
     /// An [`OpenRequest`], there only while it is open.
     Request(RequestId),
+    /// The request that a merchant reported under an id of its own.
+    Reported(MerchantId, String),
     /// The tier position of a holder on a meter in the usage period that began then.
     Position(Holder, MeterId, DateTime<Utc>),
 }
@@ -59,13 +66,16 @@ impl StateKey {
             Self::Merchant(id) => ("merchant", id.to_string()),
             Self::Wallet(id) => ("wallet", id.to_string()),
             Self::SecretKey(hash) => ("secret_key", hash.as_str().to_owned()),
+            Self::IssuedKey(id) => ("issued_key", id.to_string()),
             Self::Customer(id) => ("customer", id.to_string()),
             Self::Reference(merchant, reference) => ("reference", format!("{merchant}/{reference}")),
             Self::Meter(id) => ("meter", id.to_string()),
             Self::MeterSlug(merchant, slug) => ("meter_slug", format!("{merchant}/{slug}")),
             Self::SpendKey(id) => ("spend_key", id.to_string()),
             Self::SpendKeyHash(hash) => ("spend_key_hash", hash.as_str().to_owned()),
+            Self::Spending(id) => ("spending", id.to_string()),
             Self::Request(id) => ("request", id.to_string()),
+            Self::Reported(merchant, reported) => ("reported", format!("{merchant}/{reported}")),
             Self::Position(holder, meter, start) => {
                 let ms = start.timestamp_millis();
                 let id = match holder {
@@ -87,6 +97,8 @@ pub struct Merchant {
     pub name: String,
     /// Anchors the usage periods of calls without a customer.
     pub created_at: DateTime<Utc>,
+    /// How many secret keys of it are good; the last one stays.
+    pub secret_keys: u32,
 }
 
 /// Whose wallet it is.
@@ -128,6 +140,15 @@ pub struct SecretKey {
     pub merchant_id: MerchantId,
 }
 
+/// A secret key that is good, by its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuedKey {
+    /// Whose it is.
+    pub merchant_id: MerchantId,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+}
+
 /// A customer, which is also the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Customer {
@@ -137,6 +158,8 @@ pub struct Customer {
     pub wallet_id: WalletId,
     /// The merchant's own identifier.
     pub reference_id: Option<String>,
+    /// Its changes so far.
+    pub revision: u32,
     /// Anchors the usage periods.
     pub created_at: DateTime<Utc>,
 }
@@ -152,9 +175,13 @@ pub struct Meter {
     pub name: String,
     /// Its price.
     pub price: Price,
+    /// Its changes so far.
+    pub revision: u32,
+    /// When it was defined.
+    pub created_at: DateTime<Utc>,
 }
 
-/// A spend key.
+/// A spend key, less what its calls move, which is its [`Spending`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKey {
     /// Whose it is.
@@ -165,10 +192,18 @@ pub struct SpendKey {
     pub customer_id: Option<CustomerId>,
     /// The hash of the key that is good now.
     pub key_hash: KeyHash,
+    /// What may be shown of that key.
+    pub key_preview: String,
     /// Its rotations so far.
     pub rotation: u32,
+    /// Its updates so far.
+    pub revision: u32,
+    /// Does it work?
+    pub status: SpendKeyStatus,
     /// What it allows.
     pub settings: SpendKeySettings,
+    /// When it came to be.
+    pub created_at: DateTime<Utc>,
 }
 
 /// A call in flight: everything its settlement needs, as it was at admission.
@@ -176,6 +211,8 @@ pub struct SpendKey {
 pub struct OpenRequest {
     /// Whose call.
     pub merchant_id: MerchantId,
+    /// When it was admitted.
+    pub opened_at: DateTime<Utc>,
     /// What was admitted.
     pub opened: Box<RequestOpened>,
 }
@@ -204,13 +241,16 @@ pub enum State {
     Merchant(Merchant),
     Wallet(Wallet),
     SecretKey(SecretKey),
+    IssuedKey(IssuedKey),
     Customer(Customer),
     Reference(CustomerId),
     Meter(Box<Meter>),
     MeterSlug(MeterId),
     SpendKey(Box<SpendKey>),
     SpendKeyHash(SpendKeyId),
+    Spending(Box<Spending>),
     Request(OpenRequest),
+    Reported(RequestId),
     Position(Decimal),
 }
 
@@ -221,13 +261,16 @@ impl State {
             Self::Merchant(state) => serde_json::to_string(state),
             Self::Wallet(state) => serde_json::to_string(state),
             Self::SecretKey(state) => serde_json::to_string(state),
+            Self::IssuedKey(state) => serde_json::to_string(state),
             Self::Customer(state) => serde_json::to_string(state),
             Self::Reference(state) => serde_json::to_string(state),
             Self::Meter(state) => serde_json::to_string(state),
             Self::MeterSlug(state) => serde_json::to_string(state),
             Self::SpendKey(state) => serde_json::to_string(state),
             Self::SpendKeyHash(state) => serde_json::to_string(state),
+            Self::Spending(state) => serde_json::to_string(state),
             Self::Request(state) => serde_json::to_string(state),
+            Self::Reported(state) => serde_json::to_string(state),
             Self::Position(state) => serde_json::to_string(state),
         };
         json.expect("states have string keys and finite numbers")
@@ -239,13 +282,16 @@ impl State {
             StateKey::Merchant(_) => Self::Merchant(serde_json::from_str(json)?),
             StateKey::Wallet(_) => Self::Wallet(serde_json::from_str(json)?),
             StateKey::SecretKey(_) => Self::SecretKey(serde_json::from_str(json)?),
+            StateKey::IssuedKey(_) => Self::IssuedKey(serde_json::from_str(json)?),
             StateKey::Customer(_) => Self::Customer(serde_json::from_str(json)?),
             StateKey::Reference(..) => Self::Reference(serde_json::from_str(json)?),
             StateKey::Meter(_) => Self::Meter(serde_json::from_str(json)?),
             StateKey::MeterSlug(..) => Self::MeterSlug(serde_json::from_str(json)?),
             StateKey::SpendKey(_) => Self::SpendKey(serde_json::from_str(json)?),
             StateKey::SpendKeyHash(_) => Self::SpendKeyHash(serde_json::from_str(json)?),
+            StateKey::Spending(_) => Self::Spending(serde_json::from_str(json)?),
             StateKey::Request(_) => Self::Request(serde_json::from_str(json)?),
+            StateKey::Reported(..) => Self::Reported(serde_json::from_str(json)?),
             StateKey::Position(..) => Self::Position(serde_json::from_str(json)?),
         })
     }

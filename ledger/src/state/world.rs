@@ -6,12 +6,13 @@ use std::collections::{HashMap, HashSet};
 use rust_decimal::Decimal;
 
 use super::{
-    Broken, Customer, Effect, Holder, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey,
-    Wallet, apply, effects,
+    Broken, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State,
+    StateKey, Wallet, apply, effects,
 };
 use crate::event::Fact;
-use crate::ids::{CustomerId, MerchantId, MeterId, RequestId, SpendKeyId, WalletId};
+use crate::ids::{CustomerId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
 use crate::secret::KeyHash;
+use crate::spending::Spending;
 
 /// A state is needed that has not been loaded: load it and decide again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +62,8 @@ impl World {
         wallet(id: WalletId) = StateKey::Wallet(id) => Wallet: Wallet;
         /// The secret key of a hash.
         secret_key(hash: &KeyHash) = StateKey::SecretKey(hash.clone()) => SecretKey: SecretKey;
+        /// The secret key of an id.
+        issued_key(id: SecretKeyId) = StateKey::IssuedKey(id) => IssuedKey: IssuedKey;
         /// A customer.
         customer(id: CustomerId) = StateKey::Customer(id) => Customer: Customer;
         /// The customer of a reference id.
@@ -75,6 +78,11 @@ impl World {
         spend_key(id: SpendKeyId) = StateKey::SpendKey(id) => SpendKey: SpendKey;
         /// The spend key of a hash.
         spend_key_of(hash: &KeyHash) = StateKey::SpendKeyHash(hash.clone()) => SpendKeyHash: SpendKeyId;
+        /// The request that was reported under a merchant's own id.
+        reported(merchant: MerchantId, reported: &str)
+            = StateKey::Reported(merchant, reported.to_owned()) => Reported: RequestId;
+        /// What a spend key has spent.
+        spending(id: SpendKeyId) = StateKey::Spending(id) => Spending: Spending;
         /// A call in flight.
         request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
     }

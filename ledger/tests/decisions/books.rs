@@ -2,10 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farthing_ledger::event::{Event, Fact, Mark, Parties, RequestMetered, RequestOpened};
-use farthing_ledger::ids::{RequestId, WalletId};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{OpenRequest, Refusal};
+use farthing_ledger::event::{
+    Charge, Event, Fact, Mark, Parties, ProviderKeyType, RequestMetered, RequestOpened,
+};
+use farthing_ledger::ids::{RequestId, SpendKeyId, WalletId};
+use farthing_ledger::meter::Payer;
 use farthing_ledger::money::Amount;
+use farthing_ledger::spending::Spending;
 use rust_decimal::Decimal;
+
+use crate::key_books::KeyBooks;
 
 /// What one wallet has seen.
 #[derive(Debug, Default)]
@@ -39,6 +47,7 @@ pub(crate) struct Books {
     /// The fees in the order they were charged.
     pub(crate) fees: Vec<Amount>,
     keys: BTreeSet<String>,
+    spend_keys: BTreeMap<SpendKeyId, KeyBooks>,
     ended: BTreeSet<RequestId>,
 }
 
@@ -62,9 +71,24 @@ impl Books {
                 self.accounts.insert(event.wallet_id, Account { of_customer: true, ..Account::default() });
             }
             Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
+            | Event::CustomerUpdated(_)
+            | Event::CustomerDeleted(_)
             | Event::MeterDefined(_)
-            | Event::SpendKeyCreated(_)
+            | Event::MeterUpdated(_)
+            | Event::MeterDeleted(_)
             | Event::KeyRotated(_) => {}
+            Event::SpendKeyCreated(event) => {
+                let key = KeyBooks::new(event.settings.clone(), fact.occurred_at);
+                assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "a spend key twice");
+            }
+            Event::SpendKeyUpdated(event) => {
+                let key = self.spend_keys.get_mut(&event.spend_key_id).expect("a key there is");
+                key.update(event.status, event.settings.clone(), fact.occurred_at);
+            }
+            Event::SpendKeyDeleted(event) => {
+                self.spend_keys.remove(&event.spend_key_id).expect("a key that was there");
+            }
             Event::WalletCredited(event) => {
                 assert!(event.amount.is_positive());
                 let account = self.account(event.wallet_id);
@@ -73,11 +97,17 @@ impl Books {
             }
             Event::RequestOpened(event) => {
                 self.hold(event.parties, event.hold.wallet.decimal(), event.hold.merchant.decimal());
+                if let Some(used) = event.spend_key {
+                    let key = self.spend_keys.get_mut(&used.spend_key_id).expect("a key that works");
+                    key.admit(event.request_id, used.admitted_at, event.hold.total().unwrap());
+                }
                 assert!(!self.ended.contains(&event.request_id), "opened after its end");
                 assert!(self.open.insert(event.request_id, event.clone()).is_none(), "opened twice");
             }
             Event::RequestMetered(event) => {
                 let opened = self.end(event.request_id);
+                self.settle_on_key(&opened, event.total_request_cost);
+                assert_eq!(event.spend_key, opened.spend_key);
                 self.check_metered(fact, event, &opened);
             }
             Event::WalletDebited(event) => {
@@ -89,9 +119,28 @@ impl Books {
                 assert_eq!(drawn, event.amount.decimal(), "a debit is the sum of its sources");
             }
             Event::RequestFailed(event) => {
-                self.end(event.request_id);
+                let opened = self.end(event.request_id);
+                self.settle_on_key(&opened, Amount::ZERO);
+                assert_eq!(event.spend_key, opened.spend_key);
             }
         }
+    }
+
+    fn settle_on_key(&mut self, opened: &RequestOpened, cost: Amount) {
+        let key = opened.spend_key.and_then(|used| self.spend_keys.get_mut(&used.spend_key_id));
+        if let Some(key) = key {
+            key.settle(opened.request_id, cost);
+        }
+    }
+
+    /// What the books think of a call on the spend key `id`, money left aside.
+    pub(crate) fn may_be_admitted(&self, id: SpendKeyId, call: &OpenRequest) -> Result<(), Refusal> {
+        self.spend_keys.get(&id).ok_or(Refusal::SpendKeyInvalid)?.may_be_admitted(call)
+    }
+
+    /// A spend key's counters agree with the books.
+    pub(crate) fn check_spending(&self, id: SpendKeyId, spending: &Spending, now: DateTime<Utc>) {
+        self.spend_keys[&id].check(spending, now);
     }
 
     fn account(&mut self, id: WalletId) -> &mut Account {
@@ -127,6 +176,7 @@ impl Books {
             "overrun only when marked"
         );
         assert!(event.overrun <= event.total_merchant_cost, "an overrun is the merchant's");
+        check_who_pays(event, opened);
         self.fees.push(event.fee.amount);
 
         let Some(terms) = &opened.terms else {
@@ -154,6 +204,35 @@ impl Books {
                 assert!(account.held <= balance, "{id}: more held than there is");
             }
         }
+    }
+}
+
+/// The table "Who pays", read anew: every part of the cost is on one party or on nobody, and an overrun is what moves
+/// from the customer to the merchant.
+fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
+    let cost = event.model_cost;
+    assert_eq!(cost.input.plus(cost.output).unwrap(), cost.total, "lines sum to the provider's cost");
+    assert!(opened.model_price.is_some() || cost.total.is_zero(), "a cost without a price");
+    let price = opened.terms.as_ref().map(|terms| &terms.price);
+    let (wallet, merchant, nobody) = (Some(Payer::Wallet), Some(Payer::Merchant), None);
+    let [of_cost, of_fee, of_charge] = match opened.charge {
+        Charge::Merchant | Charge::MeterOnly => [merchant, nobody, nobody],
+        Charge::Customer => [wallet, nobody, nobody],
+        Charge::SpendKey => [opened.parties.customer_id.map_or(merchant, |_| wallet), nobody, nobody],
+        Charge::CustomerBilling => {
+            let price = price.expect("billing has a meter");
+            [Some(price.base_cost_payer), wallet, Some(price.service_charge_payer)]
+        }
+        Charge::Recorded => [merchant, merchant, merchant],
+        Charge::MeteringOnly => [nobody, nobody, nobody],
+    };
+    let of_cost = of_cost.filter(|_| opened.provider_key_type == ProviderKeyType::Managed);
+    let parts = [(of_cost, cost.total), (of_fee, event.fee.amount), (of_charge, event.service_charge.amount)];
+    let sum = |payer| Amount::sum(parts.iter().filter(|part| part.0 == payer).map(|part| part.1)).unwrap();
+    assert_eq!(sum(wallet).minus(event.overrun).unwrap(), event.total_wallet_cost, "{event:?}");
+    assert_eq!(sum(merchant).plus(event.overrun).unwrap(), event.total_merchant_cost, "{event:?}");
+    if of_fee == nobody {
+        assert!(event.service_charge.amount.is_zero(), "a charge on a fee that nobody pays");
     }
 }
 

@@ -3,12 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
+mod actions;
 mod books;
+mod key_books;
 mod shop;
 
 use proptest::prelude::*;
 
-use self::shop::{Action, Shop, action};
+use self::actions::{Action, action};
+use self::shop::Shop;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]

@@ -5,120 +5,61 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use chrono::{DateTime, Duration, Utc};
 use farthing_ledger::command::{
-    Billing, Command, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet, CustomerMade, CustomerRef,
-    DefineMeter, Ending, Failed, IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData, Refusal,
-    RegisterMerchant, RequestSettings, RotateSpendKey, SettleRequest, Settled, Slug, Stop,
+    Billing, Caller, Command, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet, CustomerMade,
+    CustomerRef, DefineMeter, DeleteCustomer, DeleteMeter, DeleteSpendKey, Edit, Ending, Failed,
+    IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData, Refusal, RegisterMerchant, ReportRequest,
+    Reported, RequestSettings, RevokeSecretKey, Revoker, RotateSpendKey, SettleRequest, Settled, Slug,
+    SpendKeyEdits, Stop, UpdateCustomer, UpdateMeter, UpdateSpendKey,
 };
-use farthing_ledger::event::{Event, Fact, FailureReason, ProviderKeyType, SpendKeySettings};
+use farthing_ledger::event::{
+    Cycle, Event, Fact, FailureReason, Hold, ProviderKeyType, RateLimit, RequestLimit, SpendKeySettings,
+    SpendKeyStatus, SpendLimit,
+};
 use farthing_ledger::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
 };
 use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
+use farthing_ledger::model_price::{Above, ListPrice, ModelPrice, TokenRates};
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::SizeHint;
 use farthing_ledger::secret::{KeyHash, ServerKey};
 use farthing_ledger::state::{Holder, Missing, State, StateKey, Stuck, World};
-use farthing_ledger::usage::{MAX_COUNT, Split, Usage};
+use farthing_ledger::usage::{Cached, MAX_COUNT, Split, Usage};
 use proptest::prelude::*;
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
+use crate::actions::{Action, Asked, Ended, USUAL_BY_ID, cents_to_amount};
 use crate::books::Books;
 
-/// The shape of a call that names its customer and its meter by id and is billed as usual.
-const USUAL_BY_ID: u8 = 0b0010_1010;
-
-/// One thing that somebody wants. Numbers name things by their order, modulo how many there are.
-#[derive(Debug, Clone)]
-pub(crate) enum Action {
-    Customer { merchant: u8, reference: Option<u8> },
-    Meter { merchant: u8, slug: Option<u8>, tier_type: TierType, steps: Vec<(u32, u32)>, terms: u8 },
-    SpendKey { merchant: u8, customer: Option<u8> },
-    Rotate { merchant: u8, key: u8 },
-    CreditCustomer { customer: u8, cents: u32 },
-    CreditMerchant { merchant: u8, cents: u32 },
-    Open { merchant: u8, customer: Option<u8>, meter: Option<u8>, shape: u8, output_limit: Option<u32> },
-    Reopen { request: u8 },
-    Settle { request: u8, how: Ended },
-    Wait { hours: u16 },
-    Forget,
+struct KeyOf {
+    merchant: usize,
+    customer: Option<CustomerId>,
+    id: SpendKeyId,
+    hash: KeyHash,
+    is_deleted: bool,
 }
 
-/// How a call ends.
-#[derive(Debug, Clone)]
-pub(crate) enum Ended {
-    Reported { usage: Usage, ending: Ending },
-    Silent,
-    Failed,
+fn edit<T>(setting: Option<T>) -> Edit<T> {
+    setting.map_or(Edit::Clear, Edit::Set)
 }
 
-impl Action {
-    /// Tokens at 5 and, from 1,000,000 on, 3 per million.
-    pub(crate) fn token_meter() -> Self {
-        let steps = vec![(0, 500_000), (1_000_000, 300_000)];
-        Self::Meter { merchant: 0, slug: None, tier_type: TierType::Tokens1m, steps, terms: 0 }
+/// Settings of which each bit says something.
+fn settings_of(limits: u16) -> SpendKeySettings {
+    let bit = |at: u16| limits >> at & 1 == 1;
+    let cycle = |at: u16| Cycle::ALL[usize::from(limits >> at & 3)];
+    let rare = limits >> 11 & 7;
+    SpendKeySettings {
+        name: "key".into(),
+        allowed_models: (rare == 0).then(|| vec!["model-0".into()]),
+        allowed_providers: (rare == 1).then(|| vec!["openai".into()]),
+        spend_limit: bit(0).then(|| SpendLimit { amount: "0.8".parse().unwrap(), cycle: cycle(1) }),
+        request_limit: bit(3)
+            .then(|| RequestLimit { count: 1 + u64::from(limits >> 4 & 3), cycle: cycle(6) }),
+        rate_limit: bit(8).then(|| RateLimit { rpm: 1 + u64::from(limits >> 9 & 3), burst: 2 }),
+        expires_at: (rare == 2).then(|| "2026-06-01T00:00:00Z".parse().unwrap()),
+        request_shape: None,
     }
-
-    /// A call of the first customer on the first meter.
-    pub(crate) fn billed_call() -> Self {
-        Self::Open { merchant: 0, customer: Some(0), meter: Some(0), shape: USUAL_BY_ID, output_limit: None }
-    }
-
-    /// A whole answer that reports `tokens`.
-    pub(crate) fn reported(request: u8, tokens: u64) -> Self {
-        let usage = Usage { tokens: Split { input: tokens, output: 0 }, ..Usage::default() };
-        Self::Settle { request, how: Ended::Reported { usage, ending: Ending::Whole } }
-    }
-}
-
-fn ended() -> impl Strategy<Value = Ended> {
-    let count = prop_oneof![8 => 0_u64..3_000_000, 1 => Just(0), 1 => Just(MAX_COUNT)];
-    let usage = (count.clone(), count.clone(), count, 0_u32..100_000).prop_map(
-        |(input, output, characters, tenths)| Usage {
-            tokens: Split { input, output },
-            characters: Split { input: characters, output: input },
-            seconds: Split {
-                input: Decimal::new(tenths.into(), 1),
-                output: Decimal::new(output.min(9_999).cast_signed(), 2),
-            },
-        },
-    );
-    let ending = prop_oneof![Just(Ending::Whole), Just(Ending::Partial)];
-    prop_oneof![
-        6 => (usage, ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
-        1 => Just(Ended::Silent),
-        1 => Just(Ended::Failed),
-    ]
-}
-
-/// Any action.
-pub(crate) fn action() -> impl Strategy<Value = Action> {
-    let tier_type = prop_oneof![
-        Just(TierType::Tokens1m),
-        Just(TierType::Characters1m),
-        Just(TierType::Minutes),
-        Just(TierType::Requests),
-    ];
-    // A rate is in hundred-thousandths of a dollar; rarely the dearest there may be.
-    let rate = prop_oneof![9 => 0_u32..2_000_000, 1 => Just(u32::MAX)];
-    let steps = proptest::collection::vec((1_u32..2_000_000, rate), 1..5);
-    let maybe = |range: std::ops::Range<u8>| proptest::option::weighted(0.8, range);
-    prop_oneof![
-        2 => (0_u8..2, maybe(0..6)).prop_map(|(merchant, reference)| Action::Customer { merchant, reference }),
-        2 => (0_u8..2, maybe(0..6), tier_type, steps, any::<u8>()).prop_map(
-            |(merchant, slug, tier_type, steps, terms)| Action::Meter { merchant, slug, tier_type, steps, terms }),
-        1 => (0_u8..2, maybe(0..8)).prop_map(|(merchant, customer)| Action::SpendKey { merchant, customer }),
-        1 => (0_u8..2, any::<u8>()).prop_map(|(merchant, key)| Action::Rotate { merchant, key }),
-        3 => (any::<u8>(), 0_u32..2_000).prop_map(|(customer, cents)| Action::CreditCustomer { customer, cents }),
-        1 => (0_u8..2, 0_u32..2_000).prop_map(|(merchant, cents)| Action::CreditMerchant { merchant, cents }),
-        9 => (0_u8..2, maybe(0..8), maybe(0..8), any::<u8>(), proptest::option::of(0_u32..100_000)).prop_map(
-            |(merchant, customer, meter, shape, output_limit)| Action::Open {
-                merchant, customer, meter, shape, output_limit }),
-        1 => any::<u8>().prop_map(|request| Action::Reopen { request }),
-        8 => (any::<u8>(), ended()).prop_map(|(request, how)| Action::Settle { request, how }),
-        1 => (1_u16..400).prop_map(|hours| Action::Wait { hours }),
-        1 => Just(Action::Forget),
-    ]
 }
 
 struct MerchantOf {
@@ -139,7 +80,11 @@ pub(crate) struct Shop {
     merchants: Vec<MerchantOf>,
     customers: Vec<(usize, CustomerId, WalletId, Option<String>)>,
     meters: Vec<(usize, MeterId, String)>,
-    spend_keys: Vec<(usize, SpendKeyId)>,
+    deleted_customers: BTreeSet<CustomerId>,
+    deleted_meters: BTreeSet<MeterId>,
+    secret_keys: Vec<(usize, SecretKeyId, KeyHash)>,
+    reported: BTreeMap<(usize, u8), RequestId>,
+    spend_keys: Vec<KeyOf>,
     requests: Vec<OpenRequest>,
 }
 
@@ -157,7 +102,11 @@ impl Shop {
             merchants: Vec::new(),
             customers: Vec::new(),
             meters: Vec::new(),
+            deleted_customers: BTreeSet::new(),
+            deleted_meters: BTreeSet::new(),
             spend_keys: Vec::new(),
+            secret_keys: Vec::new(),
+            reported: BTreeMap::new(),
             requests: Vec::new(),
         };
         shop.register_merchant();
@@ -181,6 +130,7 @@ impl Shop {
             name: "first".into(),
             now: self.now,
         };
+        self.secret_keys.push((self.merchants.len(), first_key.secret_key_id, secret_key.clone()));
         let command = RegisterMerchant { wallet_id, name: "shop".into(), first_key, now: self.now };
         self.execute(&command).unwrap();
         self.merchants.push(MerchantOf { id, wallet_id, secret_key });
@@ -230,8 +180,21 @@ impl Shop {
             Action::Meter { merchant, slug, tier_type, steps, terms } => {
                 self.define_meter(*merchant, *slug, *tier_type, steps, *terms);
             }
-            Action::SpendKey { merchant, customer } => self.create_spend_key(*merchant, *customer),
+            Action::UpdateCustomer { merchant, customer, reference } => {
+                self.update_customer(*merchant, *customer, reference);
+            }
+            Action::DeleteCustomer { merchant, customer } => self.delete_customer(*merchant, *customer),
+            Action::UpdateMeter { merchant, meter, rate } => self.update_meter(*merchant, *meter, *rate),
+            Action::DeleteMeter { merchant, meter } => self.delete_meter(*merchant, *meter),
+            Action::SpendKey { merchant, customer, limits } => {
+                self.create_spend_key(*merchant, *customer, *limits);
+            }
+            Action::UpdateKey { merchant, key, limits } => self.update_key(*merchant, *key, *limits),
+            Action::DeleteKey { merchant, key } => self.delete_key(*merchant, *key),
+            Action::OpenOnKey { key, model, output_limit } => self.open_on_key(*key, *model, *output_limit),
             Action::Rotate { merchant, key } => self.rotate(*merchant, *key),
+            Action::IssueKey { merchant } => self.issue_key(*merchant),
+            Action::RevokeKey { revoker, key } => self.revoke_key(*revoker, *key),
             Action::CreditCustomer { customer, cents } => {
                 if let Some(at) = pick(&self.customers, *customer) {
                     let id = self.customers[at].1;
@@ -242,12 +205,16 @@ impl Shop {
                 let id = self.merchants[usize::from(*merchant)].id;
                 self.credit(CreditTarget::Merchant(id), *cents);
             }
-            Action::Open { merchant, customer, meter, shape, output_limit } => {
-                let command = self.open_command(*merchant, *customer, *meter, *shape, *output_limit);
+            Action::Open { merchant, customer, meter, shape, asked } => {
+                let command = self.open_command(*merchant, *customer, *meter, *shape, asked);
                 self.open_request(command);
             }
             Action::Reopen { request } => self.reopen(*request),
             Action::Settle { request, how } => self.settle(*request, how),
+            Action::Report { merchant, id, customer, meter, shape, how } => {
+                let call = self.open_command(*merchant, *customer, *meter, *shape, &Asked::OTHER);
+                self.report(*merchant, *id, call, how);
+            }
             Action::Wait { hours } => self.now += Duration::hours((*hours).into()),
             Action::Forget => self.world.clear(),
         }
@@ -300,7 +267,7 @@ impl Shop {
         });
         let payer = |bit: u8| if terms & bit == 0 { Payer::Wallet } else { Payer::Merchant };
         let price = Price {
-            rate_type: RateType::Fixed,
+            rate_type: if terms & 0b1_1000 == 0b1_1000 { RateType::Percentage } else { RateType::Fixed },
             tier_type,
             tiers: Tiers::new(tiers.collect()).unwrap(),
             token_basis: if terms & 4 == 0 { TokenBasis::InputOutput } else { TokenBasis::Output },
@@ -308,7 +275,9 @@ impl Shop {
             service_charge_payer: payer(1),
         };
         let given = slug.map(|number| format!("slug-{number}"));
-        let taken = self.meters.iter().any(|(of, _, there)| *of == merchant && Some(there) == given.as_ref());
+        let taken = self.meters.iter().any(|(of, id, there)| {
+            *of == merchant && Some(there) == given.as_ref() && !self.deleted_meters.contains(id)
+        });
         let meter_id = MeterId::new(self.ulid());
         let command = DefineMeter {
             merchant_id: self.merchants[merchant].id,
@@ -330,7 +299,92 @@ impl Shop {
         }
     }
 
-    fn create_spend_key(&mut self, merchant: u8, customer: Option<u8>) {
+    fn update_customer(&mut self, merchant: u8, customer: u8, reference: &Edit<u8>) {
+        let (merchant, Some(at)) = (usize::from(merchant), pick(&self.customers, customer)) else { return };
+        let (owner, customer_id, _, old) = self.customers[at].clone();
+        let named = |number: &u8| format!("reference-{number}");
+        let (new, reference_id) = match reference {
+            Edit::Keep => (old.clone(), Edit::Keep),
+            Edit::Clear => (None, Edit::Clear),
+            Edit::Set(number) => (Some(named(number)), Edit::Set(named(number))),
+        };
+        let command = UpdateCustomer {
+            merchant_id: self.merchants[merchant].id,
+            customer_id,
+            reference_id,
+            metadata: None,
+            contact: Vec::new(),
+            personal: PersonalData::default(),
+            now: self.now,
+        };
+        let there = owner == merchant && !self.deleted_customers.contains(&customer_id);
+        let taken = self
+            .customers
+            .iter()
+            .any(|(of, id, _, there)| *of == owner && *id != customer_id && new.is_some() && *there == new);
+        let before = self.facts.len();
+        match self.execute(&command) {
+            Ok(()) => {
+                assert!(there && !taken);
+                assert_eq!(self.facts.len() - before, usize::from(old != new), "nothing new appends nothing");
+                self.customers[at].3 = new;
+            }
+            Err(Refusal::CustomerNotFound) => assert!(!there),
+            Err(Refusal::ReferenceIdConflict) => assert!(there && taken),
+            Err(other) => panic!("unexpected refusal: {other}"),
+        }
+    }
+
+    fn delete_customer(&mut self, merchant: u8, customer: u8) {
+        let (merchant, Some(at)) = (usize::from(merchant), pick(&self.customers, customer)) else { return };
+        let (owner, customer_id, ..) = self.customers[at];
+        let merchant_id = self.merchants[merchant].id;
+        let answer = self.execute(&DeleteCustomer { merchant_id, customer_id, now: self.now });
+        let there = owner == merchant && !self.deleted_customers.contains(&customer_id);
+        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::CustomerNotFound) });
+        if there {
+            self.deleted_customers.insert(customer_id);
+            self.customers[at].3 = None;
+        }
+    }
+
+    fn update_meter(&mut self, merchant: u8, meter: u8, rate: u32) {
+        let (merchant, Some(at)) = (usize::from(merchant), pick(&self.meters, meter)) else { return };
+        let (owner, meter_id, slug) = self.meters[at].clone();
+        let rate: Amount = Decimal::new(rate.into(), 5).to_string().parse().unwrap();
+        let tiers = Tiers::new(vec![Tier { start: Decimal::ZERO, rate }]).unwrap();
+        let command = UpdateMeter {
+            merchant_id: self.merchants[merchant].id,
+            meter_id,
+            name: None,
+            tiers: Some(tiers.clone()),
+            base_cost_payer: None,
+            service_charge_payer: None,
+            now: self.now,
+        };
+        let there = owner == merchant && !self.deleted_meters.contains(&meter_id);
+        match self.execute(&command) {
+            Ok(updated) => {
+                assert!(there);
+                assert_eq!((updated.meter_slug, updated.price.tiers), (slug, tiers));
+            }
+            Err(refusal) => assert_eq!((there, refusal), (false, Refusal::MeterNotFound)),
+        }
+    }
+
+    fn delete_meter(&mut self, merchant: u8, meter: u8) {
+        let (merchant, Some(at)) = (usize::from(merchant), pick(&self.meters, meter)) else { return };
+        let (owner, meter_id, _) = self.meters[at];
+        let merchant_id = self.merchants[merchant].id;
+        let answer = self.execute(&DeleteMeter { merchant_id, meter_id, now: self.now });
+        let there = owner == merchant && !self.deleted_meters.contains(&meter_id);
+        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::MeterNotFound) });
+        if there {
+            self.deleted_meters.insert(meter_id);
+        }
+    }
+
+    fn create_spend_key(&mut self, merchant: u8, customer: Option<u8>, limits: u16) {
         let merchant = usize::from(merchant);
         let customer = customer.and_then(|number| pick(&self.customers, number));
         let spend_key_id = SpendKeyId::new(self.ulid());
@@ -340,16 +394,21 @@ impl Shop {
             customer_id: customer.map(|at| self.customers[at].1),
             key_hash: self.server_key.hash(&format!("{spend_key_id}/0")),
             key_preview: "spk_abcd****".into(),
-            settings: SpendKeySettings::default(),
+            settings: settings_of(limits),
             now: self.now,
         };
-        let foreign = customer.is_some_and(|at| self.customers[at].0 != merchant);
+        let foreign = customer.is_some_and(|at| {
+            let (owner, id, ..) = &self.customers[at];
+            *owner != merchant || self.deleted_customers.contains(id)
+        });
         match self.execute(&command) {
-            Ok(wallet_id) => {
+            Ok(made) => {
                 assert!(!foreign);
                 let own = self.merchants[merchant].wallet_id;
-                assert_eq!(wallet_id, customer.map_or(own, |at| self.customers[at].2));
-                self.spend_keys.push((merchant, spend_key_id));
+                assert_eq!(made.key.wallet_id, customer.map_or(own, |at| self.customers[at].2));
+                let hash = command.key_hash;
+                let customer = command.customer_id;
+                self.spend_keys.push(KeyOf { merchant, customer, id: spend_key_id, hash, is_deleted: false });
             }
             Err(refusal) => {
                 assert!(foreign);
@@ -360,7 +419,7 @@ impl Shop {
 
     fn rotate(&mut self, merchant: u8, key: u8) {
         let Some(at) = pick(&self.spend_keys, key) else { return };
-        let (owner, spend_key_id) = self.spend_keys[at];
+        let KeyOf { merchant: owner, id: spend_key_id, is_deleted, .. } = self.spend_keys[at];
         let fresh = self.ulid();
         let command = RotateSpendKey {
             merchant_id: self.merchants[usize::from(merchant)].id,
@@ -370,7 +429,136 @@ impl Shop {
             now: self.now,
         };
         let answer = self.execute(&command);
-        assert_eq!(answer.is_ok(), owner == usize::from(merchant), "{answer:?}");
+        assert_eq!(answer.is_ok(), owner == usize::from(merchant) && !is_deleted, "{answer:?}");
+        if let Ok(rotated) = answer {
+            assert_eq!(rotated.key.key_hash, command.key_hash);
+            let dead = std::mem::replace(&mut self.spend_keys[at].hash, command.key_hash);
+            let command = self.command_on_key(dead, "model-0".into(), None);
+            assert_eq!(self.execute(&command), Err(Refusal::SpendKeyInvalid), "a rotated key works");
+        }
+    }
+
+    fn update_key(&mut self, merchant: u8, key: u8, limits: u16) {
+        let Some(at) = pick(&self.spend_keys, key) else { return };
+        let KeyOf { merchant: owner, id: spend_key_id, is_deleted, .. } = self.spend_keys[at];
+        let settings = settings_of(limits);
+        let status = if limits >> 13 == 0 { SpendKeyStatus::Paused } else { SpendKeyStatus::Active };
+        let command = UpdateSpendKey {
+            merchant_id: self.merchants[usize::from(merchant)].id,
+            spend_key_id,
+            edits: SpendKeyEdits {
+                status: Some(status),
+                allowed_models: edit(settings.allowed_models.clone()),
+                allowed_providers: edit(settings.allowed_providers.clone()),
+                spend_limit: edit(settings.spend_limit),
+                request_limit: edit(settings.request_limit),
+                rate_limit: edit(settings.rate_limit),
+                expires_at: edit(settings.expires_at),
+                ..SpendKeyEdits::default()
+            },
+            now: self.now,
+        };
+        match self.execute(&command) {
+            Ok(updated) => {
+                assert!(owner == usize::from(merchant) && !is_deleted);
+                assert_eq!((updated.key.status, &updated.key.settings), (status, &settings));
+                let before = self.facts.len();
+                assert_eq!(self.execute(&command).unwrap().key, updated.key);
+                assert_eq!(self.facts.len(), before, "what changes nothing appends nothing");
+            }
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::SpendKeyNotFound);
+                assert!(owner != usize::from(merchant) || is_deleted);
+            }
+        }
+    }
+
+    fn delete_key(&mut self, merchant: u8, key: u8) {
+        let Some(at) = pick(&self.spend_keys, key) else { return };
+        let KeyOf { merchant: owner, id: spend_key_id, is_deleted, .. } = self.spend_keys[at];
+        let merchant_id = self.merchants[usize::from(merchant)].id;
+        let answer = self.execute(&DeleteSpendKey { merchant_id, spend_key_id, now: self.now });
+        assert_eq!(answer.is_ok(), owner == usize::from(merchant) && !is_deleted, "{answer:?}");
+        self.spend_keys[at].is_deleted |= answer.is_ok();
+    }
+
+    fn command_on_key(&mut self, hash: KeyHash, model: String, output_limit: Option<u32>) -> OpenRequest {
+        let asked = Asked { output_limit, ..Asked::OTHER };
+        let command = self.open_command(0, None, None, USUAL_BY_ID, &asked);
+        OpenRequest { caller: Caller::SpendKey(hash), model: Some(model), ..command }
+    }
+
+    fn open_on_key(&mut self, key: u8, model: u8, output_limit: Option<u32>) {
+        let Some(at) = pick(&self.spend_keys, key) else { return };
+        let hash = self.spend_keys[at].hash.clone();
+        let command = self.command_on_key(hash, format!("model-{}", model % 2), output_limit);
+        let KeyOf { merchant, customer, id, is_deleted, .. } = self.spend_keys[at];
+        let is_dead = is_deleted || customer.is_some_and(|id| self.deleted_customers.contains(&id));
+        // Whether it is admitted is for the books to judge; what is refused must be refused for a reason they see.
+        let may = self.books.may_be_admitted(id, &command);
+        let before = self.facts.len();
+        match self.execute(&command) {
+            Ok(opened) => {
+                assert!(!is_dead, "a deleted key works");
+                assert_eq!(opened.merchant_id, self.merchants[merchant].id);
+                assert_eq!(may, Ok(()));
+                self.requests.push(command);
+            }
+            Err(Refusal::SpendKeyInvalid) => assert!(is_dead),
+            Err(Refusal::SpendLimitExceeded { left, needed }) => assert!(left < needed),
+            Err(Refusal::InsufficientBalance { available, needed }) => assert!(available < needed),
+            Err(Refusal::RateLimitExceeded { retry_after_seconds }) => assert!(retry_after_seconds > 0),
+            Err(refusal) => assert_eq!(may, Err(refusal)),
+        }
+        if let Some(fact) = self.facts.get(before) {
+            let Event::RequestOpened(event) = &fact.event else { panic!("{fact:?}") };
+            assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
+        }
+    }
+
+    fn issue_key(&mut self, merchant: u8) {
+        let merchant = usize::from(merchant);
+        let secret_key_id = SecretKeyId::new(self.ulid());
+        let key_hash = self.server_key.hash(&secret_key_id.to_string());
+        self.secret_keys.push((merchant, secret_key_id, key_hash.clone()));
+        let merchant_id = self.merchants[merchant].id;
+        let (hint, name) = ("efgh".into(), "further".into());
+        let command = IssueSecretKey { merchant_id, secret_key_id, key_hash, hint, name, now: self.now };
+        self.execute(&command).unwrap();
+    }
+
+    /// A key of another merchant is not found, the last one stays, any other is dead at once.
+    fn revoke_key(&mut self, revoker: Option<u8>, key: u8) {
+        let Some(at) = pick(&self.secret_keys, key) else { return };
+        let (owner, secret_key_id, hash) = self.secret_keys[at].clone();
+        let foreign = revoker.is_some_and(|merchant| usize::from(merchant) != owner);
+        let last = self.secret_keys.iter().filter(|(of, ..)| *of == owner).count() == 1;
+        let revoker = revoker.map_or(Revoker::Operator, |merchant| {
+            Revoker::Merchant(self.merchants[usize::from(merchant)].id)
+        });
+        let command = RevokeSecretKey { revoker, secret_key_id, now: self.now };
+        match self.execute(&command) {
+            Ok(merchant_id) => {
+                assert!(!foreign && !last);
+                assert_eq!(merchant_id, self.merchants[owner].id);
+                self.secret_keys.remove(at);
+                let left = self.secret_keys.iter().find(|(of, ..)| *of == owner).unwrap();
+                self.merchants[owner].secret_key = left.2.clone();
+                assert_eq!(self.execute(&command), Err(Refusal::SecretKeyNotFound), "revoked twice");
+                let mut call = self.open_command(0, None, None, 0, &Asked::OTHER);
+                call.caller = Caller::SecretKey(hash);
+                assert_eq!(
+                    self.execute(&call),
+                    Err(Refusal::SecretKeyInvalid),
+                    "a dead key still opens calls"
+                );
+            }
+            Err(refusal) if foreign => assert_eq!(refusal, Refusal::SecretKeyNotFound),
+            Err(refusal) => {
+                assert!(last);
+                assert_eq!(refusal, Refusal::SecretKeyLastRemaining);
+            }
+        }
     }
 
     fn credit(&mut self, target: CreditTarget, cents: u32) {
@@ -382,6 +570,10 @@ impl Shop {
                 let balance = self.books.accounts[&credited.wallet_id].balance();
                 assert_eq!(credited.balance.decimal(), balance);
             }
+            Err(Refusal::CustomerNotFound) => match target {
+                CreditTarget::Customer(id) => assert!(self.deleted_customers.contains(&id)),
+                CreditTarget::Merchant(id) => panic!("{id} is no customer"),
+            },
             Err(refusal) => {
                 assert_eq!(cents, 0);
                 assert_eq!(refusal, Refusal::AmountNotPositive);
@@ -395,7 +587,7 @@ impl Shop {
         customer: Option<u8>,
         meter: Option<u8>,
         shape: u8,
-        output_limit: Option<u32>,
+        asked: &Asked,
     ) -> OpenRequest {
         let customer = customer.and_then(|number| pick(&self.customers, number)).map(|at| {
             let (_, id, _, reference) = &self.customers[at];
@@ -422,16 +614,17 @@ impl Shop {
         OpenRequest {
             request_id: RequestId::new(self.ulid()),
             gateway_id: GatewayId::new(Ulid::from_parts(1, 1)),
-            secret_key: self.merchants[usize::from(merchant)].secret_key.clone(),
+            caller: Caller::SecretKey(self.merchants[usize::from(merchant)].secret_key.clone()),
             customer,
             meter,
             billing,
             provider: "other".into(),
-            provider_key_type: ProviderKeyType::Unmanaged,
+            provider_key_type: asked.key,
             endpoint: "POST http://provider.example/".into(),
             model: None,
+            list_price: asked.list_price.clone(),
             metadata: BTreeMap::new(),
-            size: SizeHint { max_output_tokens: output_limit.map(u64::from), input_bytes: 1_000 },
+            size: SizeHint { max_output_tokens: asked.output_limit.map(u64::from), input_bytes: 1_000 },
             settings: RequestSettings {
                 service_charge_rate: Decimal::new(19, 3),
                 default_hold: "0.25".parse().unwrap(),
@@ -441,25 +634,47 @@ impl Shop {
         }
     }
 
+    /// Do the names lead to nothing that is the merchant's?
+    fn foreign(
+        &self,
+        merchant: usize,
+        customer: Option<&CustomerRef>,
+        meter: Option<&MeterRef>,
+    ) -> (bool, bool) {
+        let mut customers = self
+            .customers
+            .iter()
+            .filter(|(of, id, ..)| *of == merchant && !self.deleted_customers.contains(id));
+        let mut meters =
+            self.meters.iter().filter(|(of, id, _)| *of == merchant && !self.deleted_meters.contains(id));
+        let no_customer = customer.is_some_and(|customer| {
+            !customers.any(|(_, id, _, reference)| match customer {
+                CustomerRef::Id(wanted) | CustomerRef::Secret(wanted) => id == wanted,
+                CustomerRef::Reference(wanted) => reference.as_ref() == Some(wanted),
+            })
+        });
+        let no_meter = meter.is_some_and(|meter| {
+            !meters.any(|(_, id, slug)| match meter {
+                MeterRef::Id(wanted) | MeterRef::Secret(wanted) => id == wanted,
+                MeterRef::Slug(wanted) => slug == wanted,
+            })
+        });
+        (no_customer, no_meter)
+    }
+
     fn open_request(&mut self, command: OpenRequest) -> bool {
-        let merchant = self.merchants.iter().position(|merchant| merchant.secret_key == command.secret_key);
-        let merchant = merchant.unwrap();
-        let customer = self.customers.iter().find(|(of, id, _, reference)| match &command.customer {
-            None => false,
-            Some(CustomerRef::Id(wanted) | CustomerRef::Secret(wanted)) => id == wanted,
-            Some(CustomerRef::Reference(wanted)) => *of == merchant && reference.as_ref() == Some(wanted),
-        });
-        let meter = self.meters.iter().find(|(of, id, slug)| match &command.meter {
-            None => false,
-            Some(MeterRef::Id(wanted) | MeterRef::Secret(wanted)) => id == wanted,
-            Some(MeterRef::Slug(wanted)) => *of == merchant && slug == wanted,
-        });
-        let foreign_customer = command.customer.is_some() && customer.is_none_or(|(of, ..)| *of != merchant);
-        let foreign_meter = command.meter.is_some() && meter.is_none_or(|(of, ..)| *of != merchant);
+        let Caller::SecretKey(secret_key) = &command.caller else { panic!("not a merchant's call") };
+        let merchant = self.merchants.iter().position(|merchant| merchant.secret_key == *secret_key).unwrap();
+        let (foreign_customer, foreign_meter) =
+            self.foreign(merchant, command.customer.as_ref(), command.meter.as_ref());
         let before = self.facts.len();
+        let managed = command.provider_key_type == ProviderKeyType::Managed;
+        let unpriced =
+            Some(command.list_price.clone()).filter(|list_price| *list_price == ListPrice::Unlisted);
         let answer = self.execute(&command);
         match &answer {
             Ok(opened) => {
+                assert!(!managed || unpriced.is_none(), "a managed call whose price nobody knows");
                 assert!(!foreign_customer && !foreign_meter, "admitted on another merchant's things");
                 assert_eq!(opened.merchant_id, self.merchants[merchant].id);
                 assert!(!opened.headroom.is_negative());
@@ -470,6 +685,7 @@ impl Shop {
                 match refusal {
                     Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => assert!(foreign_customer),
                     Refusal::MeterNotFound | Refusal::ProductSecretInvalid => assert!(foreign_meter),
+                    Refusal::ModelNotPriced => assert_eq!(unpriced, Some(ListPrice::Unlisted)),
                     Refusal::InsufficientBalance { available, needed } => assert!(available < needed),
                     other => panic!("unexpected refusal: {other}"),
                 }
@@ -544,6 +760,66 @@ impl Shop {
         }
     }
 
+    /// A report is a call that was never held for; of each id only the first counts.
+    fn report(&mut self, merchant: u8, id: u8, call: OpenRequest, how: &Ended) {
+        let merchant = usize::from(merchant);
+        let (foreign_customer, foreign_meter) =
+            self.foreign(merchant, call.customer.as_ref(), call.meter.as_ref());
+        let usage = match how {
+            Ended::Reported { usage, .. } => Some(*usage),
+            Ended::Silent | Ended::Failed => None,
+        };
+        let command = ReportRequest {
+            merchant_id: self.merchants[merchant].id,
+            reported_id: format!("call {id}"),
+            request_id: call.request_id,
+            gateway_id: call.gateway_id,
+            customer: call.customer,
+            meter: call.meter,
+            provider: call.provider,
+            endpoint: call.endpoint,
+            metadata: call.metadata,
+            list_price: call.list_price,
+            metered: Metered {
+                http_status: 200,
+                usage,
+                ending: Ending::Whole,
+                raw_usage: None,
+                response_id: None,
+                model: None,
+                provider_timestamp: None,
+            },
+            service_charge_rate: call.settings.service_charge_rate,
+            now: self.now,
+        };
+        let before = self.facts.len();
+        let known = self.reported.get(&(merchant, id)).copied();
+        match self.execute(&command) {
+            Ok(Reported::Existing(request_id)) => {
+                assert_eq!(Some(request_id), known);
+                assert_eq!(self.facts.len(), before, "a known id appends nothing");
+            }
+            Ok(Reported::New(opened, metered)) => {
+                assert!(known.is_none() && !foreign_customer && !foreign_meter);
+                assert_eq!((opened.request_id, opened.hold), (command.request_id, Hold::default()));
+                assert_eq!(metered.usage, usage.unwrap_or_default());
+                assert!(self.facts.len() >= before + 2, "opened and metered at once");
+                self.reported.insert((merchant, id), command.request_id);
+            }
+            Err(refusal) => {
+                assert_eq!(self.facts.len(), before);
+                match refusal {
+                    Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => {
+                        assert!(foreign_customer);
+                    }
+                    Refusal::MeterNotFound | Refusal::ProductSecretInvalid => assert!(foreign_meter),
+                    Refusal::UsageOutOfRange => assert!(usage.is_some(), "nothing was counted"),
+                    other => panic!("unexpected refusal: {other}"),
+                }
+            }
+        }
+    }
+
     /// Opens `calls` calls of a fresh customer with `cents` at a fixed fee; how many were admitted.
     pub(crate) fn open_at_a_fixed_fee(&mut self, cents: u32, fee_cents: u32, calls: u32) -> u32 {
         self.act(&Action::Customer { merchant: 0, reference: None });
@@ -553,7 +829,7 @@ impl Shop {
         self.act(&Action::Meter { merchant: 0, slug: None, tier_type: TierType::Requests, steps, terms: 1 });
         let mut admitted = 0;
         for _ in 0..calls {
-            let command = self.open_command(0, Some(0), Some(0), USUAL_BY_ID, None);
+            let command = self.open_command(0, Some(0), Some(0), USUAL_BY_ID, &Asked::OTHER);
             admitted += u32::from(self.open_request(command));
         }
         admitted
@@ -598,15 +874,37 @@ impl Shop {
                     let place = format!("{holder}/{meter}/{}", start.timestamp_millis());
                     assert_eq!(position, self.books.positions[&place], "position at {place}");
                 }
+                (StateKey::Customer(id), State::Customer(customer)) => {
+                    let mut known = self.customers.iter().filter(|(_, known, ..)| known == id);
+                    assert_eq!(known.next().map(|known| &known.3), Some(&customer.reference_id));
+                    assert!(!self.deleted_customers.contains(id), "{id} is deleted");
+                }
+                (StateKey::Reference(_, reference), State::Reference(id)) => {
+                    let mut known = self.customers.iter().filter(|(_, known, ..)| *known == id);
+                    assert_eq!(known.next().map(|known| known.3.as_ref()), Some(Some(reference)));
+                }
+                (StateKey::Meter(id), State::Meter(_)) => assert!(!self.deleted_meters.contains(id)),
+                (StateKey::Spending(id), State::Spending(spending)) => {
+                    self.books.check_spending(*id, &spending, self.now);
+                }
                 (StateKey::SpendKeyHash(_), State::SpendKeyHash(id)) => {
-                    assert!(self.spend_keys.iter().any(|(_, there)| *there == id));
+                    assert!(self.spend_keys.iter().any(|key| key.id == id && !key.is_deleted));
                 }
                 _ => {}
             }
         }
         assert!(open.iter().eq(self.books.open.keys()), "open requests");
+        let keys = self.store.keys().filter(|(kind, _)| *kind == "secret_key").count();
+        assert_eq!(keys, self.secret_keys.len(), "one state per good secret key");
+        let stored = |kind: &str| self.store.keys().filter(|(there, _)| *there == kind).count();
+        assert_eq!(stored("customer"), self.customers.len() - self.deleted_customers.len());
+        let references = self.customers.iter().filter(|customer| customer.3.is_some()).count();
+        assert_eq!(stored("reference"), references, "one state per reference id in use");
+        assert_eq!(stored("meter"), self.meters.len() - self.deleted_meters.len());
+        assert_eq!(stored("meter_slug"), stored("meter"), "one state per slug in use");
         let hashes = self.store.keys().filter(|(kind, _)| *kind == "spend_key_hash").count();
-        assert_eq!(hashes, self.spend_keys.len(), "one good hash per spend key");
+        let alive = self.spend_keys.iter().filter(|key| !key.is_deleted).count();
+        assert_eq!(hashes, alive, "one good hash per spend key");
     }
 
     /// All facts folded anew, one by one, make the same states; so do facts that are only followed.

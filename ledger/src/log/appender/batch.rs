@@ -4,8 +4,10 @@ use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
 use super::Error;
-use crate::command::{Command, Decision, PersonalData, Stop};
+use super::claiming::Claims;
+use crate::command::{Command, Decision, PersonalChange, Stop};
 use crate::event::{Fact, codec};
+use crate::idempotency::ClaimId;
 use crate::ids::CustomerId;
 use crate::log::chain::{self, Hash, Link};
 use crate::state::{Missing, Stuck, World};
@@ -25,6 +27,16 @@ pub(super) trait Job: Send {
 
     /// Which state does the decision lack, if any? Changes nothing.
     fn lacks(&self, world: &World) -> Option<Missing>;
+
+    /// Does it write beside the log, so that a transaction is needed around it?
+    fn writes_beside(&self) -> bool {
+        false
+    }
+
+    /// The claim that it asks about before it decides.
+    fn claim(&self) -> Option<&ClaimId> {
+        None
+    }
 
     /// Gives the answer: what was decided is so.
     fn confirm(self: Box<Self>);
@@ -53,31 +65,17 @@ impl<C: Command> Ticket<C> {
 
 impl<C: Command> Job for Ticket<C> {
     fn decide(&mut self, world: &mut World, batch: &mut Batch) -> Step {
-        let Decision { facts, personal, outcome } = match self.command.decide(world) {
-            Ok(decision) => decision,
-            Err(Stop::Missing(missing)) => return Step::Missing(missing),
-            Err(Stop::Refused(refusal)) => return self.decided(Err(Error::Refused(refusal))),
-        };
-        match world.evolve(&facts) {
-            Ok(()) => {}
-            Err(Stuck::Missing(missing)) => return Step::Missing(missing),
-            Err(Stuck::Broken(broken)) => {
-                tracing::error!(%broken, "a decision would break an invariant and is not appended");
-                return self.decided(Err(Error::Unavailable(broken.to_string())));
+        match conclude(&self.command, world, batch) {
+            Ok(answer) => {
+                self.answer = Some(answer);
+                Step::Decided
             }
+            Err(missing) => Step::Missing(missing),
         }
-        for fact in facts {
-            batch.push(&fact);
-        }
-        batch.personal.extend(personal);
-        self.decided(Ok(outcome))
     }
 
     fn lacks(&self, world: &World) -> Option<Missing> {
-        match self.command.decide(world) {
-            Err(Stop::Missing(missing)) => Some(missing),
-            Ok(_) | Err(Stop::Refused(_)) => None,
-        }
+        lacks(&self.command, world)
     }
 
     fn confirm(self: Box<Self>) {
@@ -91,14 +89,42 @@ impl<C: Command> Job for Ticket<C> {
     }
 }
 
-impl<C: Command> Ticket<C> {
-    fn decided(&mut self, answer: Result<C::Outcome, Error>) -> Step {
-        self.answer = Some(answer);
-        Step::Decided
+/// Decides `command` on `world`, evolves it and puts what is to be appended into `batch`; what to answer once that
+/// is durable.
+pub(super) fn conclude<C: Command>(
+    command: &C,
+    world: &mut World,
+    batch: &mut Batch,
+) -> Result<Result<C::Outcome, Error>, Missing> {
+    let Decision { facts, personal, outcome } = match command.decide(world) {
+        Ok(decision) => decision,
+        Err(Stop::Missing(missing)) => return Err(missing),
+        Err(Stop::Refused(refusal)) => return Ok(Err(Error::Refused(refusal))),
+    };
+    match world.evolve(&facts) {
+        Ok(()) => {}
+        Err(Stuck::Missing(missing)) => return Err(missing),
+        Err(Stuck::Broken(broken)) => {
+            tracing::error!(%broken, "a decision would break an invariant and is not appended");
+            return Ok(Err(Error::Unavailable(broken.to_string())));
+        }
+    }
+    for fact in facts {
+        batch.push(&fact);
+    }
+    batch.personal.extend(personal);
+    Ok(Ok(outcome))
+}
+
+/// Which state does the decision of `command` lack, if any?
+pub(super) fn lacks<C: Command>(command: &C, world: &World) -> Option<Missing> {
+    match command.decide(world) {
+        Err(Stop::Missing(missing)) => Some(missing),
+        Ok(_) | Err(Stop::Refused(_)) => None,
     }
 }
 
-/// The facts of a batch, column by column.
+/// The facts of a batch, column by column, and what is written beside them.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) recorded_at: DateTime<Utc>,
@@ -112,7 +138,8 @@ pub(super) struct Batch {
     pub(super) occurred: Vec<DateTime<Utc>>,
     pub(super) bodies: Vec<String>,
     pub(super) hashes: Vec<Vec<u8>>,
-    pub(super) personal: Vec<(CustomerId, PersonalData)>,
+    pub(super) personal: Vec<(CustomerId, PersonalChange)>,
+    pub(super) claims: Claims,
 }
 
 impl Batch {
@@ -133,6 +160,7 @@ impl Batch {
             bodies: Vec::new(),
             hashes: Vec::new(),
             personal: Vec::new(),
+            claims: Claims::default(),
         }
     }
 

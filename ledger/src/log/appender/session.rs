@@ -6,9 +6,11 @@ use tokio_postgres::{Client, Row, Statement};
 
 use super::Config;
 use super::batch::Batch;
-use crate::event::{Fact, codec};
+use crate::command::PersonalChange;
+use crate::event::{ContactPart, Fact, codec};
+use crate::ids::CustomerId;
 use crate::log::chain::Hash;
-use crate::log::{connect, states};
+use crate::log::{claims, connect, states};
 use crate::state::StateKey;
 
 /// Every statement of the appender finds its few rows by their keys, whatever the planner believes of tables that
@@ -56,11 +58,17 @@ WITH moved AS (
 )
 SELECT count(*) FROM moved";
 
+/// Writes the parts of a customer's personal data that are to change ($6 name, $7 e-mail, $8 phone).
 const PUT_PERSONAL: &str = "\
-INSERT INTO personal.customer (customer_id, first_name, last_name, email, phone)
+INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
 VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (customer_id) DO UPDATE SET first_name = excluded.first_name,
-    last_name = excluded.last_name, email = excluded.email, phone = excluded.phone";
+ON CONFLICT (customer_id) DO UPDATE SET
+    first_name = CASE WHEN $6::boolean THEN excluded.first_name ELSE p.first_name END,
+    last_name = CASE WHEN $6::boolean THEN excluded.last_name ELSE p.last_name END,
+    email = CASE WHEN $7::boolean THEN excluded.email ELSE p.email END,
+    phone = CASE WHEN $8::boolean THEN excluded.phone ELSE p.phone END";
+
+const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
 
 /// Fences out an append that was given up: should it arrive yet, it finds another epoch and writes nothing.
 pub(super) const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
@@ -82,22 +90,48 @@ pub(super) struct Session {
     pub(super) follow: Statement,
     pub(super) load: Statement,
     pub(super) append: Statement,
-    pub(super) put_personal: Statement,
+    pub(super) claims: claims::Statements,
+    put_personal: Statement,
+    erase_personal: Statement,
 }
 
 impl Session {
     pub(super) async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(&config.database_url, config.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lock_head, peek_head, follow, load, append, put_personal) = tokio::try_join!(
+        let (lock_head, peek_head, follow, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
             client.prepare(PEEK_HEAD),
             client.prepare(FOLLOW),
             client.prepare(states::LOAD),
             client.prepare(APPEND),
+            claims::Statements::prepare(&client),
             client.prepare(PUT_PERSONAL),
+            client.prepare(ERASE_PERSONAL),
         )?;
-        Ok(Self { client, lock_head, peek_head, follow, load, append, put_personal })
+        Ok(Self { client, lock_head, peek_head, follow, load, append, claims, put_personal, erase_personal })
+    }
+
+    /// Changes what is kept of a person.
+    pub(super) async fn change_personal(
+        &self,
+        id: CustomerId,
+        change: &PersonalChange,
+    ) -> Result<(), tokio_postgres::Error> {
+        let id = id.to_string();
+        match change {
+            PersonalChange::Write { parts, data } => {
+                let [name, email, phone] = [ContactPart::Name, ContactPart::Email, ContactPart::Phone]
+                    .map(|part| parts.contains(&part));
+                let row: [&(dyn ToSql + Sync); 8] =
+                    [&id, &data.first_name, &data.last_name, &data.email, &data.phone, &name, &email, &phone];
+                self.client.execute(&self.put_personal, &row).await?;
+            }
+            PersonalChange::Erase => {
+                self.client.execute(&self.erase_personal, &[&id]).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends `batch` if the head is still at `expected`; answers whether it was.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Config;
 use super::batch::{Batch, Job, Step};
 use super::session::{Head, IS_RECORDED, NEXT_EPOCH, Session, read_fact, read_head};
+use crate::idempotency::ClaimId;
 use crate::log::states;
 use crate::state::{StateKey, World};
 
@@ -175,7 +176,9 @@ impl Writer {
                 Session::open(&self.config).await?
             }
         };
-        let alone = if self.calm >= CALM { self.head } else { None };
+        // What goes beside the log needs a transaction around it, and claims are read under the head's lock.
+        let beside = jobs.iter().any(|job| job.writes_beside());
+        let alone = if self.calm >= CALM && !beside { self.head } else { None };
         let mut done = false;
         let mut result = Ok(());
         if let Some(head) = alone {
@@ -235,16 +238,23 @@ impl Writer {
         self.follow(head, &tail)?;
 
         let mut batch = Batch::after(head.position, head.hash, self.metadata.clone());
+        let claims: Vec<ClaimId> = jobs.iter().filter_map(|job| job.claim().cloned()).collect();
+        if !claims.is_empty() {
+            batch.claims.recorded.extend(session.claims.find(client, &claims).await?);
+        }
         self.decide(session, jobs, &mut batch, None).await?;
-        if batch.is_empty() {
+        if batch.is_empty() && batch.claims.changes.is_empty() {
             client.batch_execute("ROLLBACK").await?;
             return Ok(());
         }
-        for (customer_id, data) in &batch.personal {
-            let id = customer_id.to_string();
-            let row: [&(dyn ToSql + Sync); 5] =
-                [&id, &data.first_name, &data.last_name, &data.email, &data.phone];
-            client.execute(&session.put_personal, &row).await?;
+        for (customer_id, change) in &batch.personal {
+            session.change_personal(*customer_id, change).await?;
+        }
+        session.claims.write(client, &batch.claims.changes).await?;
+        if batch.is_empty() {
+            // Only answers to commands that come to no facts: a lost commit loses nothing else.
+            client.batch_execute("COMMIT").await?;
+            return Ok(());
         }
         let changes = self.world.take_changes();
         self.under_way = batch.keys.first().cloned();
@@ -356,6 +366,10 @@ impl Writer {
     }
 }
 
+/// Postgres says itself when it refuses the data, and then nothing was written: a fact of that key may still be in the
+/// log, from before. Every other error leaves open whether the batch was committed.
 fn in_doubt(error: tokio_postgres::Error, batch: &Batch) -> Failed {
-    Failed { failure: error.into(), in_doubt: batch.keys.first().cloned() }
+    let failure = Failure::from(error);
+    let in_doubt = if failure.blames_data() { None } else { batch.keys.first().cloned() };
+    Failed { failure, in_doubt }
 }

@@ -1,0 +1,37 @@
+//! `DeleteCustomer`: the history stays, the credentials stop at once, the personal data is erased (completion.md
+//! section 7).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, PersonalChange, Refusal, Stop};
+use crate::event::{CustomerDeleted, Event};
+use crate::ids::{CustomerId, MerchantId};
+use crate::state::World;
+
+/// Deletes a customer. Its calls in flight settle; its wallet stays, with what is in it.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteCustomer {
+    /// Whose customer.
+    pub merchant_id: MerchantId,
+    /// Which customer.
+    pub customer_id: CustomerId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for DeleteCustomer {
+    type Outcome = ();
+
+    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+        let customer = world.customer(self.customer_id)?;
+        let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
+        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
+        let event = Event::CustomerDeleted(CustomerDeleted {
+            customer_id: self.customer_id,
+            wallet_id: customer.wallet_id,
+            reference_id: customer.reference_id.clone(),
+        });
+        let decision = Decision::append(self.merchant_id, self.now, vec![event], ());
+        Ok(Decision { personal: Some((self.customer_id, PersonalChange::Erase)), ..decision })
+    }
+}

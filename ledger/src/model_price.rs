@@ -1,0 +1,118 @@
+//! Model prices: what a provider lists for a model. Like a meter's terms, a price is frozen into each request at
+//! admission, so replay never needs today's catalogue (completion.md sections 3 and 5).
+
+use serde::{Deserialize, Serialize};
+
+use crate::money::Amount;
+use crate::usage::Usage;
+
+/// Dollars per 1,000,000 tokens of each sort. A rate that is not listed falls back: a cache's to that of input,
+/// and one of a threshold to the model's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TokenRates {
+    /// What is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_per_1m: Option<Amount>,
+    /// What is produced, reasoning included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_per_1m: Option<Amount>,
+    /// What is sent and read from the provider's cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read_per_1m: Option<Amount>,
+    /// What is sent and written into the provider's cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_per_1m: Option<Amount>,
+}
+
+/// Rates for the whole of a call whose input tokens, cached ones included, exceed a threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Above {
+    /// The threshold: a call of exactly so many input tokens does not exceed it.
+    pub input_tokens: u64,
+    /// The rates.
+    #[serde(flatten)]
+    pub rates: TokenRates,
+}
+
+/// What a provider lists for a model, in US dollars; what is not listed costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ModelPrice {
+    /// Per 1,000,000 tokens.
+    #[serde(flatten)]
+    pub rates: TokenRates,
+    /// Per call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_request: Option<Amount>,
+    /// Per character, in either direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_character: Option<Amount>,
+    /// Per second, in either direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<Amount>,
+    /// Dearer rates for long calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<Above>,
+}
+
+/// The token rates that hold for one call, with every fallback done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallRates {
+    pub(crate) input: Amount,
+    pub(crate) output: Amount,
+    pub(crate) cache_read: Amount,
+    pub(crate) cache_write: Amount,
+}
+
+impl CallRates {
+    fn new(rates: TokenRates, own: TokenRates) -> Self {
+        let input = rates.input_per_1m.or(own.input_per_1m).unwrap_or_default();
+        Self {
+            input,
+            output: rates.output_per_1m.or(own.output_per_1m).unwrap_or_default(),
+            cache_read: rates.cache_read_per_1m.or(own.cache_read_per_1m).unwrap_or(input),
+            cache_write: rates.cache_write_per_1m.or(own.cache_write_per_1m).unwrap_or(input),
+        }
+    }
+
+    /// The dearest rate of anything that is sent.
+    pub(crate) fn dearest_input(self) -> Amount {
+        self.input.max(self.cache_read).max(self.cache_write)
+    }
+}
+
+impl ModelPrice {
+    /// The token rates of a call that reports `usage`: those of the highest threshold it exceeds.
+    pub(crate) fn rates_of(&self, usage: &Usage) -> CallRates {
+        let exceeded = self.above.iter().filter(|above| usage.tokens.input > above.input_tokens);
+        let step = exceeded.max_by_key(|above| above.input_tokens).map(|above| above.rates);
+        CallRates::new(step.unwrap_or_default(), self.rates)
+    }
+
+    /// The token rates of every step, the first included.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = CallRates> {
+        let further = self.above.iter().map(|above| CallRates::new(above.rates, self.rates));
+        std::iter::once(CallRates::new(TokenRates::default(), self.rates)).chain(further)
+    }
+
+    /// Is the price the same whatever the call's size?
+    pub(crate) fn is_per_request_only(&self) -> bool {
+        let is_free = |rates: CallRates| rates.dearest_input().is_zero() && rates.output.is_zero();
+        self.steps().all(is_free) && !self.is_by_length()
+    }
+
+    /// Do characters or seconds cost, which nothing bounds before the call?
+    pub(crate) fn is_by_length(&self) -> bool {
+        [self.per_character, self.per_second].into_iter().flatten().any(Amount::is_positive)
+    }
+}
+
+/// What is known before a call of its provider's cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListPrice {
+    /// The call costs nothing at the provider: provider `other`, by definition, or a call that asks no model.
+    Nothing,
+    /// This.
+    Listed(ModelPrice),
+    /// The provider is built in, but the catalogue has no price for what is asked.
+    Unlisted,
+}

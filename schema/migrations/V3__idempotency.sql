@@ -1,0 +1,12 @@
+-- What idempotency keys were used for, for 24 hours. Names are keyed hashes and answers are sealed under the server
+-- key, so nothing here can be read without it. Not part of the log, and no fold of it: a record of what was answered.
+CREATE TABLE ledger.idempotency (
+    id          text        PRIMARY KEY,
+    fingerprint text        NOT NULL,
+    request_id  text,
+    answer      bytea,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    CHECK (request_id IS NOT NULL OR answer IS NOT NULL)
+);
+CREATE INDEX idempotency_by_age ON ledger.idempotency (created_at);
+GRANT SELECT, INSERT, UPDATE, DELETE ON ledger.idempotency TO farthing_gateway;

@@ -1,0 +1,15 @@
+-- Meters, as GET /meters shows them; the price is its JSON text. A deleted meter's row stays as a place in the list,
+-- so that a cursor on it stays good.
+
+CREATE TABLE {schema}.meters (
+    meter_id    text COLLATE "C" PRIMARY KEY,
+    merchant_id text COLLATE "C" NOT NULL,
+    meter_slug  text COLLATE "C" NOT NULL,
+    name        text        NOT NULL,
+    price       text        NOT NULL,
+    created_at  timestamptz NOT NULL,
+    deleted_at  timestamptz
+);
+CREATE INDEX meters_by_merchant ON {schema}.meters (merchant_id, created_at DESC, meter_id DESC)
+    WHERE deleted_at IS NULL;
+CREATE INDEX meters_by_slug ON {schema}.meters (merchant_id, meter_slug) WHERE deleted_at IS NULL;

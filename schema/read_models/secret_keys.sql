@@ -1,0 +1,11 @@
+-- Secret keys, as GET /secret_keys shows them; revoked ones stay, so that a cursor never loses its place.
+
+CREATE TABLE {schema}.secret_keys (
+    secret_key_id text COLLATE "C" PRIMARY KEY,
+    merchant_id   text COLLATE "C" NOT NULL,
+    name          text        NOT NULL,
+    hint          text        NOT NULL,
+    created_at    timestamptz NOT NULL,
+    revoked_at    timestamptz
+);
+CREATE INDEX secret_keys_by_merchant ON {schema}.secret_keys (merchant_id, created_at DESC, secret_key_id DESC);
