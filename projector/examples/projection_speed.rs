@@ -129,15 +129,19 @@ impl World {
             endpoint: "POST http://127.0.0.1:9000/v1/chat/completions".to_owned(),
             model: Some("mock-large".to_owned()),
             metadata,
+            model_price: None,
             terms: Some(self.terms.clone()),
             period_start: Some(self.now),
             hold,
+            reported_id: None,
+            spend_key: None,
         };
         let metered = RequestMetered {
             request_id,
             parties,
             meter_id: Some(self.terms.meter_id),
             period_start: Some(self.now),
+            opened_at: Some(self.now),
             hold,
             http_status: 200,
             usage: Usage { tokens: Split { input: 120, output: 450 }, ..Usage::default() },
@@ -161,6 +165,7 @@ impl World {
             response_id: Some(format!("chatcmpl-{at:012}")),
             model: Some("mock-large-2026".to_owned()),
             provider_timestamp: Some(self.now),
+            spend_key: None,
         };
         vec![
             Event::RequestOpened(Box::new(opened)),

@@ -8,13 +8,16 @@ pub mod column;
 pub mod connections;
 pub mod customers;
 mod engine;
+pub mod meters;
 pub mod query;
 mod rebuild;
 pub mod requests;
 mod run;
 #[cfg(test)]
 mod sample;
+pub mod secret_keys;
 pub mod spend_keys;
+pub mod usage;
 mod writer;
 
 pub use self::engine::Error;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Error, Projection, project};
-use crate::{checkpoint, connections, customers, requests, spend_keys};
+use crate::{checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage};
 
 /// How often the database is tried at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -49,8 +49,11 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
         match model {
             ReadModel::Customers => spawn::<customers::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Connections => spawn::<connections::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Meters => spawn::<meters::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::SpendKeys => spawn::<spend_keys::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::SecretKeys => spawn::<secret_keys::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Requests => spawn::<requests::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Usage => spawn::<usage::Batch>(&database_url, &tail, &stop, &tasks),
         }
     }
     ready();

@@ -39,8 +39,11 @@ pub(crate) fn opened() -> RequestOpened {
         endpoint: "GET http://provider.example/".to_owned(),
         model: None,
         metadata: BTreeMap::new(),
+        model_price: None,
         terms: None,
         period_start: None,
         hold: Hold::default(),
+        reported_id: None,
+        spend_key: None,
     }
 }

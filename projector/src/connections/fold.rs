@@ -1,11 +1,11 @@
 //! The fold: one row per connection and one per wallet. A wallet that moves often within a batch is written once,
-//! with the balance of its last event.
+//! with the balance of its last event; a connection that changes often, as it is in the end.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use farthing_ledger::event::{Event, Recorded};
-use farthing_ledger::ids::WalletId;
+use farthing_ledger::ids::{CustomerId, WalletId};
 use farthing_ledger::money::Amount;
 use farthing_schema::read_model::ReadModel;
 
@@ -13,22 +13,31 @@ use crate::column::storable;
 use crate::engine::Projection;
 use crate::writer::Writer;
 
-/// New rows, column by column, and the last balance of each wallet that moved.
+/// New rows, what changes in rows that are there, and the last balance of each wallet that moved.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) connections: Connections,
+    pub(super) new: BTreeMap<CustomerId, New>,
+    pub(super) changed: BTreeMap<CustomerId, Change>,
     pub(super) wallets: Wallets,
     /// In the order of their ids, so that two writers could never wait for each other crosswise.
     pub(super) balances: BTreeMap<WalletId, Amount>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Connections {
-    pub(super) connection_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) wallet_id: Vec<String>,
-    pub(super) reference_id: Vec<Option<String>>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
+/// A row of the table `connections`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct New {
+    pub(super) merchant_id: String,
+    pub(super) wallet_id: String,
+    pub(super) created_at: DateTime<Utc>,
+    /// What may change later.
+    pub(super) present: Change,
+}
+
+/// What may change in a row, as it is from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) reference_id: Option<String>,
+    pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +55,21 @@ impl Wallets {
     }
 }
 
+impl Change {
+    fn named(reference_id: Option<&str>) -> Self {
+        Self { reference_id: reference_id.map(|id| storable(id).into_owned()), deleted_at: None }
+    }
+}
+
+impl Batch {
+    fn change(&mut self, id: CustomerId, change: Change) {
+        match self.new.get_mut(&id) {
+            Some(row) => row.present = change,
+            None => drop(self.changed.insert(id, change)),
+        }
+    }
+}
+
 impl Projection for Batch {
     const MODEL: ReadModel = ReadModel::Connections;
 
@@ -56,14 +80,25 @@ impl Projection for Batch {
                 self.wallets.push(event.wallet_id, event.merchant_id.to_string(), None);
             }
             Event::CustomerCreated(event) => {
-                let (id, merchant_id) = (event.customer_id.to_string(), fact.merchant_id.to_string());
-                self.wallets.push(event.wallet_id, merchant_id.clone(), Some(id.clone()));
-                let reference_id = event.reference_id.as_deref().map(|id| storable(id).into_owned());
-                self.connections.connection_id.push(id);
-                self.connections.merchant_id.push(merchant_id);
-                self.connections.wallet_id.push(event.wallet_id.to_string());
-                self.connections.reference_id.push(reference_id);
-                self.connections.created_at.push(fact.occurred_at);
+                let merchant_id = fact.merchant_id.to_string();
+                let connection_id = event.customer_id.to_string();
+                self.wallets.push(event.wallet_id, merchant_id.clone(), Some(connection_id));
+                let row = New {
+                    merchant_id,
+                    wallet_id: event.wallet_id.to_string(),
+                    created_at: fact.occurred_at,
+                    present: Change::named(event.reference_id.as_deref()),
+                };
+                self.new.insert(event.customer_id, row);
+            }
+            Event::CustomerUpdated(event) => {
+                if let Some(change) = &event.reference_id {
+                    self.change(event.customer_id, Change::named(change.to.as_deref()));
+                }
+            }
+            Event::CustomerDeleted(event) => {
+                let gone = Change { reference_id: None, deleted_at: Some(fact.occurred_at) };
+                self.change(event.customer_id, gone);
             }
             Event::WalletCredited(event) => {
                 self.balances.insert(event.wallet_id, event.balance_after);
@@ -72,9 +107,14 @@ impl Projection for Batch {
                 self.balances.insert(event.wallet_id, event.balance_after);
             }
             Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
             | Event::MeterDefined(_)
+            | Event::MeterUpdated(_)
+            | Event::MeterDeleted(_)
             | Event::SpendKeyCreated(_)
             | Event::KeyRotated(_)
+            | Event::SpendKeyUpdated(_)
+            | Event::SpendKeyDeleted(_)
             | Event::RequestOpened(_)
             | Event::RequestMetered(_)
             | Event::RequestFailed(_) => {}
@@ -82,11 +122,12 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.wallets.ids.is_empty() && self.balances.is_empty()
+        self.wallets.ids.is_empty() && self.balances.is_empty() && self.changed.is_empty()
     }
 
     async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         self.insert_connections(db).await?;
+        self.update_connections(db).await?;
         self.insert_wallets(db).await?;
         self.update_balances(db).await
     }
@@ -94,8 +135,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{CustomerCreated, WalletCredited};
-    use farthing_ledger::ids::{CreditId, CustomerId, Mint};
+    use farthing_ledger::event::{CustomerCreated, CustomerDeleted, WalletCredited};
+    use farthing_ledger::ids::{CreditId, Mint};
 
     use super::*;
     use crate::sample;
@@ -124,15 +165,20 @@ mod tests {
     #[test]
     fn a_customer_comes_with_a_connection_and_a_wallet() {
         let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
-        let created = CustomerCreated {
-            customer_id: CustomerId::new(ulid),
-            wallet_id: WalletId::new(ulid),
-            reference_id: None,
-            metadata: BTreeMap::new(),
-        };
-        let batch: Batch = sample::fold(vec![Event::CustomerCreated(created)]);
-        assert_eq!(batch.connections.connection_id, [CustomerId::new(ulid).to_string()]);
-        assert_eq!(batch.wallets.connections, [Some(CustomerId::new(ulid).to_string())]);
-        assert_eq!(batch.connections.wallet_id, batch.wallets.ids);
+        let (customer_id, wallet_id) = (CustomerId::new(ulid), WalletId::new(ulid));
+        let reference_id = Some("ada".to_owned());
+        let created = CustomerCreated { customer_id, wallet_id, reference_id, metadata: BTreeMap::new() };
+        let created = Event::CustomerCreated(created);
+        let batch: Batch = sample::fold(vec![created.clone()]);
+        let row = &batch.new[&customer_id];
+        assert_eq!(row.present, Change { reference_id: Some("ada".to_owned()), deleted_at: None });
+        assert_eq!(batch.wallets.connections, [Some(customer_id.to_string())]);
+        assert_eq!(batch.wallets.ids.first(), Some(&row.wallet_id));
+
+        let deleted = Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None });
+        let gone = Change { reference_id: None, deleted_at: Some(DateTime::UNIX_EPOCH) };
+        let batch: Batch = sample::fold(vec![created, deleted.clone()]);
+        assert_eq!((&batch.new[&customer_id].present, batch.changed.len()), (&gone, 0));
+        assert_eq!(sample::fold::<Batch>(vec![deleted]).changed, [(customer_id, gone)].into());
     }
 }

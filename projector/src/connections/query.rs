@@ -48,7 +48,7 @@ macro_rules! select_connections {
             "FROM connections.connections AS c ",
             "JOIN connections.wallets AS w ON w.wallet_id = c.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.customer_id = c.connection_id COLLATE \"default\" ",
-            "WHERE c.merchant_id = $1 ",
+            "WHERE c.merchant_id = $1 AND c.deleted_at IS NULL ",
             $rest
         )
     };
@@ -75,7 +75,7 @@ pub const LIST_BY_REFERENCE_AFTER: &str = select_connections!(
      ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $2"
 );
 
-/// When the connection of a cursor came to be.
+/// When the connection of a cursor came to be; one deleted in the meantime still has its place in the list.
 pub const CURSOR: &str =
     "SELECT created_at FROM connections.connections WHERE merchant_id = $1 AND connection_id = $2";
 

@@ -1,13 +1,21 @@
 //! Writes the rows.
 
+use tokio_postgres::types::ToSql;
+
 use super::Batch;
 use crate::column::Numeric;
 use crate::writer::Writer;
 
-pub(crate) const INSERT_CONNECTIONS: &str = "INSERT INTO {schema}.connections (connection_id, merchant_id, wallet_id, reference_id, created_at) \
-     SELECT connection_id, merchant_id, wallet_id, reference_id, created_at \
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[]) \
-         AS new(connection_id, merchant_id, wallet_id, reference_id, created_at)";
+pub(crate) const INSERT_CONNECTIONS: &str = "INSERT INTO {schema}.connections \
+         (connection_id, merchant_id, wallet_id, reference_id, created_at, deleted_at) \
+     SELECT connection_id, merchant_id, wallet_id, reference_id, created_at, deleted_at \
+     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[]) \
+         AS new(connection_id, merchant_id, wallet_id, reference_id, created_at, deleted_at)";
+
+pub(crate) const UPDATE_CONNECTIONS: &str = "UPDATE {schema}.connections AS c \
+     SET reference_id = changed.reference_id, deleted_at = changed.deleted_at \
+     FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS changed(connection_id, reference_id, deleted_at) \
+     WHERE c.connection_id = changed.connection_id COLLATE \"C\"";
 
 pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance) \
      SELECT wallet_id, merchant_id, connection_id, 0 \
@@ -19,14 +27,29 @@ pub(crate) const UPDATE_BALANCES: &str = "UPDATE {schema}.wallets AS w SET balan
 
 impl Batch {
     pub(super) async fn insert_connections(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        let new = &self.connections;
-        if !new.connection_id.is_empty() {
-            db.execute(
-                INSERT_CONNECTIONS,
-                &[&new.connection_id, &new.merchant_id, &new.wallet_id, &new.reference_id, &new.created_at],
-            )
-            .await?;
+        if self.new.is_empty() {
+            return Ok(());
         }
+        let ids: Vec<String> = self.new.keys().map(ToString::to_string).collect();
+        let rows = || self.new.values();
+        let merchants: Vec<&str> = rows().map(|row| row.merchant_id.as_str()).collect();
+        let wallets: Vec<&str> = rows().map(|row| row.wallet_id.as_str()).collect();
+        let references: Vec<_> = rows().map(|row| row.present.reference_id.as_deref()).collect();
+        let created: Vec<_> = rows().map(|row| row.created_at).collect();
+        let deleted: Vec<_> = rows().map(|row| row.present.deleted_at).collect();
+        let columns: [&(dyn ToSql + Sync); 6] = [&ids, &merchants, &wallets, &references, &created, &deleted];
+        db.execute(INSERT_CONNECTIONS, &columns).await?;
+        Ok(())
+    }
+
+    pub(super) async fn update_connections(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = self.changed.keys().map(ToString::to_string).collect();
+        let references: Vec<_> = self.changed.values().map(|row| row.reference_id.as_deref()).collect();
+        let deleted: Vec<_> = self.changed.values().map(|row| row.deleted_at).collect();
+        db.execute(UPDATE_CONNECTIONS, &[&ids, &references, &deleted]).await?;
         Ok(())
     }
 

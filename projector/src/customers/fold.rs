@@ -1,22 +1,89 @@
-//! The fold: one row per customer.
+//! The fold: one row per customer. A customer that is created and changed within one batch is written once.
+
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded};
+use farthing_ledger::event::{CustomerCreated, CustomerUpdated, Event, Recorded};
+use farthing_ledger::ids::{CustomerId, MerchantId};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
 use crate::engine::Projection;
 use crate::writer::Writer;
 
-/// New rows, column by column.
+/// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) customer_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) wallet_id: Vec<String>,
-    pub(super) reference_id: Vec<Option<String>>,
-    pub(super) metadata: Vec<String>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
+    pub(super) new: BTreeMap<CustomerId, New>,
+    pub(super) changed: BTreeMap<CustomerId, Change>,
+}
+
+/// A row of the table `customers`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct New {
+    pub(super) merchant_id: String,
+    pub(super) wallet_id: String,
+    pub(super) reference_id: Option<String>,
+    pub(super) metadata: String,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) deleted_at: Option<DateTime<Utc>>,
+}
+
+/// What changes in a row; what is none stays.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) reference_id: Option<Reference>,
+    pub(super) metadata: Option<String>,
+    pub(super) deleted_at: Option<DateTime<Utc>>,
+}
+
+/// A reference id as it is from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference(pub(super) Option<String>);
+
+/// The text of metadata that is empty.
+const NO_METADATA: &str = "{}";
+
+impl New {
+    fn of(event: &CustomerCreated, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
+        Self {
+            merchant_id: merchant_id.to_string(),
+            wallet_id: event.wallet_id.to_string(),
+            reference_id: event.reference_id.as_deref().map(|id| storable(id).into_owned()),
+            metadata: json(&event.metadata),
+            created_at,
+            deleted_at: None,
+        }
+    }
+}
+
+impl Batch {
+    fn change(&mut self, id: CustomerId, change: Change) {
+        let Change { reference_id, metadata, deleted_at } = change;
+        if let Some(row) = self.new.get_mut(&id) {
+            if let Some(Reference(reference_id)) = reference_id {
+                row.reference_id = reference_id;
+            }
+            row.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut row.metadata));
+            row.deleted_at = deleted_at.or(row.deleted_at);
+        } else {
+            let row = self.changed.entry(id).or_default();
+            row.reference_id = reference_id.or(row.reference_id.take());
+            row.metadata = metadata.or(row.metadata.take());
+            row.deleted_at = deleted_at.or(row.deleted_at);
+        }
+    }
+
+    fn update(&mut self, event: &CustomerUpdated) {
+        let reference_id = event.reference_id.as_ref().map(|change| {
+            let to = change.to.as_deref().map(|id| storable(id).into_owned());
+            Reference(to)
+        });
+        let metadata = event.metadata.as_ref().map(json);
+        if reference_id.is_some() || metadata.is_some() {
+            self.change(event.customer_id, Change { reference_id, metadata, deleted_at: None });
+        }
+    }
 }
 
 impl Projection for Batch {
@@ -26,18 +93,28 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::CustomerCreated(event) => {
-                self.customer_id.push(event.customer_id.to_string());
-                self.merchant_id.push(fact.merchant_id.to_string());
-                self.wallet_id.push(event.wallet_id.to_string());
-                self.reference_id.push(event.reference_id.as_deref().map(|id| storable(id).into_owned()));
-                self.metadata.push(json(&event.metadata));
-                self.created_at.push(fact.occurred_at);
+                self.new.insert(event.customer_id, New::of(event, fact.merchant_id, fact.occurred_at));
+            }
+            Event::CustomerUpdated(event) => self.update(event),
+            Event::CustomerDeleted(event) => {
+                // The row stays as a place in the list, so that a cursor on it stays good; all else goes.
+                let gone = Change {
+                    reference_id: Some(Reference(None)),
+                    metadata: Some(NO_METADATA.to_owned()),
+                    deleted_at: Some(fact.occurred_at),
+                };
+                self.change(event.customer_id, gone);
             }
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
             | Event::MeterDefined(_)
+            | Event::MeterUpdated(_)
+            | Event::MeterDeleted(_)
             | Event::SpendKeyCreated(_)
             | Event::KeyRotated(_)
+            | Event::SpendKeyUpdated(_)
+            | Event::SpendKeyDeleted(_)
             | Event::WalletCredited(_)
             | Event::RequestOpened(_)
             | Event::RequestMetered(_)
@@ -47,36 +124,95 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.customer_id.is_empty()
+        self.new.is_empty() && self.changed.is_empty()
     }
 
     async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await
+        self.insert(db).await?;
+        self.update_rows(db).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::CustomerCreated;
-    use farthing_ledger::ids::{CustomerId, Mint, WalletId};
+    use farthing_ledger::event::{ContactPart, CustomerDeleted, ReferenceChange};
+    use farthing_ledger::ids::{Mint, WalletId};
 
     use super::*;
     use crate::sample;
 
-    #[test]
-    fn a_customer_is_one_row_and_a_call_is_none() {
-        let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
-        let created = CustomerCreated {
-            customer_id: CustomerId::new(ulid),
-            wallet_id: WalletId::new(ulid),
+    fn id() -> CustomerId {
+        CustomerId::new(Mint::default().next(DateTime::UNIX_EPOCH))
+    }
+
+    fn created(customer_id: CustomerId) -> Event {
+        Event::CustomerCreated(CustomerCreated {
+            customer_id,
+            wallet_id: WalletId::new(customer_id.ulid()),
             reference_id: Some("a\0b".to_owned()),
             metadata: [("team".to_owned(), "blue".to_owned())].into(),
-        };
+        })
+    }
+
+    fn renamed(customer_id: CustomerId, revision: u32, to: Option<&str>) -> Event {
+        let change = ReferenceChange { from: None, to: to.map(str::to_owned) };
+        let reference_id = Some(change);
+        let contact = Vec::new();
+        Event::CustomerUpdated(CustomerUpdated {
+            customer_id,
+            revision,
+            reference_id,
+            metadata: None,
+            contact,
+        })
+    }
+
+    fn deleted(customer_id: CustomerId) -> Event {
+        let wallet_id = WalletId::new(customer_id.ulid());
+        Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None })
+    }
+
+    #[test]
+    fn a_customer_is_one_row_and_a_call_is_none() {
         let opened = Event::RequestOpened(Box::new(sample::opened()));
-        let batch: Batch = sample::fold(vec![Event::CustomerCreated(created), opened]);
-        assert_eq!(batch.customer_id, [CustomerId::new(ulid).to_string()]);
-        assert_eq!(batch.reference_id, [Some("a\u{FFFD}b".to_owned())]);
-        assert_eq!(batch.metadata, [r#"{"team":"blue"}"#]);
+        let id = id();
+        let batch: Batch = sample::fold(vec![created(id), opened]);
+        let row = &batch.new[&id];
+        assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
+        assert_eq!(row.metadata, r#"{"team":"blue"}"#);
         assert!(sample::fold::<Batch>(vec![Event::RequestOpened(Box::new(sample::opened()))]).is_empty());
+    }
+
+    #[test]
+    fn changes_within_the_batch_of_the_creation_go_into_the_new_row() {
+        let id = id();
+        let batch: Batch =
+            sample::fold(vec![created(id), renamed(id, 1, Some("new")), renamed(id, 2, None), deleted(id)]);
+        assert!(batch.changed.is_empty());
+        let row = &batch.new[&id];
+        assert_eq!((&row.reference_id, row.metadata.as_str()), (&None, "{}"));
+        assert_eq!(row.deleted_at, Some(DateTime::UNIX_EPOCH));
+    }
+
+    #[test]
+    fn what_an_update_does_not_name_stays() {
+        let id = id();
+        let metadata = Some([("a".to_owned(), "b".to_owned())].into());
+        let update = CustomerUpdated {
+            customer_id: id,
+            revision: 2,
+            reference_id: None,
+            metadata,
+            contact: Vec::new(),
+        };
+        let batch: Batch = sample::fold(vec![renamed(id, 1, None), Event::CustomerUpdated(update.clone())]);
+        let change = Change {
+            reference_id: Some(Reference(None)),
+            metadata: Some(r#"{"a":"b"}"#.to_owned()),
+            deleted_at: None,
+        };
+        assert_eq!(batch.changed[&id], change);
+        let contact = CustomerUpdated { metadata: None, contact: vec![ContactPart::Email], ..update };
+        assert!(sample::fold::<Batch>(vec![Event::CustomerUpdated(contact)]).is_empty());
     }
 }

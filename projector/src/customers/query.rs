@@ -1,4 +1,4 @@
-//! Finds customers.
+//! Finds and lists customers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::column::{Columns, Unreadable};
-use crate::query::{Error, findable};
+use crate::query::{Error, Listed, Page, Parameter, findable};
 
 /// What a merchant may know of a customer's person; erased apart from the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,19 +64,46 @@ impl CustomerRow {
     }
 }
 
+macro_rules! select_customers {
+    ($rest:literal) => {
+        concat!(
+            "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, ",
+            "p.first_name, p.last_name, p.email, p.phone ",
+            "FROM customers.customers AS c ",
+            "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" ",
+            "WHERE c.merchant_id = $1 AND c.deleted_at IS NULL ",
+            $rest
+        )
+    };
+}
+
 /// A merchant's customer by id.
-pub const FIND_BY_ID: &str = "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, \
-            p.first_name, p.last_name, p.email, p.phone \
-     FROM customers.customers AS c \
-     LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" \
-     WHERE c.customer_id = $2 AND c.merchant_id = $1";
+pub const FIND_BY_ID: &str = select_customers!("AND c.customer_id = $2");
 
 /// A merchant's customer by reference id.
-pub const FIND_BY_REFERENCE: &str = "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, \
-            p.first_name, p.last_name, p.email, p.phone \
-     FROM customers.customers AS c \
-     LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" \
-     WHERE c.merchant_id = $1 AND c.reference_id = $2";
+pub const FIND_BY_REFERENCE: &str = select_customers!("AND c.reference_id = $2");
+
+/// A merchant's customers, newest first.
+pub const LIST: &str = select_customers!("ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $2");
+
+/// The same, after a cursor.
+pub const LIST_AFTER: &str = select_customers!(
+    "AND (c.created_at, c.customer_id) < ($3, $4) ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $2"
+);
+
+/// A merchant's customers with a reference id.
+pub const LIST_BY_REFERENCE: &str =
+    select_customers!("AND c.reference_id = $3 ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $2");
+
+/// The same, after a cursor.
+pub const LIST_BY_REFERENCE_AFTER: &str = select_customers!(
+    "AND c.reference_id = $3 AND (c.created_at, c.customer_id) < ($4, $5) \
+     ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $2"
+);
+
+/// When the customer of a cursor came to be; one deleted in the meantime still has its place in the list.
+pub const CURSOR: &str =
+    "SELECT created_at FROM customers.customers WHERE merchant_id = $1 AND customer_id = $2";
 
 /// The merchant's customer called `name`: a customer id or the merchant's own reference id.
 pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<CustomerRow>, Error> {
@@ -88,4 +115,50 @@ pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Op
     let merchant = merchant_id.to_string();
     let row = db.query_typed(sql, &[(&merchant, Type::TEXT), (&name, Type::TEXT)]).await?.into_iter().next();
     Ok(row.map(|row| CustomerRow::read(&mut Columns::of(&row))).transpose()?)
+}
+
+/// The merchant's customers, newest first; only the one with `reference_id` when one is given.
+pub async fn list(
+    db: &Client,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+    reference_id: Option<&str>,
+) -> Result<Listed<CustomerRow>, Error> {
+    let merchant = merchant_id.to_string();
+    let after = match page.cursor {
+        Some(cursor) => Some(cursor_position(db, &merchant, cursor).await?),
+        None => None,
+    };
+    if !reference_id.is_none_or(findable) {
+        return Ok(Listed::empty());
+    }
+    let limit = page.rows_to_ask();
+    let mut parameters: Vec<Parameter<'_>> = vec![(&merchant, Type::TEXT), (&limit, Type::INT8)];
+    if let Some(reference_id) = &reference_id {
+        parameters.push((reference_id, Type::TEXT));
+    }
+    if let Some((created_at, id)) = &after {
+        parameters.extend([(created_at as _, Type::TIMESTAMPTZ), (id as _, Type::TEXT)]);
+    }
+    let sql = match (reference_id, &after) {
+        (None, None) => LIST,
+        (None, Some(_)) => LIST_AFTER,
+        (Some(_), None) => LIST_BY_REFERENCE,
+        (Some(_), Some(_)) => LIST_BY_REFERENCE_AFTER,
+    };
+    let rows = db.query_typed(sql, &parameters).await?;
+    let rows: Result<Vec<_>, _> = rows.iter().map(|row| CustomerRow::read(&mut Columns::of(row))).collect();
+    Ok(Listed::cut(rows?, page))
+}
+
+async fn cursor_position(
+    db: &Client,
+    merchant: &str,
+    cursor: &str,
+) -> Result<(DateTime<Utc>, String), Error> {
+    let id: CustomerId = cursor.parse().map_err(|_| Error::CursorInvalid)?;
+    let id = id.to_string();
+    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
+    let row = db.query_typed(CURSOR, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
+    Ok((row.try_get(0)?, id))
 }

@@ -1,27 +1,52 @@
 //! Writes the rows.
 
 use super::Batch;
+use super::fold::Reference;
 use crate::writer::Writer;
 
-pub(crate) const INSERT: &str = "INSERT INTO {schema}.customers (customer_id, merchant_id, wallet_id, reference_id, metadata, created_at) \
-     SELECT customer_id, merchant_id, wallet_id, reference_id, metadata, created_at \
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[]) \
-         AS new(customer_id, merchant_id, wallet_id, reference_id, metadata, created_at)";
+pub(crate) const INSERT: &str = "INSERT INTO {schema}.customers \
+         (customer_id, merchant_id, wallet_id, reference_id, metadata, created_at, deleted_at) \
+     SELECT customer_id, merchant_id, wallet_id, reference_id, metadata, created_at, deleted_at \
+     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[]) \
+         AS new(customer_id, merchant_id, wallet_id, reference_id, metadata, created_at, deleted_at)";
+
+pub(crate) const UPDATE: &str = "UPDATE {schema}.customers AS c \
+     SET reference_id = CASE WHEN changed.renamed THEN changed.reference_id ELSE c.reference_id END, \
+         metadata = COALESCE(changed.metadata, c.metadata), \
+         deleted_at = COALESCE(changed.deleted_at, c.deleted_at) \
+     FROM unnest($1::text[], $2::boolean[], $3::text[], $4::text[], $5::timestamptz[]) \
+         AS changed(customer_id, renamed, reference_id, metadata, deleted_at) \
+     WHERE c.customer_id = changed.customer_id COLLATE \"C\"";
 
 impl Batch {
     pub(super) async fn insert(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        db.execute(
-            INSERT,
-            &[
-                &self.customer_id,
-                &self.merchant_id,
-                &self.wallet_id,
-                &self.reference_id,
-                &self.metadata,
-                &self.created_at,
-            ],
-        )
-        .await?;
+        if self.new.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = self.new.keys().map(ToString::to_string).collect();
+        let rows = || self.new.values();
+        let merchants: Vec<&str> = rows().map(|row| row.merchant_id.as_str()).collect();
+        let wallets: Vec<&str> = rows().map(|row| row.wallet_id.as_str()).collect();
+        let references: Vec<_> = rows().map(|row| row.reference_id.as_deref()).collect();
+        let metadata: Vec<&str> = rows().map(|row| row.metadata.as_str()).collect();
+        let created: Vec<_> = rows().map(|row| row.created_at).collect();
+        let deleted: Vec<_> = rows().map(|row| row.deleted_at).collect();
+        db.execute(INSERT, &[&ids, &merchants, &wallets, &references, &metadata, &created, &deleted]).await?;
+        Ok(())
+    }
+
+    pub(super) async fn update_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = self.changed.keys().map(ToString::to_string).collect();
+        let rows = || self.changed.values();
+        let renamed: Vec<bool> = rows().map(|row| row.reference_id.is_some()).collect();
+        let references: Vec<Option<&str>> =
+            rows().map(|row| row.reference_id.as_ref().and_then(|Reference(id)| id.as_deref())).collect();
+        let metadata: Vec<_> = rows().map(|row| row.metadata.as_deref()).collect();
+        let deleted: Vec<_> = rows().map(|row| row.deleted_at).collect();
+        db.execute(UPDATE, &[&ids, &renamed, &references, &metadata, &deleted]).await?;
         Ok(())
     }
 }

@@ -2,13 +2,16 @@
 //! know of another.
 
 use chrono::{DateTime, Utc};
+use farthing_ledger::command::service_charge_payer;
 use farthing_ledger::event::{
     Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestFailed, RequestMetered, RequestOpened,
 };
 use farthing_ledger::ids::{CustomerId, MerchantId, MeterId, RequestId};
 use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_ledger::usage::Usage;
 use farthing_schema::read_model::ReadModel;
 
+use super::filter::{Pair, digest};
 use super::query::Status;
 use crate::column::{Jsonb, Numeric, json, storable};
 use crate::engine::Projection;
@@ -18,6 +21,7 @@ use crate::writer::Writer;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(super) opened: Vec<Opened>,
+    pub(super) pairs: Vec<Tagged>,
     pub(super) ended: Vec<Ended>,
 }
 
@@ -37,6 +41,15 @@ pub(super) struct Opened {
     pub(super) terms: Option<(RateType, TierType, TokenBasis, Payer)>,
     pub(super) service_charge_payer: Payer,
     pub(super) metadata: Jsonb,
+    pub(super) reported_id: Option<String>,
+}
+
+/// A row of the table `metadata_pairs`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tagged {
+    pub(super) pair: Pair,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) request_id: RequestId,
 }
 
 /// A row of the table `ended`.
@@ -58,6 +71,7 @@ pub(super) struct Ended {
 pub(super) struct Metered {
     pub(super) provider_timestamp: Option<DateTime<Utc>>,
     pub(super) usage: String,
+    pub(super) total_tokens: i64,
     pub(super) units: Numeric,
     pub(super) breakdown: Option<String>,
     pub(super) marks: Option<String>,
@@ -73,6 +87,11 @@ pub(super) struct Metered {
     pub(super) overrun: Numeric,
 }
 
+/// Tokens of both directions: at most twice the largest count that is believed.
+fn total_tokens(usage: &Usage) -> i64 {
+    i64::try_from(usage.tokens.input.saturating_add(usage.tokens.output)).unwrap_or(i64::MAX)
+}
+
 fn text(text: &str) -> String {
     storable(text).into_owned()
 }
@@ -84,11 +103,6 @@ fn text_or_null(text_or_null: Option<&String>) -> Option<String> {
 impl Opened {
     fn new(event: &RequestOpened, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
         let price = event.terms.as_ref().map(|terms| &terms.price);
-        // Who would bear a service charge, by the rule that the settlement follows.
-        let service_charge_payer = match (event.charge, price) {
-            (Charge::Recorded, _) | (_, None) => Payer::Merchant,
-            (_, Some(price)) => price.service_charge_payer,
-        };
         Self {
             request_id: event.request_id,
             merchant_id,
@@ -102,8 +116,10 @@ impl Opened {
             model: text_or_null(event.model.as_ref()),
             terms: price
                 .map(|price| (price.rate_type, price.tier_type, price.token_basis, price.base_cost_payer)),
-            service_charge_payer,
+            // Who would bear a service charge, by the rule that the settlement follows.
+            service_charge_payer: service_charge_payer(event.charge, event.terms.as_ref()),
             metadata: Jsonb(json(&event.metadata)),
+            reported_id: text_or_null(event.reported_id.as_ref()),
         }
     }
 }
@@ -122,6 +138,7 @@ impl Ended {
             metered: Some(Metered {
                 provider_timestamp: event.provider_timestamp,
                 usage: json(&event.usage),
+                total_tokens: total_tokens(&event.usage),
                 units: Numeric(event.units),
                 breakdown: (!event.fee.breakdown.is_empty()).then(|| json(&event.fee.breakdown)),
                 marks: (!event.marks.is_empty()).then(|| json(&event.marks)),
@@ -161,16 +178,28 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::RequestOpened(event) => {
+                self.pairs.extend(event.metadata.iter().map(|(key, value)| Tagged {
+                    pair: digest(fact.merchant_id, key, value),
+                    created_at: fact.occurred_at,
+                    request_id: event.request_id,
+                }));
                 self.opened.push(Opened::new(event, fact.merchant_id, fact.occurred_at));
             }
             Event::RequestMetered(event) => self.ended.push(Ended::metered(event, fact.occurred_at)),
             Event::RequestFailed(event) => self.ended.push(Ended::failed(event, fact.occurred_at)),
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
             | Event::CustomerCreated(_)
+            | Event::CustomerUpdated(_)
+            | Event::CustomerDeleted(_)
             | Event::MeterDefined(_)
+            | Event::MeterUpdated(_)
+            | Event::MeterDeleted(_)
             | Event::SpendKeyCreated(_)
             | Event::KeyRotated(_)
+            | Event::SpendKeyUpdated(_)
+            | Event::SpendKeyDeleted(_)
             | Event::WalletCredited(_)
             | Event::WalletDebited(_) => {}
         }
@@ -182,6 +211,7 @@ impl Projection for Batch {
 
     async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         self.copy_opened(db).await?;
+        self.copy_pairs(db).await?;
         self.copy_ended(db).await
     }
 }
@@ -246,6 +276,7 @@ mod tests {
             raw_usage: None,
             response_id: None,
             model: None,
+            spend_key: None,
         };
         let batch: Batch = sample::fold(vec![Event::RequestFailed(failed)]);
         let row = batch.ended.first().unwrap();

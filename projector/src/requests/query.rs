@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Charge, FailureReason, Mark, ModelCost, ProviderKeyType, ServiceCharge};
+use farthing_ledger::event::{
+    Charge, FailureReason, Mark, ModelCost, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge,
+};
 use farthing_ledger::ids::{CustomerId, MerchantId, MeterId, RequestId};
 use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
 use farthing_ledger::money::Amount;
@@ -13,13 +15,16 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use utoipa::ToSchema;
 
-use crate::column::{Columns, Jsonb, Numeric, Unreadable, json};
+use super::Filter;
+use crate::column::{Columns, Numeric, Unreadable};
 use crate::query::{Error, Listed, Page, Parameter, findable};
 
 /// How far a call has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = RequestStatus)]
 pub enum Status {
     /// Not ended yet.
     Pending,
@@ -47,6 +52,8 @@ pub struct Terms {
 pub struct RequestRow {
     /// The request.
     pub request_id: RequestId,
+    /// The merchant's own id of a call that was reported.
+    pub reported_id: Option<String>,
     /// The customer, when the call named one.
     pub connection_id: Option<CustomerId>,
     /// The meter, when the call named one.
@@ -106,17 +113,64 @@ pub struct RequestRow {
 impl RequestRow {
     /// Who bears the provider's cost (completion.md section 3); none when nobody does.
     pub fn model_cost_payer(&self) -> Option<Payer> {
+        if self.provider_key_type == ProviderKeyType::Unmanaged && self.provider != "other" {
+            // Shown for information: the provider bills the owner of the key.
+            return None;
+        }
         match self.charge {
             Charge::Merchant | Charge::MeterOnly | Charge::Recorded => Some(Payer::Merchant),
             Charge::Customer => Some(Payer::Wallet),
             Charge::CustomerBilling => Some(self.terms.map_or(Payer::Wallet, |terms| terms.base_cost_payer)),
+            // A spend key's customer pays, or the merchant whose own key it is.
+            Charge::SpendKey => Some(self.connection_id.map_or(Payer::Merchant, |_| Payer::Wallet)),
             Charge::MeteringOnly => None,
+        }
+    }
+
+    /// A reported request as its own events tell it: what the read model will show.
+    pub fn reported(opened: RequestOpened, metered: RequestMetered, at: DateTime<Utc>) -> Self {
+        Self {
+            request_id: opened.request_id,
+            reported_id: opened.reported_id,
+            connection_id: opened.parties.customer_id,
+            product_id: opened.terms.as_ref().map(|terms| terms.meter_id),
+            created_at: at,
+            status: Status::Completed,
+            charge: opened.charge,
+            provider: opened.provider,
+            provider_key_type: opened.provider_key_type,
+            endpoint: opened.endpoint,
+            model: metered.model.or(opened.model),
+            terms: opened.terms.map(|terms| Terms {
+                rate_type: terms.price.rate_type,
+                tier_type: terms.price.tier_type,
+                token_basis: terms.price.token_basis,
+                base_cost_payer: terms.price.base_cost_payer,
+            }),
+            metadata: opened.metadata,
+            ended_at: Some(at),
+            http_status: Some(metered.http_status),
+            failure_reason: None,
+            raw_usage: None,
+            response_id: metered.response_id,
+            provider_timestamp: metered.provider_timestamp,
+            usage: metered.usage,
+            units: metered.units,
+            marks: metered.marks,
+            model_cost: metered.model_cost,
+            fee: metered.fee,
+            service_charge: metered.service_charge,
+            total_request_cost: metered.total_request_cost,
+            total_wallet_cost: metered.total_wallet_cost,
+            total_merchant_cost: metered.total_merchant_cost,
+            overrun: metered.overrun,
         }
     }
 
     fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
         Ok(Self {
             request_id: columns.id()?,
+            reported_id: columns.plain()?,
             connection_id: columns.id_or_null()?,
             product_id: columns.id_or_null()?,
             created_at: columns.plain()?,
@@ -174,44 +228,50 @@ fn read_terms(columns: &mut Columns<'_>) -> Result<Option<Terms>, Unreadable> {
 macro_rules! select_requests {
     ($rest:literal) => {
         concat!(
-            "SELECT request_id, connection_id, product_id, created_at, status, charge, provider, ",
-            "provider_key_type, endpoint, model, rate_type, tier_type, token_basis, base_cost_payer, metadata, ",
-            "ended_at, http_status, failure_reason, raw_usage, response_id, provider_timestamp, usage, units, ",
-            "marks, input_cost, output_cost, model_cost, breakdown, fee_amount, service_charge_payer, ",
-            "service_charge_amount, total_request_cost, total_wallet_cost, total_merchant_cost, overrun ",
-            "FROM requests.requests WHERE merchant_id = $1 ",
+            "SELECT r.request_id, r.reported_id, r.connection_id, r.product_id, r.created_at, r.status, r.charge, r.provider, ",
+            "r.provider_key_type, r.endpoint, r.model, r.rate_type, r.tier_type, r.token_basis, ",
+            "r.base_cost_payer, r.metadata, r.ended_at, r.http_status, r.failure_reason, r.raw_usage, ",
+            "r.response_id, r.provider_timestamp, r.usage, r.units, r.marks, r.input_cost, r.output_cost, ",
+            "r.model_cost, r.breakdown, r.fee_amount, r.service_charge_payer, r.service_charge_amount, ",
+            "r.total_request_cost, r.total_wallet_cost, r.total_merchant_cost, r.overrun ",
             $rest
         )
     };
 }
 
 /// A merchant's request by id.
-pub const FIND: &str = select_requests!("AND request_id = $2");
+pub const FIND: &str =
+    select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.request_id = $2");
 
-/// A merchant's requests; the clauses below narrow it.
+/// A merchant's request by the merchant's own id.
+pub const FIND_REPORTED: &str =
+    select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.reported_id = $2");
+
+/// The columns of a list; a [`Filter`] says of which requests.
 pub const LIST: &str = select_requests!("");
 
-/// When the request of a cursor was opened.
+/// Where in the list the request of a cursor stands.
 pub const CURSOR: &str =
-    "SELECT created_at FROM requests.requests WHERE merchant_id = $1 AND request_id = $2";
+    "SELECT created_at, request_id FROM requests.opened WHERE merchant_id = $1 AND request_id = $2";
 
-/// The merchant's request `id`.
-pub async fn find(db: &Client, merchant_id: MerchantId, id: RequestId) -> Result<Option<RequestRow>, Error> {
-    let parameters: [Parameter<'_>; 2] =
-        [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
-    let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
-    Ok(row.map(|row| RequestRow::read(&mut Columns::of(&row))).transpose()?)
+/// The same, by the merchant's own id.
+pub const CURSOR_REPORTED: &str =
+    "SELECT created_at, request_id FROM requests.opened WHERE merchant_id = $1 AND reported_id = $2";
+
+/// The statement that finds the request of a name: of one of our ids, or of the merchant's own.
+fn by_name(name: &str, ours: &'static str, reported: &'static str) -> &'static str {
+    if name.parse::<RequestId>().is_ok() { ours } else { reported }
 }
 
-/// Which requests are wanted; all conditions must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
-    /// Only of this customer.
-    pub connection_id: Option<CustomerId>,
-    /// Only on this meter.
-    pub product_id: Option<MeterId>,
-    /// Only with all these key-value pairs.
-    pub metadata: Vec<(String, String)>,
+/// The merchant's request called `name`, by its id or by the one it was reported under.
+pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<RequestRow>, Error> {
+    if !findable(name) {
+        return Ok(None);
+    }
+    let parameters: [Parameter<'_>; 2] = [(&merchant_id.to_string(), Type::TEXT), (&name, Type::TEXT)];
+    let sql = by_name(name, FIND, FIND_REPORTED);
+    let row = db.query_typed(sql, &parameters).await?.into_iter().next();
+    Ok(row.map(|row| RequestRow::read(&mut Columns::of(&row))).transpose()?)
 }
 
 /// The merchant's requests, newest first.
@@ -221,82 +281,21 @@ pub async fn list(
     page: Page<'_>,
     filter: &Filter,
 ) -> Result<Listed<RequestRow>, Error> {
-    let merchant = merchant_id.to_string();
     let after = match page.cursor {
-        Some(cursor) => Some(cursor_position(db, &merchant, cursor).await?),
+        Some(cursor) => Some(cursor_position(db, &merchant_id.to_string(), cursor).await?),
         None => None,
     };
-    let wanted = wanted_metadata(&filter.metadata);
-    if matches!(wanted, Wanted::Impossible) {
-        return Ok(Listed::empty());
-    }
-    let connection = filter.connection_id.map(|id| id.to_string());
-    let product = filter.product_id.map(|id| id.to_string());
-    let limit = page.rows_to_ask();
-
-    let mut query = Query { sql: LIST.to_owned(), parameters: vec![(&merchant, Type::TEXT)] };
-    if let Some(connection) = &connection {
-        query.and("connection_id = {1}", [(connection, Type::TEXT)]);
-    }
-    if let Some(product) = &product {
-        query.and("product_id = {1}", [(product, Type::TEXT)]);
-    }
-    if let Wanted::Pairs(wanted) = &wanted {
-        query.and("metadata <> '{}' AND metadata @> {1}", [(wanted, Type::JSONB)]);
-    }
+    let Some(wanted) = filter.wanted(db, merchant_id).await? else { return Ok(Listed::empty()) };
+    let mut query = wanted.select(LIST);
     if let Some((created_at, id)) = &after {
         let parameters: [Parameter<'_>; 2] = [(created_at, Type::TIMESTAMPTZ), (id, Type::TEXT)];
-        query.and("(created_at, request_id) < ({1}, {2})", parameters);
+        query.and("({at}.created_at, {at}.request_id) < ({1}, {2})", parameters);
     }
-    query.sql.push_str("ORDER BY created_at DESC, request_id DESC LIMIT $");
-    query.sql.push_str(&(query.parameters.len() + 1).to_string());
-    query.parameters.push((&limit, Type::INT8));
-
-    let rows = db.query_typed(&query.sql, &query.parameters).await?;
+    let limit = page.rows_to_ask();
+    query.end("ORDER BY {at}.created_at DESC, {at}.request_id DESC LIMIT {1}", [(&limit, Type::INT8)]);
+    let rows = query.rows(db).await?;
     let rows: Result<Vec<_>, _> = rows.iter().map(|row| RequestRow::read(&mut Columns::of(row))).collect();
     Ok(Listed::cut(rows?, page))
-}
-
-/// [`LIST`] with the conditions that are asked for.
-struct Query<'a> {
-    sql: String,
-    parameters: Vec<Parameter<'a>>,
-}
-
-impl<'a> Query<'a> {
-    /// Adds a condition; `{1}`, `{2}` in it stand for its own parameters.
-    fn and<const N: usize>(&mut self, condition: &'static str, parameters: [Parameter<'a>; N]) {
-        let before = self.parameters.len();
-        let numbered = (1..=N).fold(condition.to_owned(), |sql, own| {
-            sql.replace(&format!("{{{own}}}"), &format!("${}", before + own))
-        });
-        self.sql.push_str("AND ");
-        self.sql.push_str(&numbered);
-        self.sql.push(' ');
-        self.parameters.extend(parameters);
-    }
-}
-
-/// Which metadata a filter asks for.
-#[derive(Debug, PartialEq, Eq)]
-enum Wanted {
-    /// Any.
-    Any,
-    /// All these pairs.
-    Pairs(Jsonb),
-    /// What no request can have: a pair with NUL, or two values of a key.
-    Impossible,
-}
-
-fn wanted_metadata(pairs: &[(String, String)]) -> Wanted {
-    let mut wanted = BTreeMap::new();
-    for (key, value) in pairs {
-        let other = wanted.insert(key, value);
-        if !findable(key) || !findable(value) || other.is_some_and(|other| other != value) {
-            return Wanted::Impossible;
-        }
-    }
-    if wanted.is_empty() { Wanted::Any } else { Wanted::Pairs(Jsonb(json(&wanted))) }
 }
 
 async fn cursor_position(
@@ -304,36 +303,11 @@ async fn cursor_position(
     merchant: &str,
     cursor: &str,
 ) -> Result<(DateTime<Utc>, String), Error> {
-    let id: RequestId = cursor.parse().map_err(|_| Error::CursorInvalid)?;
-    let id = id.to_string();
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
-    let row = db.query_typed(CURSOR, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
-    Ok((row.try_get(0)?, id))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(key: &str, value: &str) -> (String, String) {
-        (key.to_owned(), value.to_owned())
+    if !findable(cursor) {
+        return Err(Error::CursorInvalid);
     }
-
-    #[test]
-    fn a_metadata_filter_that_nothing_can_meet_is_known_before_the_query() {
-        assert_eq!(wanted_metadata(&[]), Wanted::Any);
-        let wanted = wanted_metadata(&[pair("b", "\""), pair("a", "1"), pair("a", "1")]);
-        assert_eq!(wanted, Wanted::Pairs(Jsonb(r#"{"a":"1","b":"\""}"#.to_owned())));
-        assert_eq!(wanted_metadata(&[pair("a", "1"), pair("a", "2")]), Wanted::Impossible);
-        assert_eq!(wanted_metadata(&[pair("a", "\0")]), Wanted::Impossible);
-    }
-
-    #[test]
-    fn conditions_number_their_parameters_on() {
-        let (one, two) = (1_i64, 2_i64);
-        let mut query = Query { sql: String::new(), parameters: vec![(&one, Type::INT8)] };
-        query.and("a = {1}", [(&one, Type::INT8)]);
-        query.and("(b, c) < ({1}, {2})", [(&one, Type::INT8), (&two, Type::INT8)]);
-        assert_eq!(query.sql, "AND a = $2 AND (b, c) < ($3, $4) ");
-    }
+    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&cursor, Type::TEXT)];
+    let sql = by_name(cursor, CURSOR, CURSOR_REPORTED);
+    let row = db.query_typed(sql, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
 }

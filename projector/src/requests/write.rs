@@ -3,16 +3,16 @@
 use tokio_postgres::types::Type;
 
 use super::Batch;
-use super::fold::{Ended, Opened};
+use super::fold::{Ended, Opened, Tagged};
 use crate::column::word;
 use crate::writer::Writer;
 
 pub(crate) const COPY_OPENED: &str = "COPY {schema}.opened \
      (request_id, merchant_id, connection_id, product_id, created_at, charge, provider, provider_key_type, \
-      endpoint, model, rate_type, tier_type, token_basis, base_cost_payer, service_charge_payer, metadata) \
+      endpoint, model, rate_type, tier_type, token_basis, base_cost_payer, service_charge_payer, metadata, reported_id) \
      FROM STDIN BINARY";
 
-const OPENED_TYPES: [Type; 16] = [
+const OPENED_TYPES: [Type; 17] = [
     Type::TEXT,
     Type::TEXT,
     Type::TEXT,
@@ -29,16 +29,22 @@ const OPENED_TYPES: [Type; 16] = [
     Type::TEXT,
     Type::TEXT,
     Type::JSONB,
+    Type::TEXT,
 ];
+
+pub(crate) const COPY_PAIRS: &str =
+    "COPY {schema}.metadata_pairs (pair, created_at, request_id) FROM STDIN BINARY";
+
+const PAIRS_TYPES: [Type; 3] = [Type::BYTEA, Type::TIMESTAMPTZ, Type::TEXT];
 
 pub(crate) const COPY_ENDED: &str = "COPY {schema}.ended \
      (request_id, status, ended_at, http_status, failure_reason, raw_usage, response_id, model, \
-      provider_timestamp, usage, units, breakdown, marks, service_charge_payer, input_cost, output_cost, \
+      provider_timestamp, usage, total_tokens, units, breakdown, marks, service_charge_payer, input_cost, output_cost, \
       model_cost, fee_amount, service_charge_amount, total_request_cost, total_wallet_cost, \
       total_merchant_cost, overrun) \
      FROM STDIN BINARY";
 
-const ENDED_TYPES: [Type; 23] = [
+const ENDED_TYPES: [Type; 24] = [
     Type::TEXT,
     Type::TEXT,
     Type::TIMESTAMPTZ,
@@ -49,6 +55,7 @@ const ENDED_TYPES: [Type; 23] = [
     Type::TEXT,
     Type::TIMESTAMPTZ,
     Type::TEXT,
+    Type::INT8,
     Type::NUMERIC,
     Type::TEXT,
     Type::TEXT,
@@ -85,8 +92,16 @@ impl Batch {
                 &terms.map(|terms| word(terms.3)),
                 &word(row.service_charge_payer),
                 &row.metadata,
+                &row.reported_id,
             ])
             .await
+        })
+        .await
+    }
+
+    pub(super) async fn copy_pairs(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        db.copy(COPY_PAIRS, &PAIRS_TYPES, &self.pairs, async |copy, row: &Tagged| {
+            copy.write(&[&row.pair.as_slice(), &row.created_at, &row.request_id.to_string()]).await
         })
         .await
     }
@@ -105,6 +120,7 @@ impl Batch {
                 &row.model,
                 &metered.and_then(|row| row.provider_timestamp),
                 &metered.map(|row| &row.usage),
+                &metered.map(|row| row.total_tokens),
                 &metered.map(|row| row.units),
                 &metered.and_then(|row| row.breakdown.as_ref()),
                 &metered.and_then(|row| row.marks.as_ref()),

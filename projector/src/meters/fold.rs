@@ -1,0 +1,162 @@
+//! The fold: one row per meter. A meter that is defined and changed within one batch is written once.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{Event, Recorded};
+use farthing_ledger::ids::MeterId;
+use farthing_ledger::meter::Price;
+use farthing_schema::read_model::ReadModel;
+
+use crate::column::{json, storable};
+use crate::engine::Projection;
+use crate::writer::Writer;
+
+/// New rows, and what changes in rows that are there.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) new: BTreeMap<MeterId, New>,
+    pub(super) updated: BTreeMap<MeterId, Shown>,
+    pub(super) deleted: BTreeMap<MeterId, DateTime<Utc>>,
+}
+
+/// A row of the table `meters`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct New {
+    pub(super) merchant_id: String,
+    pub(super) meter_slug: String,
+    pub(super) shown: Shown,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) deleted_at: Option<DateTime<Utc>>,
+}
+
+/// What may change of a meter.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) name: String,
+    /// JSON text.
+    pub(super) price: String,
+}
+
+impl Shown {
+    fn of(name: &str, price: &Price) -> Self {
+        Self { name: storable(name).into_owned(), price: json(price) }
+    }
+}
+
+impl Projection for Batch {
+    const MODEL: ReadModel = ReadModel::Meters;
+
+    fn fold(&mut self, recorded: &Recorded) {
+        let fact = &recorded.fact;
+        match &fact.event {
+            Event::MeterDefined(event) => {
+                let row = New {
+                    merchant_id: fact.merchant_id.to_string(),
+                    meter_slug: storable(&event.meter_slug).into_owned(),
+                    shown: Shown::of(&event.name, &event.price),
+                    created_at: fact.occurred_at,
+                    deleted_at: None,
+                };
+                self.new.insert(event.meter_id, row);
+            }
+            Event::MeterUpdated(event) => {
+                let shown = Shown::of(&event.name, &event.price);
+                match self.new.get_mut(&event.meter_id) {
+                    Some(row) => row.shown = shown,
+                    None => drop(self.updated.insert(event.meter_id, shown)),
+                }
+            }
+            Event::MeterDeleted(event) => match self.new.get_mut(&event.meter_id) {
+                Some(row) => row.deleted_at = Some(fact.occurred_at),
+                None => drop(self.deleted.insert(event.meter_id, fact.occurred_at)),
+            },
+            Event::MerchantRegistered(_)
+            | Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
+            | Event::CustomerCreated(_)
+            | Event::CustomerUpdated(_)
+            | Event::CustomerDeleted(_)
+            | Event::SpendKeyCreated(_)
+            | Event::KeyRotated(_)
+            | Event::SpendKeyUpdated(_)
+            | Event::SpendKeyDeleted(_)
+            | Event::WalletCredited(_)
+            | Event::RequestOpened(_)
+            | Event::RequestMetered(_)
+            | Event::WalletDebited(_)
+            | Event::RequestFailed(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.new.is_empty() && self.updated.is_empty() && self.deleted.is_empty()
+    }
+
+    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        self.insert(db).await?;
+        self.update(db).await?;
+        self.delete(db).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::event::{MeterDefined, MeterDeleted, MeterUpdated};
+    use farthing_ledger::ids::Mint;
+    use farthing_ledger::meter::{Payer, RateType, Tier, TierType, Tiers, TokenBasis};
+    use rust_decimal::Decimal;
+
+    use super::*;
+    use crate::sample;
+
+    fn price(rate: &str) -> Price {
+        Price {
+            rate_type: RateType::Fixed,
+            tier_type: TierType::Requests,
+            tiers: Tiers::new(vec![Tier { start: Decimal::ZERO, rate: rate.parse().unwrap() }]).unwrap(),
+            token_basis: TokenBasis::InputOutput,
+            base_cost_payer: Payer::Wallet,
+            service_charge_payer: Payer::Wallet,
+        }
+    }
+
+    fn life(meter_id: MeterId) -> [Event; 3] {
+        let meter_slug = "calls".to_owned();
+        [
+            Event::MeterDefined(MeterDefined {
+                meter_id,
+                meter_slug: meter_slug.clone(),
+                name: "Calls".to_owned(),
+                price: price("1"),
+            }),
+            Event::MeterUpdated(MeterUpdated {
+                meter_id,
+                revision: 1,
+                name: "Calls, cheaper".to_owned(),
+                price: price("0.5"),
+            }),
+            Event::MeterDeleted(MeterDeleted { meter_id, meter_slug }),
+        ]
+    }
+
+    #[test]
+    fn a_meter_that_comes_and_goes_within_a_batch_is_one_row() {
+        let id = MeterId::new(Mint::default().next(DateTime::UNIX_EPOCH));
+        let batch: Batch = sample::fold(life(id).into());
+        assert!(batch.updated.is_empty() && batch.deleted.is_empty());
+        let row = &batch.new[&id];
+        assert_eq!(row.shown, Shown::of("Calls, cheaper", &price("0.5")));
+        assert_eq!(row.deleted_at, Some(DateTime::UNIX_EPOCH));
+    }
+
+    #[test]
+    fn a_meter_of_an_earlier_batch_is_changed_in_its_row() {
+        let id = MeterId::new(Mint::default().next(DateTime::UNIX_EPOCH));
+        let [_, updated, deleted] = life(id);
+        let batch: Batch = sample::fold(vec![updated, deleted]);
+        assert!(batch.new.is_empty() && !batch.is_empty());
+        assert_eq!(batch.updated[&id].name, "Calls, cheaper");
+        assert_eq!(batch.deleted[&id], DateTime::UNIX_EPOCH);
+    }
+}

@@ -1,0 +1,7 @@
+//! Meters, in the older words products, as `GET /meters` shows them.
+
+mod fold;
+pub mod query;
+mod write;
+
+pub(crate) use self::fold::Batch;

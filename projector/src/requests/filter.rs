@@ -1,0 +1,209 @@
+//! Which requests are wanted: the conditions that lists and sums share. Invariant: every filter is answered from an
+//! index that is in the order of the list.
+
+use std::collections::BTreeMap;
+
+use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::column::{Jsonb, json};
+use crate::query::{Error, Parameter, findable};
+
+/// Names a pair of a merchant's metadata: half of a SHA-256 over merchant, key and value. What it finds is compared
+/// with the metadata itself.
+pub(super) type Pair = [u8; 16];
+
+/// The digest of a pair.
+pub(super) fn digest(merchant_id: MerchantId, key: &str, value: &str) -> Pair {
+    let mut hash = Sha256::new();
+    for part in [&merchant_id.to_string(), key, value] {
+        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(part);
+    }
+    let mut pair = Pair::default();
+    pair.copy_from_slice(&hash.finalize()[..16]);
+    pair
+}
+
+/// Which requests are wanted; all conditions must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Only of this customer.
+    pub connection_id: Option<CustomerId>,
+    /// Only on this meter.
+    pub product_id: Option<MeterId>,
+    /// Only with all these key-value pairs.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// The rarest of several pairs, as far as a look at so many rows of each tells: the one whose rows are walked.
+pub(super) const RAREST: &str = "SELECT p.n FROM unnest($1::bytea[]) WITH ORDINALITY AS p(pair, n) \
+     CROSS JOIN LATERAL (SELECT count(*) AS found FROM ( \
+         SELECT FROM requests.metadata_pairs AS m WHERE m.pair = p.pair LIMIT 1000) AS walked) AS seen \
+     ORDER BY seen.found, p.n LIMIT 1";
+
+impl Filter {
+    /// The filter with its values as columns take them; none when no request can meet it.
+    pub(super) async fn wanted(&self, db: &Client, merchant_id: MerchantId) -> Result<Option<Wanted>, Error> {
+        let Some(metadata) = self.metadata() else { return Ok(None) };
+        let pairs: Vec<Pair> = metadata.iter().map(|(key, value)| digest(merchant_id, key, value)).collect();
+        let at = match pairs.len() {
+            0 | 1 => 0,
+            _ => {
+                let pairs: Vec<&[u8]> = pairs.iter().map(Pair::as_slice).collect();
+                let rows = db.query_typed(RAREST, &[(&pairs, Type::BYTEA_ARRAY)]).await?;
+                let number: i64 = rows.first().map_or(Ok(1), |row| row.try_get(0))?;
+                usize::try_from(number - 1).unwrap_or(0)
+            }
+        };
+        Ok(Some(Wanted {
+            merchant: merchant_id.to_string(),
+            connection: self.connection_id.map(|id| id.to_string()),
+            product: self.product_id.map(|id| id.to_string()),
+            pair: pairs.get(at).map(|pair| pair.to_vec()),
+            metadata: Jsonb(json(&metadata)),
+        }))
+    }
+
+    /// The pairs, each key once; none when there is one that no request can have.
+    fn metadata(&self) -> Option<BTreeMap<&str, &str>> {
+        let mut wanted = BTreeMap::new();
+        for (key, value) in &self.metadata {
+            let other = wanted.insert(key.as_str(), value.as_str());
+            if !findable(key) || !findable(value) || other.is_some_and(|other| other != value) {
+                return None;
+            }
+        }
+        Some(wanted)
+    }
+}
+
+/// A filter that requests can meet.
+pub(super) struct Wanted {
+    merchant: String,
+    connection: Option<String>,
+    product: Option<String>,
+    pair: Option<Vec<u8>>,
+    metadata: Jsonb,
+}
+
+impl Wanted {
+    /// `columns` of the requests wanted, called `r`.
+    pub(super) fn select(&self, columns: &'static str) -> Query<'_> {
+        self.select_by(columns, Vec::new())
+    }
+
+    /// As [`Self::select`]; the columns have `parameters` of their own, the first of the statement.
+    pub(super) fn select_by<'a>(
+        &'a self,
+        columns: &'static str,
+        parameters: Vec<Parameter<'a>>,
+    ) -> Query<'a> {
+        let mut query = Query { sql: columns.to_owned(), parameters, at: "r" };
+        match &self.pair {
+            None => query.add(
+                " FROM requests.requests AS r WHERE r.merchant_id = {1} ",
+                [(&self.merchant, Type::TEXT)],
+            ),
+            Some(pair) => {
+                query.at = "p";
+                let parameters: [Parameter<'_>; 3] =
+                    [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)];
+                query.add(
+                    " FROM requests.metadata_pairs AS p \
+                     JOIN requests.requests AS r ON r.request_id = p.request_id \
+                     WHERE r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
+                    parameters,
+                );
+            }
+        }
+        if let Some(connection) = &self.connection {
+            query.and("r.connection_id = {1}", [(connection, Type::TEXT)]);
+        }
+        if let Some(product) = &self.product {
+            query.and("r.product_id = {1}", [(product, Type::TEXT)]);
+        }
+        query
+    }
+}
+
+/// A statement that grows by conditions. In a piece of it `{1}`, `{2}` stand for its own parameters, `{at}` for the
+/// table whose index gives the order.
+pub(super) struct Query<'a> {
+    sql: String,
+    parameters: Vec<Parameter<'a>>,
+    at: &'static str,
+}
+
+impl<'a> Query<'a> {
+    /// Adds a condition.
+    pub(super) fn and<const N: usize>(&mut self, condition: &'static str, parameters: [Parameter<'a>; N]) {
+        self.sql.push_str("AND ");
+        self.add(condition, parameters);
+        self.sql.push(' ');
+    }
+
+    /// Adds what follows the conditions.
+    pub(super) fn end<const N: usize>(&mut self, clause: &'static str, parameters: [Parameter<'a>; N]) {
+        self.add(clause, parameters);
+    }
+
+    fn add<const N: usize>(&mut self, piece: &'static str, parameters: [Parameter<'a>; N]) {
+        let before = self.parameters.len();
+        let piece = (1..=N).fold(piece.replace("{at}", self.at), |sql, own| {
+            sql.replace(&format!("{{{own}}}"), &format!("${}", before + own))
+        });
+        self.sql.push_str(&piece);
+        self.parameters.extend(parameters);
+    }
+
+    /// Its rows.
+    pub(super) async fn rows(&self, db: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
+        db.query_typed(&self.sql, &self.parameters).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(pairs: &[(&str, &str)]) -> Filter {
+        let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Filter { metadata: pairs.iter().map(pair).collect(), ..Filter::default() }
+    }
+
+    #[test]
+    fn a_metadata_filter_that_nothing_can_meet_is_known_before_the_query() {
+        assert_eq!(filter(&[]).metadata(), Some(BTreeMap::new()));
+        let wanted = filter(&[("b", "\""), ("a", "1"), ("a", "1")]);
+        assert_eq!(wanted.metadata(), Some(BTreeMap::from([("a", "1"), ("b", "\"")])));
+        assert_eq!(filter(&[("a", "1"), ("a", "2")]).metadata(), None);
+        assert_eq!(filter(&[("a", "\0")]).metadata(), None);
+    }
+
+    #[test]
+    fn conditions_number_their_parameters_on() {
+        let (one, two) = (1_i64, 2_i64);
+        let mut query = Query { sql: String::new(), parameters: vec![(&one, Type::INT8)], at: "p" };
+        query.and("a = {1}", [(&one, Type::INT8)]);
+        query.and("({at}.b, c) < ({1}, {2})", [(&one, Type::INT8), (&two, Type::INT8)]);
+        assert_eq!(query.sql, "AND a = $2 AND (p.b, c) < ($3, $4) ");
+    }
+
+    #[test]
+    fn a_pair_is_told_from_every_other() {
+        let merchants = ["mer_01ARZ3NDEKTSV4RRFFQ69G5FAV", "mer_01ARZ3NDEKTSV4RRFFQ69G5FAW"];
+        let [one, other] = merchants.map(|id| id.parse().unwrap());
+        let pairs = [
+            digest(one, "a", "bc"),
+            digest(one, "ab", "c"),
+            digest(one, "bc", "a"),
+            digest(other, "a", "bc"),
+        ];
+        for (at, pair) in pairs.iter().enumerate() {
+            assert!(!pairs[..at].contains(pair), "{at}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Reports usage day by day: whole quarters from the sums, what is left at the edges from the requests themselves.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use farthing_ledger::ids::MerchantId;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::Counters;
+use super::fold::{QUARTER, quarter};
+use crate::column::Columns;
+use crate::query::{Error, Parameter};
+use crate::requests::{self, Filter};
+
+/// The time that a report covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first instant that counts.
+    pub from: DateTime<Utc>,
+    /// The first instant that does not; after `from`.
+    pub to: DateTime<Utc>,
+    /// The midnight before or at `from`, where the first day begins.
+    pub midnight: DateTime<Utc>,
+}
+
+impl Span {
+    /// How many days it touches.
+    pub fn days(self) -> usize {
+        let last = self.to - TimeDelta::milliseconds(1) - self.midnight;
+        usize::try_from(last.num_days()).map_or(0, |days| days + 1)
+    }
+}
+
+/// The sums of the days, from whole quarters.
+pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(requests), sum(tokens), sum(model_cost), \
+            sum(fee_amount), sum(service_charge_amount), sum(total_request_cost), sum(total_wallet_cost), \
+            sum(total_merchant_cost) \
+     FROM usage.quarters \
+     WHERE merchant_id = $2 AND customer_id = $3 AND meter_id = $4 AND starts_at >= $5 AND starts_at < $6 \
+     GROUP BY 1";
+
+/// The counters of each day of `span`, those without requests included.
+pub async fn daily(
+    db: &Client,
+    merchant_id: MerchantId,
+    filter: &Filter,
+    span: Span,
+) -> Result<Vec<Counters>, Error> {
+    let mut days = vec![Counters::default(); span.days()];
+    let one_by_one = match whole_quarters(span).filter(|_| filter.metadata.is_empty()) {
+        None => vec![(span.from, span.to)],
+        Some((first, last)) => {
+            add_quarters(db, merchant_id, filter, (first, last), span.midnight, &mut days).await?;
+            vec![(span.from, first), (last, span.to)]
+        }
+    };
+    for (from, to) in one_by_one.into_iter().filter(|(from, to)| from < to) {
+        requests::sums(db, merchant_id, filter, (from, to), span.midnight, &mut days).await?;
+    }
+    Ok(days)
+}
+
+/// The whole quarters within `span`; none where there are none, or where its days do not begin at one.
+fn whole_quarters(span: Span) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
+    let first = quarter(span.from + QUARTER - TimeDelta::milliseconds(1));
+    let last = quarter(span.to);
+    (quarter(span.midnight) == span.midnight && first < last).then_some((first, last))
+}
+
+async fn add_quarters(
+    db: &Client,
+    merchant_id: MerchantId,
+    filter: &Filter,
+    (first, last): (DateTime<Utc>, DateTime<Utc>),
+    midnight: DateTime<Utc>,
+    days: &mut [Counters],
+) -> Result<(), Error> {
+    let merchant = merchant_id.to_string();
+    let customer = filter.connection_id.map(|id| id.to_string()).unwrap_or_default();
+    let meter = filter.product_id.map(|id| id.to_string()).unwrap_or_default();
+    let parameters: [Parameter<'_>; 6] = [
+        (&midnight, Type::TIMESTAMPTZ),
+        (&merchant, Type::TEXT),
+        (&customer, Type::TEXT),
+        (&meter, Type::TEXT),
+        (&first, Type::TIMESTAMPTZ),
+        (&last, Type::TIMESTAMPTZ),
+    ];
+    for row in db.query_typed(QUARTERS, &parameters).await? {
+        Counters::add_day(&mut Columns::of(&row), midnight, days)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(from: &str, to: &str, midnight: &str) -> Span {
+        let [from, to, midnight] = [from, to, midnight].map(|text| text.parse().unwrap());
+        Span { from, to, midnight }
+    }
+
+    #[test]
+    fn a_span_ends_before_its_end() {
+        let one = span("2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z");
+        assert_eq!(one.days(), 1);
+        let two = span("2026-11-20T23:00:00Z", "2026-11-21T00:00:00.001Z", "2026-11-20T00:00:00Z");
+        assert_eq!(two.days(), 2);
+    }
+
+    #[test]
+    fn only_quarters_within_the_span_are_whole() {
+        let kathmandu = span("2026-11-20T18:15:00.001Z", "2026-11-21T18:20:00Z", "2026-11-20T18:15:00Z");
+        let whole = whole_quarters(kathmandu).unwrap();
+        assert_eq!(whole, ("2026-11-20T18:30:00Z".parse().unwrap(), "2026-11-21T18:15:00Z".parse().unwrap()));
+        let short = span("2026-11-20T18:20:00Z", "2026-11-20T18:29:00Z", "2026-11-20T18:15:00Z");
+        assert_eq!(whole_quarters(short), None);
+        let odd = span("2026-11-20T18:20:00Z", "2026-11-21T18:20:00Z", "2026-11-20T18:10:00Z");
+        assert_eq!(whole_quarters(odd), None, "days of an odd offset do not begin at a quarter");
+    }
+}
