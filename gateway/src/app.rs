@@ -7,7 +7,8 @@ use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::Appender;
 use farthing_ledger::secret::ServerKey;
 
-use crate::rest::rate_limit::RateLimits;
+use crate::forward::Providers;
+use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
 pub(crate) struct App {
@@ -21,8 +22,10 @@ pub(crate) struct App {
     pub(crate) mint: Mint,
     /// This process.
     pub(crate) gateway_id: GatewayId,
+    /// The providers that are known, their prices and this instance's keys.
+    pub(crate) providers: Providers,
     /// What decides about admission.
     pub(crate) settings: RequestSettings,
-    /// Calls per key and minute on the standard endpoints.
-    pub(crate) limits: RateLimits,
+    /// The bounds on waiting.
+    pub(crate) timeouts: Timeouts,
 }

@@ -5,14 +5,22 @@ use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
 use farthing_ledger::command::Refusal;
+use farthing_ledger::ids::RequestId;
 use farthing_ledger::log::appender;
 use farthing_ledger::money::Amount;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 
+use crate::rest::SERVICE_REQUEST_ID;
+
 /// Seconds after which a caller may ask again when the ledger is away.
 const LEDGER_RETRY_AFTER_SECONDS: u64 = 1;
+
+/// Seconds after which a caller may ask again for a call in flight.
+const IN_PROGRESS_RETRY_AFTER_SECONDS: u64 = 1;
+/// Seconds after which a caller may look again whether a limit that never starts anew has been raised: a day.
+const NEVER_RETRY_AFTER_SECONDS: u64 = 86_400;
 
 /// One thing wrong with the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,6 +52,8 @@ pub(crate) enum Resource {
     Meter,
     /// `request_not_found`
     Request,
+    /// `secret_key_not_found`
+    SecretKey,
     /// `spend_key_not_found`
     SpendKey,
     /// `route_not_found`
@@ -57,6 +67,7 @@ impl Resource {
             Self::Connection => ("connection_not_found", "There is no such connection."),
             Self::Meter => ("meter_not_found", "There is no such meter."),
             Self::Request => ("request_not_found", "There is no such request."),
+            Self::SecretKey => ("secret_key_not_found", "There is no such secret key."),
             Self::SpendKey => ("spend_key_not_found", "There is no such spend key."),
             Self::Route => ("route_not_found", "There is nothing at this path."),
         }
@@ -81,6 +92,12 @@ pub(crate) enum ApiError {
     ForwardUrlForbidden,
     /// 400: the metadata of a forwarded call breaks a rule; says which.
     MetadataInvalid(Vec<Issue>),
+    /// 400: the merchant's only secret key cannot be revoked.
+    SecretKeyLastRemaining,
+    /// 400: somebody is to pay by the provider's price, and the catalogue has none for what is asked.
+    ModelNotPriced,
+    /// 400: the provider wants a key, and there is neither one of the caller's nor one of this instance's.
+    ProviderKeyMissing,
     /// 401: no credential.
     AuthHeaderMissing,
     /// 401: the credential is not of a form that could be one.
@@ -91,8 +108,10 @@ pub(crate) enum ApiError {
     ConnectionSecretInvalid,
     /// 401: the product secret names no meter of this merchant.
     ProductSecretInvalid,
-    /// 401: no such spend key, or one that cannot be used here.
+    /// 401: no such spend key, or no longer: rotated, deleted, or its customer deleted.
     SpendKeyInvalid,
+    /// 401: the spend key's time is over.
+    SpendKeyExpired,
     /// 402: the money available does not cover the hold.
     InsufficientBalance {
         /// Balance minus open holds.
@@ -100,22 +119,52 @@ pub(crate) enum ApiError {
         /// The hold.
         needed: Amount,
     },
+    /// 402: what is left of the spend key's limit does not cover the hold.
+    SpendLimitExceeded {
+        /// The limit less what is spent and held.
+        left: Amount,
+        /// The hold.
+        needed: Amount,
+    },
+    /// 403: the spend key does not work for now.
+    SpendKeyPaused,
+    /// 403: the spend key's list of models does not hold the body's.
+    ModelNotAllowed,
+    /// 403: the spend key's list of providers does not hold the call's.
+    ProviderNotAllowed,
     /// 403: nobody issues secret keys over this interface.
     SecretKeyIssuancePaused,
     /// 404: no such thing, or another merchant's.
     NotFound(Resource),
     /// 405: the path has other methods; the router names them in `Allow`.
     MethodNotAllowed,
+    /// 409: another customer of the merchant has the reference id.
+    ReferenceIdConflict,
     /// 409: another meter of the merchant has the slug.
     MeterSlugConflict,
+    /// 409: the call that the idempotency key began is in flight.
+    IdempotencyInProgress(RequestId),
+    /// 409: the call that the idempotency key began has ended, and its answer was not kept.
+    IdempotencyCompleted(RequestId),
+    /// 422: the idempotency key was used for another request.
+    IdempotencyKeyReused,
     /// 413: the body is larger than the endpoint takes.
     BodyTooLarge,
+    /// 414: the request target is longer than a URI can be here.
+    UriTooLong,
     /// 415: the body is not JSON by its content type.
     ContentTypeUnsupported,
     /// 429: too many calls with this key.
     RateLimitExceeded {
         /// Until the next window.
         retry_after_seconds: u64,
+    },
+    /// 431: the head of the request is too long, or has too many headers.
+    HeadTooLarge,
+    /// 429: the spend key's calls of this cycle are used up.
+    RequestLimitExceeded {
+        /// Until the next cycle; none where it never comes.
+        retry_after_seconds: Option<u64>,
     },
     /// 500: our own fault; the text goes to the process's log, never to the caller.
     Internal(String),
@@ -142,9 +191,13 @@ impl ApiError {
     }
 
     /// The code of the envelope.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> &'static str {
         self.wire().1
+    }
+
+    /// The message of the envelope.
+    pub(crate) fn message(&self) -> String {
+        self.wire().2
     }
 
     /// Status, code and message: the whole table of errors.
@@ -178,6 +231,21 @@ impl ApiError {
             Self::MetadataInvalid(_) => {
                 (S::BAD_REQUEST, "metadata_invalid", "The metadata is not valid; see the issues.")
             }
+            Self::SecretKeyLastRemaining => (
+                S::BAD_REQUEST,
+                "secret_key_last_remaining",
+                "The last secret key cannot be deleted; have another one issued first.",
+            ),
+            Self::ModelNotPriced => (
+                S::BAD_REQUEST,
+                "model_not_priced",
+                "The price of this call at the provider is not known, so it cannot be billed.",
+            ),
+            Self::ProviderKeyMissing => (
+                S::BAD_REQUEST,
+                "provider_key_missing",
+                "The provider wants a key: send your own as provider_key, or have the operator set one up.",
+            ),
             Self::AuthHeaderMissing => {
                 (S::UNAUTHORIZED, "auth_header_missing", "The Authorization header is missing.")
             }
@@ -199,6 +267,27 @@ impl ApiError {
                     format!("The balance available, {available}, does not cover this call's {needed}.");
                 return (S::PAYMENT_REQUIRED, "insufficient_balance", message);
             }
+            Self::SpendKeyExpired => (S::UNAUTHORIZED, "spend_key_expired", "The spend key has expired."),
+            Self::SpendLimitExceeded { left, needed } => {
+                let message = format!(
+                    "What is left of the spend key's limit, {left}, does not cover this call's {needed}."
+                );
+                return (S::PAYMENT_REQUIRED, "spend_limit_exceeded", message);
+            }
+            Self::SpendKeyPaused => (S::FORBIDDEN, "spend_key_paused", "The spend key is paused."),
+            Self::ModelNotAllowed => {
+                (S::FORBIDDEN, "model_not_allowed", "The spend key does not allow this call's model.")
+            }
+            Self::ProviderNotAllowed => {
+                (S::FORBIDDEN, "provider_not_allowed", "The spend key does not allow this call's provider.")
+            }
+            Self::RequestLimitExceeded { retry_after_seconds } => {
+                let message = match retry_after_seconds {
+                    Some(_) => "The spend key's requests of this cycle are used up.",
+                    None => "The spend key's requests are used up; its limit does not start anew.",
+                };
+                (S::TOO_MANY_REQUESTS, "request_limit_exceeded", message)
+            }
             Self::SecretKeyIssuancePaused => {
                 (S::FORBIDDEN, "secret_key_issuance_paused", "Secret keys are issued by the operator only.")
             }
@@ -209,16 +298,41 @@ impl ApiError {
             Self::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method_not_allowed", "The path does not take this method.")
             }
+            Self::ReferenceIdConflict => {
+                (S::CONFLICT, "reference_id_conflict", "Another customer has this reference id already.")
+            }
             Self::MeterSlugConflict => {
                 (S::CONFLICT, "meter_slug_conflict", "Another meter has this slug already.")
             }
+            Self::IdempotencyInProgress(request_id) => {
+                let message =
+                    format!("The call that this idempotency key began, {request_id}, is in flight.");
+                return (S::CONFLICT, "idempotency_in_progress", message);
+            }
+            Self::IdempotencyCompleted(request_id) => {
+                let message = format!(
+                    "The call that this idempotency key began, {request_id}, has ended; its answer is not kept."
+                );
+                return (S::CONFLICT, "idempotency_completed", message);
+            }
+            Self::IdempotencyKeyReused => (
+                S::UNPROCESSABLE_ENTITY,
+                "idempotency_key_reused",
+                "The idempotency key was used for another request.",
+            ),
             Self::BodyTooLarge => (S::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large."),
+            Self::UriTooLong => (S::URI_TOO_LONG, "uri_too_long", "The request target is too long."),
             Self::ContentTypeUnsupported => {
                 (S::UNSUPPORTED_MEDIA_TYPE, "content_type_unsupported", "The body must be application/json.")
             }
             Self::RateLimitExceeded { .. } => {
                 (S::TOO_MANY_REQUESTS, "rate_limit_exceeded", "Too many requests with this key.")
             }
+            Self::HeadTooLarge => (
+                S::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers_too_large",
+                "The request's headers are too many or too long.",
+            ),
             Self::Internal(_) => {
                 (S::INTERNAL_SERVER_ERROR, "rest_internal_server_error", "Something went wrong on our side.")
             }
@@ -247,20 +361,35 @@ impl ApiError {
             Self::ForwardUrlMissing
             | Self::ForwardUrlInvalid(_)
             | Self::ForwardUrlForbidden
+            | Self::SecretKeyLastRemaining
+            | Self::ModelNotPriced
+            | Self::ProviderKeyMissing
             | Self::AuthHeaderMissing
             | Self::AuthHeaderInvalid
             | Self::SecretKeyInvalid
             | Self::ConnectionSecretInvalid
             | Self::ProductSecretInvalid
             | Self::SpendKeyInvalid
+            | Self::SpendKeyExpired
             | Self::InsufficientBalance { .. }
+            | Self::SpendLimitExceeded { .. }
+            | Self::SpendKeyPaused
+            | Self::ModelNotAllowed
+            | Self::ProviderNotAllowed
             | Self::SecretKeyIssuancePaused
             | Self::NotFound(_)
             | Self::MethodNotAllowed
+            | Self::ReferenceIdConflict
             | Self::MeterSlugConflict
+            | Self::IdempotencyInProgress(_)
+            | Self::IdempotencyCompleted(_)
+            | Self::IdempotencyKeyReused
             | Self::BodyTooLarge
+            | Self::UriTooLong
             | Self::ContentTypeUnsupported
             | Self::RateLimitExceeded { .. }
+            | Self::HeadTooLarge
+            | Self::RequestLimitExceeded { .. }
             | Self::Internal(_)
             | Self::ProviderUnreachable
             | Self::LedgerUnavailable(_)
@@ -278,8 +407,19 @@ impl ApiError {
         if let Self::RateLimitExceeded { retry_after_seconds } = self {
             headers.insert(RETRY_AFTER, (*retry_after_seconds).into());
         }
+        if let Self::RequestLimitExceeded { retry_after_seconds } = self {
+            headers.insert(RETRY_AFTER, retry_after_seconds.unwrap_or(NEVER_RETRY_AFTER_SECONDS).into());
+        }
         if let Self::LedgerUnavailable(_) = self {
             headers.insert(RETRY_AFTER, LEDGER_RETRY_AFTER_SECONDS.into());
+        }
+        if let Self::IdempotencyInProgress(request_id) | Self::IdempotencyCompleted(request_id) = self {
+            // The call that the answer is about.
+            let id = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
+            headers.insert(SERVICE_REQUEST_ID, id);
+        }
+        if let Self::IdempotencyInProgress(_) = self {
+            headers.insert(RETRY_AFTER, IN_PROGRESS_RETRY_AFTER_SECONDS.into());
         }
         headers
     }
@@ -300,8 +440,9 @@ struct Body<'a> {
     issues: Option<Cow<'a, [Issue]>>,
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// Status, headers and body of the answer.
+    pub(crate) fn into_parts(self) -> (StatusCode, HeaderMap, Vec<u8>) {
         if let Self::Internal(why) = &self {
             tracing::error!(why, "answering 500");
         }
@@ -311,7 +452,13 @@ impl IntoResponse for ApiError {
         let (status, code, message) = self.wire();
         let body = Body { message, code, status: status.as_u16(), issues: self.issues() };
         let body = serde_json::to_vec(&Envelope { error: body }).expect("an envelope has string keys");
-        (status, self.headers(), body).into_response()
+        (status, self.headers(), body)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.into_parts().into_response()
     }
 }
 
@@ -324,11 +471,30 @@ impl From<Refusal> for ApiError {
             Refusal::CustomerNotFound => Self::NotFound(Resource::Customer),
             Refusal::MeterNotFound => Self::NotFound(Resource::Meter),
             Refusal::SpendKeyNotFound => Self::NotFound(Resource::SpendKey),
+            Refusal::SecretKeyNotFound => Self::NotFound(Resource::SecretKey),
+            Refusal::SecretKeyLastRemaining => Self::SecretKeyLastRemaining,
+            Refusal::ReferenceIdConflict => Self::ReferenceIdConflict,
+            Refusal::SpendKeyInvalid => Self::SpendKeyInvalid,
+            Refusal::SpendKeyExpired => Self::SpendKeyExpired,
+            Refusal::SpendKeyPaused => Self::SpendKeyPaused,
+            Refusal::ModelNotAllowed => Self::ModelNotAllowed,
+            Refusal::ProviderNotAllowed => Self::ProviderNotAllowed,
+            Refusal::RequestLimitExceeded { retry_after_seconds } => {
+                Self::RequestLimitExceeded { retry_after_seconds }
+            }
+            Refusal::RateLimitExceeded { retry_after_seconds } => {
+                Self::RateLimitExceeded { retry_after_seconds }
+            }
+            Refusal::SpendLimitExceeded { left, needed } => Self::SpendLimitExceeded { left, needed },
             Refusal::MeterSlugConflict => Self::MeterSlugConflict,
+            Refusal::ModelNotPriced => Self::ModelNotPriced,
             Refusal::InsufficientBalance { available, needed } => {
                 Self::InsufficientBalance { available, needed }
             }
             Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
+            Refusal::UsageOutOfRange => {
+                Self::issue(["usage"], "is out of range: nobody could be billed for it")
+            }
             Refusal::AmountNotPositive => Self::issue(["amount"], "must be above zero"),
             Refusal::MerchantNotFound | Refusal::RequestNotOpen => Self::Internal(refusal.to_string()),
         }
@@ -387,6 +553,10 @@ mod tests {
     async fn errors_carry_the_headers_of_their_status() {
         let (_, headers, _) = answered(ApiError::RateLimitExceeded { retry_after_seconds: 17 }).await;
         assert_eq!(headers[RETRY_AFTER], "17");
+        for (retry_after_seconds, seconds) in [(Some(86), "86"), (None, "86400")] {
+            let (_, headers, _) = answered(ApiError::RequestLimitExceeded { retry_after_seconds }).await;
+            assert_eq!(headers[RETRY_AFTER], seconds);
+        }
         let (_, headers, _) = answered(ApiError::AuthHeaderMissing).await;
         assert_eq!(headers[WWW_AUTHENTICATE], "Bearer");
         let (_, _, body) = answered(ApiError::CursorInvalid).await;

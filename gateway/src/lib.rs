@@ -1,12 +1,18 @@
 //! The HTTP side of Farthing: the forward proxy and the REST interface.
 
 mod app;
+pub mod catalogue;
+mod docs;
 mod error;
 mod forward;
+mod idempotency;
+mod openapi;
 mod rest;
 mod serve;
 mod server;
 mod sweep;
+mod timeouts;
 
-pub use self::forward::ProviderHost;
+pub use self::forward::{BUILT_IN, ProviderHost, ProviderKey};
 pub use self::server::{Config, Error, run};
+pub use self::timeouts::Timeouts;

@@ -1,6 +1,7 @@
 //! The REST interface: one folder per resource, one file per verb, and beside them the conventions that all of
 //! them share. A path and its alias are the same handlers.
 
+mod active_subscriptions;
 mod answer;
 mod authenticate;
 mod body;
@@ -8,45 +9,39 @@ mod connections;
 mod customers;
 mod fields;
 mod meters;
+mod models;
 mod page;
 mod params;
-pub(crate) mod rate_limit;
+mod rate_limit;
 mod reads;
 mod requests;
 pub(crate) mod rules;
 mod secret_keys;
 mod spend_keys;
+mod usage;
+mod writes;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::{get, post};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 pub(crate) use self::answer::{SERVICE_REQUEST_ID, keep_conventions, method_not_allowed, route_not_found};
+pub(crate) use self::reads::within;
 use crate::app::App;
+use crate::openapi;
 
 /// The routes of the standard endpoints, to be mounted under `/v1` and wrapped in [`keep_conventions`].
-pub(crate) fn routes() -> Router<Arc<App>> {
-    Router::new()
-        .route("/customers", post(customers::create))
-        .route("/customers/{id}", get(customers::find))
-        .route("/connections", get(connections::list))
-        .route("/connections/{id}", get(connections::find))
-        .route("/meters", post(meters::create))
-        .route("/products", post(meters::create))
-        .route("/requests", get(requests::list))
-        .route("/requests/{id}", get(requests::find))
-        .route("/secret_keys", post(secret_keys::create))
-        .merge(spend_key_routes("/spend_keys"))
-        .merge(spend_key_routes("/manage/spend_keys"))
-        .method_not_allowed_fallback(method_not_allowed)
-        .fallback(route_not_found)
-}
-
-/// Both paths of the spend keys (completion.md section 6).
-fn spend_key_routes(base: &str) -> Router<Arc<App>> {
-    Router::new()
-        .route(base, post(spend_keys::create))
-        .route(&format!("{base}/{{id}}"), get(spend_keys::find))
-        .route(&format!("{base}/{{id}}/rotate"), post(spend_keys::rotate))
+pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default()
+        .routes(routes!(openapi::serve))
+        .merge(customers::routes())
+        .merge(connections::routes())
+        .merge(active_subscriptions::routes())
+        .merge(meters::routes())
+        .merge(models::routes())
+        .merge(requests::routes())
+        .merge(secret_keys::routes())
+        .merge(spend_keys::routes())
+        .merge(usage::routes())
 }

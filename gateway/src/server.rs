@@ -1,12 +1,13 @@
 //! One gateway process: everything put together, started, and stopped in good order.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::any;
 use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
@@ -19,11 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
-use crate::forward::{AddressGuard, Forwarder, ProviderHost, forward};
+use crate::catalogue::Catalogue;
+use crate::docs;
+use crate::forward::{self, AddressGuard, Forwarder, ProviderHost, ProviderKey, Providers, tls};
+use crate::openapi;
 use crate::rest;
-use crate::rest::rate_limit::RateLimits;
 use crate::serve::serve;
 use crate::sweep::{Sweeper, beat, give_back};
+use crate::timeouts::Timeouts;
 
 /// Connections for reads.
 const READ_CONNECTIONS: usize = 8;
@@ -31,8 +35,8 @@ const READ_CONNECTIONS: usize = 8;
 /// How long one read may take in the database, in milliseconds.
 const READ_TIMEOUT_MS: u32 = 5_000;
 
-/// How long calls in flight are waited for at the end.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long settlements may take after the time of grace.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const INSTANCE: &str = "SELECT server_key FROM ledger.instance";
 
@@ -49,12 +53,20 @@ pub struct Config {
     pub server_key: Option<ServerKey>,
     /// Addresses that may be called though they are not public.
     pub allow_addresses: Vec<IpNet>,
+    /// PEM files of certificate authorities to trust beside this machine's.
+    pub trusted_authorities: Vec<PathBuf>,
     /// Hosts that speak a built-in provider's dialect.
     pub provider_hosts: Vec<ProviderHost>,
+    /// Keys of this instance, by provider: calls that bring none of their own travel with them.
+    pub provider_keys: BTreeMap<String, ProviderKey>,
+    /// What providers list for their models.
+    pub catalogue: Catalogue,
     /// What decides about admission.
     pub settings: RequestSettings,
     /// After this time without a sign of life a gateway's open requests are ended.
     pub sweep_after: Duration,
+    /// The bounds on waiting.
+    pub timeouts: Timeouts,
 }
 
 /// Why a gateway does not run.
@@ -74,7 +86,7 @@ pub enum Error {
     NotMigrated,
     /// TLS towards providers.
     #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
+    Tls(#[from] tls::Error),
 }
 
 /// Runs a gateway until `stop`; `ready` is told the address once it listens.
@@ -106,17 +118,19 @@ pub async fn run(
     let manager = deadpool_postgres::Manager::new(reading, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
     let settings = config.settings;
-    let limits = RateLimits::default();
-    let app = Arc::new(App { ledger, reads: pool, server_key, mint, gateway_id, settings, limits });
+    let timeouts = config.timeouts;
+    let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
+    let app =
+        Arc::new(App { ledger, reads: pool, server_key, mint, gateway_id, providers, settings, timeouts });
 
-    let calls = TaskTracker::new();
+    let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
     let guard = AddressGuard::new(config.allow_addresses);
     let forwarder = Arc::new(Forwarder::new(
         Arc::clone(&app),
         guard,
-        config.provider_hosts,
-        tls()?,
+        tls::client_config(&config.trusted_authorities)?,
         calls.clone(),
+        hurry.clone(),
         abort.clone(),
     ));
     let listener =
@@ -128,9 +142,12 @@ pub async fn run(
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 
-    serve(listener, router(&app, forwarder), stop.clone(), DRAIN_TIMEOUT).await;
+    let until = serve(listener, &app, router(&app, forwarder), stop.clone()).await;
     calls.close();
-    if tokio::time::timeout(DRAIN_TIMEOUT, calls.wait()).await.is_err() {
+    // Answers whose callers have gone are read on while there is time; then each is settled as far as it came.
+    let _ = tokio::time::timeout_at(until, calls.wait()).await;
+    hurry.cancel();
+    if tokio::time::timeout(SETTLE_TIMEOUT, calls.wait()).await.is_err() {
         tracing::warn!("calls are left open, to be swept by another gateway");
     } else {
         give_back(&app).await;
@@ -142,37 +159,23 @@ pub async fn run(
 }
 
 fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
+    openapi::check();
+    let standard = Router::from(rest::routes())
+        .method_not_allowed_fallback(rest::method_not_allowed)
+        .fallback(rest::route_not_found);
     let standard = Router::new()
-        .nest("/v1", rest::routes())
+        .nest("/v1", standard)
+        .merge(docs::routes())
+        .method_not_allowed_fallback(rest::method_not_allowed)
         .fallback(rest::route_not_found)
         .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))
         .with_state(Arc::clone(app));
-    Router::new()
-        .route("/v1/forward", any(forward))
-        .route("/v1/forward/", any(forward))
-        .with_state(forwarder)
-        .merge(standard)
+    let forwarding = Router::from(forward::routes()).with_state(forwarder);
+    Router::new().nest("/v1", forwarding).merge(standard)
 }
 
 async fn server_key(config: &Config) -> Result<ServerKey, Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
     config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0))).ok_or(Error::NotMigrated)
-}
-
-/// TLS towards providers, under the certificates that this machine trusts.
-fn tls() -> Result<rustls::ClientConfig, Error> {
-    use hyper_rustls::ConfigBuilderExt as _;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = || {
-        rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-    };
-    match builder()?.with_native_roots() {
-        Ok(config) => Ok(config.with_no_client_auth()),
-        Err(error) => {
-            tracing::warn!(%error, "no trusted certificates: calls to https providers will fail");
-            Ok(builder()?.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
-        }
-    }
 }

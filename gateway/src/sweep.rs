@@ -1,4 +1,5 @@
-//! The sweeper: ends the requests of gateways that died with calls in flight, so that no hold leaks.
+//! The sweeper: ends the requests of gateways that died with calls in flight, so that no hold leaks. It also
+//! deletes idempotency claims that have expired.
 //!
 //! Every gateway beats in the database. A gateway is taken for dead when this process has watched its beat stand
 //! still for the whole of [`Sweeper::after`], by its own clock and with the database answering all the while; an
@@ -13,6 +14,7 @@ use farthing_ledger::command::{Failed, Refusal, SettleRequest, Settled, to_milli
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::ids::{GatewayId, RequestId};
 use farthing_ledger::log::appender;
+use farthing_ledger::log::claims;
 use farthing_ledger::log::connect::{self, Role};
 use farthing_ledger::state::{State, StateKey};
 use tokio::time::Instant;
@@ -35,6 +37,9 @@ const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1"
 
 /// Beats, and looks, in the time after which a gateway is taken for dead.
 const LOOKS: u32 = 6;
+
+/// Batches of expired claims that are deleted in one round.
+const PURGES: u32 = 10;
 
 /// Why a round was not carried out; the next one comes.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +167,20 @@ impl Sweeper {
                 self.watched.remove(&gateway);
             }
         }
+        purge(self.line.client().await?).await;
         Ok(())
+    }
+}
+
+/// Deletes expired idempotency claims, a bounded number in one round. They count as absent already, so a failure
+/// costs nothing but room.
+async fn purge(db: &Client) {
+    for _ in 0..PURGES {
+        match claims::purge(db).await {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => return tracing::warn!(%error, "expired idempotency claims are not purged"),
+        }
     }
 }
 

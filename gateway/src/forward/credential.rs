@@ -4,9 +4,9 @@
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use farthing_ledger::command::{Billing, CustomerRef, MeterRef};
+use farthing_ledger::command::{Billing, Caller, CustomerRef, MeterRef};
 use farthing_ledger::ids::{CustomerId, MeterId};
-use farthing_ledger::secret::{KeyHash, ServerKey};
+use farthing_ledger::secret::ServerKey;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
@@ -16,6 +16,9 @@ use crate::error::{ApiError, Issue};
 
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
+
+/// What a spend key begins with.
+const SPEND_KEY: &str = "spk_";
 
 /// The longest name of a customer or meter, in characters.
 const MAX_NAME: usize = 255;
@@ -29,12 +32,19 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIEN
 /// A credential, read and checked as far as it can be without the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
-    pub(crate) secret_key: KeyHash,
+    pub(crate) caller: Caller,
     pub(crate) customer: Option<CustomerRef>,
     pub(crate) meter: Option<MeterRef>,
     pub(crate) billing: Billing,
     /// The caller's own provider key.
     pub(crate) provider_key: Option<String>,
+}
+
+impl Credential {
+    /// A key without anything beside it.
+    fn plain(caller: Caller) -> Self {
+        Self { caller, customer: None, meter: None, billing: Billing::Usual, provider_key: None }
+    }
 }
 
 /// A credential and where it travelled.
@@ -50,7 +60,7 @@ pub(crate) struct Found {
 /// What a slot holds, at first sight.
 enum Token {
     SecretKey(String),
-    SpendKey,
+    SpendKey(String),
     Json(Map<String, Value>),
     /// Some other service's credential, or rubbish.
     Foreign(ApiError),
@@ -83,14 +93,8 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
         return Err(first_foreign.unwrap_or(ApiError::AuthHeaderMissing));
     };
     let credential = match token {
-        Token::SecretKey(key) => Credential {
-            secret_key: server_key.hash(&key),
-            customer: None,
-            meter: None,
-            billing: Billing::Usual,
-            provider_key: None,
-        },
-        Token::SpendKey => return Err(ApiError::SpendKeyInvalid),
+        Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
+        Token::SpendKey(key) => Credential::plain(Caller::SpendKey(server_key.hash(&key))),
         Token::Json(fields) => Fields { fields: &fields }.credential(server_key)?,
         Token::Foreign(error) => return Err(error),
     };
@@ -150,8 +154,8 @@ fn read(text: &str) -> Token {
     if text.starts_with("aks_") {
         return Token::SecretKey(text.to_owned());
     }
-    if text.starts_with("spk_") {
-        return Token::SpendKey;
+    if text.starts_with(SPEND_KEY) {
+        return Token::SpendKey(text.to_owned());
     }
     let malformed = |message: &str| {
         Token::Foreign(ApiError::ForwardTokenJsonInvalid(vec![Issue::new(Vec::<String>::new(), message)]))
@@ -180,7 +184,7 @@ fn invalid(name: &str, message: &str) -> ApiError {
 
 impl Fields<'_> {
     fn credential(&self, server_key: &ServerKey) -> Result<Credential, ApiError> {
-        let secret_key = self.text("secret_key")?.ok_or_else(|| invalid("secret_key", "is required"))?;
+        let caller = self.caller(server_key)?;
         let provider_key = self.text("provider_key")?.map(str::to_owned);
         let customer = self.customer(server_key)?;
         let meter = self.meter(server_key)?;
@@ -189,6 +193,9 @@ impl Fields<'_> {
             Some(Value::Bool(disabled)) => *disabled,
             Some(_) => return Err(invalid("disable_billing", "must be a boolean")),
         };
+        if let Caller::SpendKey(_) = caller {
+            self.check_nothing_beside_a_spend_key(disabled)?;
+        }
         let both_null = |a: &str, b: &str| {
             self.fields.get(a).is_some_and(Value::is_null) && self.fields.get(b).is_some_and(Value::is_null)
         };
@@ -200,7 +207,36 @@ impl Fields<'_> {
             (false, true) => Billing::Disabled,
             (false, false) => Billing::Usual,
         };
-        Ok(Credential { secret_key: server_key.hash(secret_key), customer, meter, billing, provider_key })
+        Ok(Credential { caller, customer, meter, billing, provider_key })
+    }
+
+    /// A secret key or a spend key; the latter also where clients of this kind have room for the former alone.
+    fn caller(&self, server_key: &ServerKey) -> Result<Caller, ApiError> {
+        match (self.text("secret_key")?, self.text("spend_key")?) {
+            (Some(_), Some(_)) => Err(invalid("spend_key", "does not go with a secret_key")),
+            (None, None) => Err(invalid("secret_key", "is required")),
+            (Some(key), None) if !key.starts_with(SPEND_KEY) => Ok(Caller::SecretKey(server_key.hash(key))),
+            (Some(key), None) | (None, Some(key)) => Ok(Caller::SpendKey(server_key.hash(key))),
+        }
+    }
+
+    /// A spend key's own wallet pays: whoever names another payer beside it would be misunderstood.
+    fn check_nothing_beside_a_spend_key(&self, billing_disabled: bool) -> Result<(), ApiError> {
+        const PAYERS: [&str; 7] = [
+            "customer_id",
+            "connection_id",
+            "connection_secret",
+            "meter_id",
+            "product_id",
+            "meter_slug",
+            "product_secret",
+        ];
+        let named =
+            PAYERS.into_iter().find(|name| self.fields.get(*name).is_some_and(|value| !value.is_null()));
+        match named.or(billing_disabled.then_some("disable_billing")) {
+            None => Ok(()),
+            Some(name) => Err(invalid(name, "does not go with a spend key")),
+        }
     }
 
     fn customer(&self, server_key: &ServerKey) -> Result<Option<CustomerRef>, ApiError> {
@@ -297,7 +333,7 @@ mod tests {
         ] {
             let found = find(&headers(&[(name, value)]), &[], &server_key).unwrap();
             assert_eq!(found.slot, slot);
-            assert_eq!(found.credential.secret_key, server_key.hash("aks_test_k"));
+            assert_eq!(found.credential.caller, Caller::SecretKey(server_key.hash("aks_test_k")));
         }
         let found = find(&HeaderMap::new(), &["aks_test_k".to_owned()], &server_key).unwrap();
         assert_eq!(found.slot, Slot::Query);
@@ -360,6 +396,24 @@ mod tests {
         assert_eq!(from_token(&nobody, &server_key).unwrap().billing, Billing::MeteringOnly);
     }
 
+    #[test]
+    fn a_spend_key_travels_alone_or_in_a_token_with_the_callers_provider_key() {
+        let server_key = ServerKey::random();
+        let caller = Caller::SpendKey(server_key.hash("spk_k"));
+        for headers in [headers(&[("authorization", "Bearer spk_k")]), headers(&[("xi-api-key", "spk_k")])] {
+            let found = find(&headers, &[], &server_key).unwrap();
+            assert_eq!(found.credential, Credential::plain(caller.clone()));
+        }
+        for json in [
+            json!({"spend_key": "spk_k", "provider_key": "p"}),
+            json!({"secret_key": "spk_k", "provider_key": "p", "connection_secret": null, "product_secret": null}),
+        ] {
+            let credential = from_token(&json, &server_key).unwrap();
+            assert_eq!((credential.caller, credential.provider_key.as_deref()), (caller.clone(), Some("p")));
+            assert_eq!((credential.customer, credential.meter), (None, None));
+        }
+    }
+
     fn ulid(n: u128) -> ulid::Ulid {
         ulid::Ulid::from_parts(1, n)
     }
@@ -375,7 +429,6 @@ mod tests {
         assert_eq!(code(&[("authorization", "Bearer !!!")]), "forward_token_json_invalid");
         assert_eq!(code(&[("authorization", "Bearer aGVsbG8=")]), "forward_token_json_invalid");
         assert_eq!(code(&[("authorization", "Bearer WzFd")]), "forward_token_json_invalid");
-        assert_eq!(code(&[("authorization", "Bearer spk_x")]), "spend_key_invalid");
         let long = "x".repeat(10_240);
         for json in [
             json!({}),
@@ -387,6 +440,11 @@ mod tests {
             json!({"secret_key": "s", "meter_id": "m"}),
             json!({"secret_key": "s", "customer_id": "a", "connection_id": "b"}),
             json!({"secret_key": "s", "disable_billing": "yes"}),
+            json!({"secret_key": "s", "spend_key": "spk_k"}),
+            json!({"spend_key": 7}),
+            json!({"spend_key": "spk_k", "customer_id": "a"}),
+            json!({"secret_key": "spk_k", "meter_slug": "m"}),
+            json!({"spend_key": "spk_k", "disable_billing": true}),
         ] {
             assert_eq!(
                 from_token(&json, &server_key).unwrap_err().code(),

@@ -51,6 +51,15 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
     headers
 }
 
+/// The headers in which callers send keys of their own to a provider.
+const KEY_HEADERS: [&str; 6] =
+    ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
+
+/// Is there a key of the caller's own among what goes to the provider?
+pub(super) fn hold_a_key(headers: &HeaderMap) -> bool {
+    KEY_HEADERS.iter().any(|name| headers.contains_key(*name))
+}
+
 /// Puts the provider's own key where the credential was.
 pub(super) fn set_provider_key(
     headers: &mut HeaderMap,

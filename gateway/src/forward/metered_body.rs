@@ -14,13 +14,11 @@ use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
+use super::keyed::Keeper;
 use super::settlement::{End, Unsettled, settle, until_durable};
 use super::usage::Scanner;
 use super::{DRAIN_TIMEOUT, Forwarder};
 use farthing_ledger::ids::RequestId;
-
-/// How long the provider may be silent within an answer.
-const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +47,8 @@ struct Answer {
     status: StatusCode,
     upstream: Incoming,
     scanner: Scanner,
+    /// Collects the answer, where it may be asked for again.
+    keeper: Option<Keeper>,
     /// Bytes to come, where the provider announced them.
     left: Option<u64>,
     body_end: BodyEnd,
@@ -59,8 +59,16 @@ impl Answer {
     fn settle(&self, end: End) -> JoinHandle<Result<(), Unsettled>> {
         let settled = settle(self.status, self.scanner.report(), end);
         let forwarder = &self.forwarder;
+        let keeper = self.keeper.as_ref().filter(|_| end == End::Whole);
+        let closing = keeper.and_then(|keeper| keeper.kept(&forwarder.app.server_key));
         let ledger = forwarder.app.ledger.clone();
-        forwarder.tasks.spawn(until_durable(ledger, self.request_id, settled, forwarder.abort.clone()))
+        forwarder.tasks.spawn(until_durable(
+            ledger,
+            self.request_id,
+            settled,
+            closing,
+            forwarder.abort.clone(),
+        ))
     }
 
     /// What it means that no frame follows.
@@ -73,6 +81,9 @@ impl Answer {
 
     /// Takes note of a frame; does it complete the answer?
     fn note(&mut self, frame: &Frame<Bytes>) -> bool {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note(frame);
+        }
         let Some(data) = frame.data_ref() else { return true };
         if self.status.is_success() {
             self.scanner.feed(data);
@@ -96,6 +107,8 @@ enum State {
 /// An answer that settles its call before it ends.
 pub(crate) struct MeteredBody {
     state: State,
+    /// How long the provider may be silent.
+    patience: Duration,
     heard_at: Instant,
     idle: Pin<Box<Sleep>>,
 }
@@ -107,10 +120,11 @@ impl MeteredBody {
         status: StatusCode,
         upstream: Incoming,
         scanner: Scanner,
+        keeper: Option<Keeper>,
         body_end: BodyEnd,
     ) -> Self {
         let left = upstream.size_hint().exact();
-        let now = Instant::now();
+        let (now, patience) = (Instant::now(), forwarder.app.timeouts.silence);
         Self {
             state: State::Streaming(Answer {
                 forwarder,
@@ -118,17 +132,19 @@ impl MeteredBody {
                 status,
                 upstream,
                 scanner,
+                keeper,
                 left,
                 body_end,
             }),
+            patience,
             heard_at: now,
-            idle: Box::pin(tokio::time::sleep_until(now + IDLE_TIMEOUT)),
+            idle: Box::pin(tokio::time::sleep_until(now + patience)),
         }
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.idle.as_mut().poll(cx).is_ready() {
-            let due = self.heard_at + IDLE_TIMEOUT;
+            let due = self.heard_at + self.patience;
             if due <= Instant::now() {
                 return Poll::Ready(());
             }
@@ -232,7 +248,7 @@ async fn drain(mut answer: Answer) {
             tokio::select! {
                 end = read_on => end,
                 () = tokio::time::sleep(DRAIN_TIMEOUT) => End::BrokenOff,
-                () = forwarder.abort.cancelled() => End::BrokenOff,
+                () = forwarder.hurry.cancelled() => End::BrokenOff,
             }
         }
         Err(_) => End::BrokenOff,

@@ -7,11 +7,14 @@ mod address;
 mod credential;
 mod dialer;
 mod headers;
+mod keyed;
 mod metadata;
 mod metered_body;
+mod provider;
 mod request_body;
 mod settlement;
 mod target;
+pub(crate) mod tls;
 mod usage;
 
 use std::sync::Arc;
@@ -20,10 +23,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
 use chrono::Utc;
-use farthing_ledger::command::{Failed, OpenRequest, Settled};
-use farthing_ledger::event::{FailureReason, ProviderKeyType};
+use farthing_ledger::command::{Caller, Failed, OpenRequest, Settled};
+use farthing_ledger::event::FailureReason;
+use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::RequestId;
+use farthing_ledger::log::appender::Closing;
 use farthing_ledger::pricing::SizeHint;
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
@@ -34,24 +40,25 @@ use hyper_util::client::legacy::Client;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 pub(crate) use self::address::AddressGuard;
-use self::dialer::Dialer;
+use self::dialer::{Bounded, Dialer, SystemResolver};
 use self::headers::Slot;
+use self::keyed::Keyed;
 use self::metered_body::{BodyEnd, MeteredBody};
-use self::request_body::{ReadAhead, RequestBody, read_ahead};
+pub(crate) use self::provider::Providers;
+pub use self::provider::{BUILT_IN, ProviderHost, ProviderKey};
+use self::provider::{CallersKey, Key};
+use self::request_body::{Ahead, ReadAhead, RequestBody, Unsent, read_ahead};
 use self::settlement::{End, settle, until_durable};
 use self::target::{KeyParameter, Query};
 use self::usage::{Scanner, Shape, read_request};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::openapi::also_at;
 use crate::rest::SERVICE_REQUEST_ID;
-
-/// How long a provider may think before it answers.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// How long the part of a body that is read ahead may take to come.
-const READ_AHEAD_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Answers read on after their callers have gone, at once.
 const MAX_DRAINS: usize = 1_000;
@@ -65,26 +72,16 @@ const MAX_IDLE_PER_HOST: usize = 512;
 /// How long an idle connection is kept.
 const IDLE_CONNECTION: Duration = Duration::from_mins(1);
 
-/// A host that speaks a built-in provider's dialect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProviderHost {
-    /// The provider's name, for example `openai`.
-    pub name: String,
-    /// Its host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-}
-
 /// Forwards calls.
 pub(crate) struct Forwarder {
     pub(crate) app: Arc<App>,
-    client: Client<HttpsConnector<Dialer>, RequestBody>,
+    client: Client<Bounded<HttpsConnector<Dialer<SystemResolver>>>, RequestBody>,
     guard: Arc<AddressGuard>,
-    provider_hosts: Vec<ProviderHost>,
     /// Calls in flight and settlements under way; all are waited for at the end.
     pub(crate) tasks: TaskTracker,
-    /// Ends what cannot be waited for.
+    /// This process stops: what has not come by now is not waited for, but still settled.
+    hurry: CancellationToken,
+    /// Ends what cannot be waited for any longer, settlements included.
     abort: CancellationToken,
     drains: Semaphore,
 }
@@ -93,24 +90,25 @@ impl Forwarder {
     pub(crate) fn new(
         app: Arc<App>,
         guard: AddressGuard,
-        provider_hosts: Vec<ProviderHost>,
         tls: rustls::ClientConfig,
         tasks: TaskTracker,
+        hurry: CancellationToken,
         abort: CancellationToken,
     ) -> Self {
         let guard = Arc::new(guard);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
+            .with_server_name_resolver(tls::server_name)
             .enable_http1()
-            .wrap_connector(Dialer::new(Arc::clone(&guard)));
+            .wrap_connector(Dialer::new(SystemResolver, Arc::clone(&guard)));
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
-            .build(connector);
+            .build(Bounded::new(connector, app.timeouts.connect));
         let drains = Semaphore::new(MAX_DRAINS);
-        Self { app, client, guard, provider_hosts, tasks, abort, drains }
+        Self { app, client, guard, tasks, hurry, abort, drains }
     }
 
     /// Ends when nobody waits for an answer any more and it has been waited for on the caller's behalf all the same:
@@ -121,20 +119,59 @@ impl Forwarder {
             tokio::time::sleep(DRAIN_TIMEOUT).await;
         }
     }
-
-    fn provider_of(&self, target: &Uri) -> &str {
-        let (host, port) = target::destination(target);
-        let is_it = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
-        self.provider_hosts.iter().find(is_it).map_or("other", |known| &known.name)
-    }
 }
 
 /// The methods that are forwarded.
 const METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// `ANY /v1/forward?u=…`.
-pub(crate) async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
+/// The forward endpoint, with or without a slash at its end: client libraries produce both.
+pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
+    let (schemas, paths, _) = routes!(forward);
+    // Whatever the method: the handler itself refuses those that are not forwarded.
+    OpenApiRouter::default().routes(also_at("/forward", "/forward/", (schemas, paths, any(forward))))
+}
+
+/// Forwards the call to the URL `u`, meters it and charges it.
+///
+/// The method, further query parameters, headers and the body reach the provider unchanged, its answer comes back
+/// unchanged; its end comes when the charge is durable. What carries the credential, `u`, `metadata` and `x-service-*`
+/// do not reach the provider. A provider's own errors pass through, whatever their status and body.
+#[utoipa::path(
+    method(get, head, post, put, patch, delete), path = "/forward", operation_id = "forward", tag = "forward",
+    security(
+        ("forwardToken" = []),
+        ("forwardXApiKey" = []),
+        ("forwardXGoogApiKey" = []),
+        ("forwardXiApiKey" = []),
+        ("forwardKeyParameter" = []),
+    ),
+    params(
+        ("u" = String, Query, description = "The URL to forward to."),
+        ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
+        ("x-service-metadata" = Option<String>, Header, description = "The same in a header."),
+    ),
+    request_body(content_type = "*/*", description = "What the provider expects."),
+    responses(
+        (status = 200, description = "The provider's own answer.", content_type = "*/*"),
+        (status = "default", description = "The provider's own answer.", content_type = "*/*"),
+        (status = 400, description = "validation_error forward_token_json_invalid forward_url_missing \
+            forward_url_invalid forward_url_forbidden metadata_invalid model_not_priced provider_key_missing"),
+        (status = 401, description = "auth_header_missing auth_header_invalid secret_key_invalid \
+            connection_secret_invalid product_secret_invalid spend_key_invalid \
+            spend_key_expired"),
+        (status = 402, description = "insufficient_balance spend_limit_exceeded"),
+        (status = 403, description = "spend_key_paused model_not_allowed provider_not_allowed"),
+        (status = 404, description = "customer_not_found meter_not_found"),
+        (status = 405, description = "method_not_allowed"),
+        (status = 429, description = "rate_limit_exceeded request_limit_exceeded"),
+        (status = 500, description = "rest_internal_server_error"),
+        (status = 502, description = "provider_unreachable"),
+        (status = 503, description = "ledger_unavailable"),
+        (status = 504, description = "provider_timeout"),
+    ),
+)]
+async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
     let request_id = RequestId::new(forwarder.app.mint.next(Utc::now()));
     let mut response = if METHODS.contains(request.method()) {
         answer(forwarder, request_id, request).await
@@ -143,7 +180,8 @@ pub(crate) async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Re
         (allow, ApiError::MethodNotAllowed).into_response()
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
-    response.headers_mut().insert(SERVICE_REQUEST_ID, value);
+    // An answer that is given again names the call that it was first given to.
+    response.headers_mut().entry(SERVICE_REQUEST_ID).or_insert(value);
     response
 }
 
@@ -165,6 +203,7 @@ struct Call {
     outgoing: Request<RequestBody>,
     method: Method,
     shape: Shape,
+    keyed: Option<Keyed>,
 }
 
 async fn carry(
@@ -173,19 +212,34 @@ async fn carry(
     request: Request<Body>,
     gone: CancellationToken,
 ) -> Result<Response, ApiError> {
-    let Call { command, outgoing, method, shape } = prepare(&forwarder, request_id, request).await?;
-    forwarder.app.ledger.submit(command).await?;
+    let Call { command, outgoing, method, shape, keyed } = prepare(&forwarder, request_id, request).await?;
+    match &keyed {
+        None => drop(forwarder.app.ledger.submit(command).await?),
+        Some(keyed) => {
+            if let Some(given_before) = keyed.open(&forwarder.app, command).await? {
+                return Ok(given_before);
+            }
+        }
+    }
+    let mut connected = true;
     let answered = tokio::select! {
-        answered = forwarder.client.request(outgoing) => answered.map_err(|error| why_unanswered(&error)),
-        () = tokio::time::sleep(ANSWER_TIMEOUT) => Err((FailureReason::ProviderTimeout, ApiError::ProviderTimeout)),
+        answered = forwarder.client.request(outgoing) => answered.map_err(|error| {
+            connected = !error.is_connect();
+            why_unanswered(&error)
+        }),
+        () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
+            Err((FailureReason::ProviderTimeout, ApiError::ProviderTimeout))
+        }
         // Nobody is left to read the error.
         () = forwarder.waited_enough_for(gone) => Err((FailureReason::CallerGone, ApiError::ProviderTimeout)),
+        () = forwarder.hurry.cancelled() => Err((FailureReason::Abandoned, ApiError::ProviderTimeout)),
     };
     let (reason, error) = match answered {
-        Ok(response) => return pass_back(forwarder, request_id, &method, shape, response).await,
+        Ok(response) => return pass_back(forwarder, request_id, &method, shape, keyed, response).await,
         Err(unanswered) => unanswered,
     };
-    settled(&forwarder, request_id, Settled::Failed(Failed::because(reason))).await?;
+    let closing = keyed.filter(|_| !connected).map(|keyed| keyed.release());
+    settled(&forwarder, request_id, Settled::Failed(Failed::because(reason)), closing).await?;
     Err(error)
 }
 
@@ -212,8 +266,11 @@ async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
-    let ReadAhead { body, whole, known_bytes } =
-        tokio::time::timeout(READ_AHEAD_TIMEOUT, read_ahead(&parts.headers, body))
+    let key = keyed::key(&parts.method, &parts.headers)?.map(str::to_owned);
+    let ahead = if key.is_some() { Ahead::Anything } else { Ahead::Json };
+    let patience = app.timeouts.body;
+    let ReadAhead { body, whole, known_bytes, known } =
+        tokio::time::timeout(patience, read_ahead(&parts.headers, body, ahead, patience))
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
@@ -226,28 +283,59 @@ async fn prepare(
             ApiError::ForwardTokenJsonInvalid(vec![issue])
         })?;
     }
-    let provider = forwarder.provider_of(&target).to_owned();
-    let shape = Shape::of(&provider);
+    let provider = app.providers.at(&target);
+    let brings_key = found.credential.provider_key.is_some()
+        || headers::hold_a_key(&outgoing_headers)
+        || !target::keys_within(&target).is_empty();
+    let callers_key = if brings_key { CallersKey::Present } else { CallersKey::Absent };
+    let provider_key = app.providers.key(provider, callers_key).map_err(|_| ApiError::ProviderKeyMissing)?;
+    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
+    if asked.is_ambiguous && (on_spend_key || matches!(provider_key, Key::Managed(_))) {
+        return Err(ApiError::issue(["model"], "stands more than once in the body"));
+    }
+    if let Key::Managed(key) = provider_key {
+        // With a key of this instance only what reports its usage is paid for.
+        if asked.hides_usage && provider::tells_usage_when_asked(&target) {
+            return Err(ApiError::issue(["stream_options", "include_usage"], "must be true for a stream"));
+        }
+        if asked.is_background {
+            return Err(ApiError::issue(["background"], "must not be true"));
+        }
+        outgoing_headers.remove("x-http-method-override");
+        let (name, value) = provider::key_header(provider, &target, key);
+        outgoing_headers.insert(name, value);
+    }
+    // Where the URL names the model, the provider looks nowhere else.
+    let model = provider::model_within(&target).map(str::to_owned).or(asked.model);
+    let list_price =
+        app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
+    let provider_key_type = provider_key.key_type();
+    let shape = Shape::of(provider.name);
+    let provider = provider.name.to_owned();
     let mut endpoint = parts.method.to_string();
     endpoint.push(' ');
-    endpoint.push_str(&recorded.to_string());
+    endpoint.push_str(&target::without_keys(&recorded.to_string()));
     let credential = found.credential;
     let command = OpenRequest {
         request_id,
         gateway_id: app.gateway_id,
-        secret_key: credential.secret_key,
+        caller: credential.caller,
         customer: credential.customer,
         meter: credential.meter,
         billing: credential.billing,
         provider,
-        // This instance holds no provider keys of its own: the caller's travels with the call.
-        provider_key_type: ProviderKeyType::Unmanaged,
+        provider_key_type,
         endpoint,
-        model: asked.model,
+        model,
+        list_price,
         metadata,
         size: SizeHint { max_output_tokens: asked.max_output_tokens, input_bytes: known_bytes },
         settings: app.settings,
         now: request_id.made_at(),
+    };
+    let keyed = match key.zip(known) {
+        Some((key, known)) => Some(Keyed::new(app, &key, &parts.method, &known, &command).await?),
+        None => None,
     };
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = parts.method.clone();
@@ -259,7 +347,7 @@ async fn prepare(
         outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     *outgoing.version_mut() = Version::HTTP_11;
-    Ok(Call { command, outgoing, method: parts.method, shape })
+    Ok(Call { command, outgoing, method: parts.method, shape, keyed })
 }
 
 fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
@@ -286,6 +374,7 @@ async fn pass_back(
     request_id: RequestId,
     method: &Method,
     shape: Shape,
+    keyed: Option<Keyed>,
     response: http::Response<Incoming>,
 ) -> Result<Response, ApiError> {
     let (mut parts, upstream) = response.into_parts();
@@ -294,19 +383,27 @@ async fn pass_back(
     let framing = if framed { BodyEnd::Told } else { BodyEnd::ByClosing };
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
+    let keeper = keyed.map(|keyed| keyed.keeper(parts.status, &parts.headers));
     let body = if upstream.is_end_stream() || *method == Method::HEAD {
         // Nothing follows the head, so the head is the end.
-        settled(&forwarder, request_id, settle(parts.status, scanner.report(), End::Whole)).await?;
+        let closing = keeper.and_then(|keeper| keeper.kept(&forwarder.app.server_key));
+        let ended = settle(parts.status, scanner.report(), End::Whole);
+        settled(&forwarder, request_id, ended, closing).await?;
         Body::empty()
     } else {
-        Body::new(MeteredBody::new(forwarder, request_id, parts.status, upstream, scanner, framing))
+        Body::new(MeteredBody::new(forwarder, request_id, parts.status, upstream, scanner, keeper, framing))
     };
     Ok(Response::from_parts(parts, body))
 }
 
-async fn settled(forwarder: &Forwarder, request_id: RequestId, settled: Settled) -> Result<(), ApiError> {
+async fn settled(
+    forwarder: &Forwarder,
+    request_id: RequestId,
+    settled: Settled,
+    closing: Option<(ClaimId, Closing)>,
+) -> Result<(), ApiError> {
     let ledger = forwarder.app.ledger.clone();
-    until_durable(ledger, request_id, settled, forwarder.abort.clone())
+    until_durable(ledger, request_id, settled, closing, forwarder.abort.clone())
         .await
         .map_err(|unsettled| ApiError::LedgerUnavailable(unsettled.to_string()))
 }
@@ -318,9 +415,12 @@ fn why_unanswered(error: &hyper_util::client::legacy::Error) -> (FailureReason, 
         if let Some(dialer::Error::Forbidden) = error.downcast_ref() {
             return (FailureReason::AddressForbidden, ApiError::ForwardUrlForbidden);
         }
-        if error.downcast_ref::<axum::Error>().is_some() {
-            let gone = ApiError::issue(["body"], "ended early");
-            return (FailureReason::CallerGone, gone);
+        if let Some(unsent) = error.downcast_ref() {
+            let why = match unsent {
+                Unsent::BrokenOff(_) => "ended early",
+                Unsent::Silent => "did not come in time",
+            };
+            return (FailureReason::CallerGone, ApiError::issue(["body"], why));
         }
         source = error.source();
     }

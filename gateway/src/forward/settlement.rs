@@ -5,8 +5,9 @@ use std::time::Duration;
 use chrono::Utc;
 use farthing_ledger::command::{Ending, Failed, Metered, SettleRequest, Settled, to_millisecond};
 use farthing_ledger::event::FailureReason;
+use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::RequestId;
-use farthing_ledger::log::appender::{Appender, Error};
+use farthing_ledger::log::appender::{Appender, Closing, Error};
 use tokio_util::sync::CancellationToken;
 
 use super::usage::{Report, Reported};
@@ -71,18 +72,24 @@ pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Sett
     })
 }
 
-/// Submits the settlement until it is durable. While the ledger is away it waits: nothing is lost by waiting.
+/// Submits the settlement until it is durable, with what becomes of the idempotency key it was made under. While the
+/// ledger is away it waits: nothing is lost by waiting.
 pub(crate) async fn until_durable(
     ledger: Appender,
     request_id: RequestId,
     settled: Settled,
+    closing: Option<(ClaimId, Closing)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
     let mut pause = Duration::from_millis(10);
     loop {
         let now = to_millisecond(Utc::now());
         let command = SettleRequest { request_id, settled: settled.clone(), now };
-        match ledger.submit(command).await {
+        let submitted = match closing.clone() {
+            None => ledger.submit(command).await,
+            Some((claim, closing)) => ledger.submit_closing(command, claim, request_id, closing).await,
+        };
+        match submitted {
             Ok(()) => return Ok(()),
             Err(Error::Refused(refusal)) => {
                 tracing::error!(%request_id, %refusal, "a settlement was refused");

@@ -204,9 +204,32 @@ fn decode(text: &str, plus: Plus) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
+/// Query parameters whose value is somebody's key.
+const KEY_PARAMETERS: [&str; 8] =
+    ["key", "api_key", "apikey", "api-key", "access_token", "token", "sig", "signature"];
+
+/// The URL `text` as it may be kept: what stands in it as a key is masked.
+pub(super) fn without_keys(text: &str) -> String {
+    let Some((before, query)) = text.split_once('?') else { return text.to_owned() };
+    let masked = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if KEY_PARAMETERS.iter().any(|key| name.eq_ignore_ascii_case(key)) => {
+            format!("{name}=****")
+        }
+        Some(_) | None => pair.to_owned(),
+    });
+    format!("{before}?{}", masked.collect::<Vec<_>>().join("&"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_others_are_masked_where_a_url_is_kept() {
+        let masked = without_keys("https://a.example/v1?alt=sse&key=AIza&Api_Key=x&monkey=1&token");
+        assert_eq!(masked, "https://a.example/v1?alt=sse&key=****&Api_Key=****&monkey=1&token");
+        assert_eq!(without_keys("https://a.example/key=1"), "https://a.example/key=1");
+    }
 
     fn target(query: &str) -> Result<String, Error> {
         Query::read(query).target(KeyParameter::IsProviders, None).map(|uri| uri.to_string())

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use chrono::Utc;
 use farthing_ledger::ids::MerchantId;
-use farthing_ledger::state::{State, StateKey};
+use farthing_ledger::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -27,16 +26,41 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
-        let Some(State::SecretKey(key)) = app.state(StateKey::SecretKey(hash)).await? else {
-            return Err(ApiError::SecretKeyInvalid);
-        };
-        let standing = app.limits.count(key.secret_key_id, Utc::now());
+        let (key, standing) = app.count_call(hash).await?.ok_or(ApiError::SecretKeyInvalid)?;
         if let Some(notes) = parts.extensions.get::<Notes>() {
             notes.standing(standing);
         }
         match standing.retry_after_seconds {
             Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
             None => Ok(Self { merchant_id: key.merchant_id }),
+        }
+    }
+}
+
+/// Whoever holds a key of either sort.
+#[derive(Debug, Clone)]
+pub(super) enum Caller {
+    /// A merchant, by a secret key.
+    Merchant(#[expect(dead_code, reason = "that there is one is what counts")] Merchant),
+    /// A spend key.
+    SpendKey(Box<SpendKey>),
+}
+
+impl FromRequestParts<Arc<App>> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let token = bearer(&parts.headers)?;
+        if !token.starts_with("spk_") {
+            return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
+        }
+        let hash = app.server_key.hash(token);
+        let Some(State::SpendKeyHash(id)) = app.state(StateKey::SpendKeyHash(hash)).await? else {
+            return Err(ApiError::SpendKeyInvalid);
+        };
+        match app.state(StateKey::SpendKey(id)).await? {
+            Some(State::SpendKey(key)) => Ok(Self::SpendKey(key)),
+            Some(_) | None => Err(ApiError::SpendKeyInvalid),
         }
     }
 }

@@ -1,26 +1,29 @@
 //! Bodies in and out: JSON text of at most 1 MiB comes in, JSON of a resource goes out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use rust_decimal::Decimal;
 use serde::{Serialize, Serializer};
+use serde_json::json;
 use serde_json::value::RawValue;
+use utoipa::openapi::schema::{KnownFormat, SchemaFormat, Type};
+use utoipa::openapi::{Object, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::idempotency::Answer;
 
 /// The most bytes that a body of the standard endpoints may have.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
-
-/// How long a body may take to come.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The text of a JSON body; an empty body counts as `{}`.
 #[derive(Debug)]
@@ -29,32 +32,40 @@ pub(super) struct JsonText(pub(super) String);
 impl FromRequest<Arc<App>> for JsonText {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let announced =
-            parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
-            return Err(ApiError::BodyTooLarge);
-        }
-        let collected =
-            tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
-        let Ok(collected) = collected else {
-            return Err(ApiError::issue([""; 0], "the body did not come in time"));
-        };
-        let bytes = match collected {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::BodyTooLarge),
-            Err(_) => return Err(ApiError::issue([""; 0], "the body broke off")),
-        };
-        if bytes.is_empty() {
-            return Ok(Self("{}".to_owned()));
-        }
-        if !is_json(&parts.headers) {
-            return Err(ApiError::ContentTypeUnsupported);
-        }
-        let text = String::from_utf8(bytes.into()).map_err(|_| ApiError::issue([""; 0], "must be UTF-8"))?;
-        Ok(Self(text))
+        let bytes = collect(app, &parts.headers, body).await?;
+        json_text(&parts.headers, &bytes).map(|text| Self(text.to_owned()))
     }
+}
+
+/// The whole of a body, within bounds of length and time.
+pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
+        return Err(ApiError::BodyTooLarge);
+    }
+    let collected =
+        tokio::time::timeout(app.timeouts.body, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    let Ok(collected) = collected else {
+        return Err(ApiError::issue([""; 0], "the body did not come in time"));
+    };
+    match collected {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::BodyTooLarge),
+        Err(_) => Err(ApiError::issue([""; 0], "the body broke off")),
+    }
+}
+
+/// The text of a whole JSON body; an empty one counts as `{}`.
+pub(super) fn json_text<'a>(headers: &HeaderMap, bytes: &'a [u8]) -> Result<&'a str, ApiError> {
+    if bytes.is_empty() {
+        return Ok("{}");
+    }
+    if !is_json(headers) {
+        return Err(ApiError::ContentTypeUnsupported);
+    }
+    std::str::from_utf8(bytes).map_err(|_| ApiError::issue([""; 0], "must be UTF-8"))
 }
 
 /// `application/json` or `application/<anything>+json`, with or without parameters.
@@ -83,18 +94,34 @@ impl<T> Reply<T> {
     }
 }
 
-impl<T: Serialize> IntoResponse for Reply<T> {
-    fn into_response(self) -> Response {
-        match serde_json::to_vec(&self.resource) {
+impl<T: Serialize> From<Reply<T>> for Answer {
+    fn from(reply: Reply<T>) -> Self {
+        match serde_json::to_vec(&reply.resource) {
             Ok(body) => {
                 let json = HeaderValue::from_static("application/json");
-                (self.status, [(CONTENT_TYPE, json)], body).into_response()
+                let headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
+                Self { status: reply.status, headers, body: body.into() }
             }
-            Err(error) => {
-                ApiError::Internal(format!("a resource cannot be written: {error}")).into_response()
-            }
+            Err(error) => ApiError::Internal(format!("a resource cannot be written: {error}")).into(),
         }
     }
+}
+
+impl<T: Serialize> IntoResponse for Reply<T> {
+    fn into_response(self) -> Response {
+        Answer::from(self).into_response()
+    }
+}
+
+/// The answer of a deletion: what was asked for is so.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Deleted {
+    success: bool,
+}
+
+impl Deleted {
+    /// `{"success": true}`; what is not so is an error.
+    pub(super) const DONE: Self = Self { success: true };
 }
 
 /// A decimal shown as a JSON number, with all its digits.
@@ -108,6 +135,14 @@ impl Serialize for ExactNumber {
     }
 }
 
+impl PartialSchema for ExactNumber {
+    fn schema() -> RefOr<Schema> {
+        Object::with_type(Type::Number).into()
+    }
+}
+
+impl ToSchema for ExactNumber {}
+
 /// An instant shown in ISO 8601 with milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timestamp(pub(super) DateTime<Utc>);
@@ -117,6 +152,16 @@ impl Serialize for Timestamp {
         serializer.serialize_str(&self.0.to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
+
+impl PartialSchema for Timestamp {
+    fn schema() -> RefOr<Schema> {
+        let date_time = SchemaFormat::KnownFormat(KnownFormat::DateTime);
+        let text = Object::builder().schema_type(Type::String).format(Some(date_time));
+        text.examples([json!("2026-01-01T00:00:00.000Z")]).into()
+    }
+}
+
+impl ToSchema for Timestamp {}
 
 #[cfg(test)]
 mod tests {

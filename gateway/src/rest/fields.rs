@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Datelike as _, Utc};
-use farthing_ledger::command::to_millisecond;
+use farthing_ledger::command::{Edit, to_millisecond};
 use farthing_ledger::money::{self, Amount};
 use rust_decimal::Decimal;
 use serde::Deserialize;
@@ -60,6 +60,16 @@ impl<'a> Fields<'a> {
     /// Is the member there, and not `null`?
     pub(super) fn has(&self, name: &str) -> bool {
         self.members.get(name).is_some_and(|raw| raw.get() != "null")
+    }
+
+    /// What a partial update does with the member `name`: an absent one stays, `null` clears it, all else is read by
+    /// `read`. A wrong one is noted, and counts as one that stays.
+    pub(super) fn edit<T>(&mut self, name: &str, read: impl FnOnce(&mut Self, &str) -> Option<T>) -> Edit<T> {
+        match self.members.get(name) {
+            None => Edit::Keep,
+            Some(raw) if raw.get() == "null" => Edit::Clear,
+            Some(_) => read(self, name).map_or(Edit::Keep, Edit::Set),
+        }
     }
 
     /// `value`, which must be there: notes an absent or null member.
@@ -314,6 +324,17 @@ mod tests {
         body.required("missing", missing);
         let paths: Vec<_> = issues(body).into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, ["name", "limit.amount", "limit.cycle", "tags.1", "flag", "missing"]);
+    }
+
+    #[test]
+    fn an_edit_tells_null_from_absence() {
+        let mut body = Fields::of(r#"{"set": "x", "clear": null, "wrong": 7}"#).unwrap();
+        let mut edit = |name| body.edit(name, |body, name| body.text(name, 255));
+        assert_eq!(edit("set"), Edit::Set("x".to_owned()));
+        assert_eq!(edit("clear"), Edit::Clear);
+        assert_eq!(edit("absent"), Edit::Keep);
+        assert_eq!(edit("wrong"), Edit::Keep);
+        assert_eq!(issues(body).len(), 1);
     }
 
     #[test]

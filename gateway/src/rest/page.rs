@@ -2,6 +2,9 @@
 
 use farthing_projector::query::Page;
 use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::openapi::values;
 
 /// Which page a caller wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +22,26 @@ impl PageParams {
     }
 }
 
+/// The parameters of every list.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `Params::page` reads")]
+pub(super) struct PageQuery {
+    /// The last id of the page before.
+    #[param(inline)]
+    cursor: Option<values::Filter>,
+    /// Items of the page.
+    #[param(minimum = 1, maximum = 100, default = 10)]
+    limit: Option<u16>,
+}
+
 /// One page of a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct List<T> {
     data: Vec<T>,
+    /// Is there another page?
     has_more: bool,
+    /// The cursor of the next page, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }

@@ -1,10 +1,8 @@
 //! Reading the path and the query of a call: every problem is collected, unknown parameters are ignored.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
-use farthing_ledger::ids::Malformed;
 use http::request::Parts;
 
 use super::{page::PageParams, rules};
@@ -67,6 +65,11 @@ impl Params {
         self.issues.push(Issue::new([name], message));
     }
 
+    /// Is the parameter there?
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(key, _)| key == name)
+    }
+
     /// A parameter that may be given once.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         let mut values = self.pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone());
@@ -88,9 +91,20 @@ impl Params {
         self.keep(name, rule(text))
     }
 
-    /// An id.
-    pub(super) fn id<T: FromStr<Err = Malformed>>(&mut self, name: &str) -> Option<T> {
-        self.ruled(name, |text| text.parse().map_err(|malformed: Malformed| malformed.to_string()))
+    /// One of two names of the same parameter; both may be given when they agree.
+    pub(super) fn either<T: PartialEq>(
+        &mut self,
+        older: &str,
+        newer: &str,
+        rule: impl Fn(String) -> Result<T, String>,
+    ) -> Option<T> {
+        let (by_older, by_newer) = (self.ruled(older, &rule), self.ruled(newer, &rule));
+        if let (Some(one), Some(other)) = (&by_older, &by_newer)
+            && one != other
+        {
+            self.refuse(newer, format!("names another thing than {older}"));
+        }
+        by_newer.or(by_older)
     }
 
     fn keep<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {

@@ -1,20 +1,36 @@
-//! The rate limit of the standard endpoints: so many calls per key and minute (interface.md, Limits), counted per
-//! gateway process in fixed windows. Invariant: memory is bounded by [`MAX_KEYS`].
+//! The rate limit of the standard endpoints: so many calls per key and minute (interface.md, Limits), counted in
+//! fixed windows by the database, in the round trip in which the key is looked up. Invariant: it holds exactly over
+//! all gateways, and only keys that exist are counted at all.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use deadpool_postgres::Object;
+use farthing_ledger::secret::KeyHash;
+use farthing_ledger::state::{SecretKey, State, StateKey};
 
-use chrono::{DateTime, Utc};
-use farthing_ledger::ids::SecretKeyId;
+use super::reads::within;
+use crate::app::App;
+use crate::error::ApiError;
 
 /// Calls per key and window.
 const CALLS_PER_WINDOW: u32 = 1000;
 
 /// Length of a window.
-const WINDOW_SECONDS: u64 = 60;
+const WINDOW_SECONDS: i64 = 60;
 
-/// Keys counted in one window; further ones are let through uncounted. Only keys that exist are counted at all.
-const MAX_KEYS: usize = 100_000;
+/// Finds the key $1 and counts a call with it in the window, of $2 seconds, that the database's clock is in; a clock
+/// that steps back starts no new window. A call beyond the limit, $3, counts as one beyond it however many there are.
+const COUNT: &str = "\
+WITH found AS (
+    SELECT s.id, s.body, floor(extract(epoch FROM clock_timestamp()))::bigint AS now
+    FROM ledger.state AS s WHERE s.kind = 'secret_key' AND s.id = $1
+), counted AS (
+    INSERT INTO ledger.rate_window AS w (key_hash, started, calls)
+    SELECT f.id, f.now - f.now % $2, 1 FROM found AS f
+    ON CONFLICT (key_hash) DO UPDATE SET
+        calls = CASE WHEN w.started < excluded.started THEN 1 ELSE LEAST(w.calls, $3) + 1 END,
+        started = GREATEST(w.started, excluded.started)
+    RETURNING w.started, w.calls
+)
+SELECT f.body, f.now, c.started, c.calls FROM found AS f CROSS JOIN counted AS c";
 
 /// Where a key stands in the present window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,80 +45,58 @@ pub(crate) struct Standing {
     pub(crate) retry_after_seconds: Option<u64>,
 }
 
-#[derive(Debug, Default)]
-struct Window {
-    number: u64,
-    calls: HashMap<SecretKeyId, u32>,
-}
-
-/// The calls of every key in the present window.
-#[derive(Debug, Default)]
-pub(crate) struct RateLimits {
-    window: Mutex<Window>,
-}
-
-impl RateLimits {
-    /// Counts one call with `key` at `now`. A call beyond the limit is not counted.
-    pub(crate) fn count(&self, key: SecretKeyId, now: DateTime<Utc>) -> Standing {
-        let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
-        let number = seconds / WINDOW_SECONDS;
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        if window.number < number {
-            window.number = number;
-            window.calls.clear();
+impl Standing {
+    /// Of the call that is number `calls` of the window that began at `started`, at `now`, in seconds since 1970.
+    fn new(calls: u32, started: i64, now: i64) -> Self {
+        let reset = started + WINDOW_SECONDS;
+        let until = u64::try_from(reset - now).unwrap_or(0).max(1);
+        Self {
+            limit: CALLS_PER_WINDOW,
+            remaining: CALLS_PER_WINDOW.saturating_sub(calls),
+            reset_unix_seconds: u64::try_from(reset).unwrap_or(0),
+            retry_after_seconds: (calls > CALLS_PER_WINDOW).then_some(until),
         }
-        let reset_unix_seconds = (window.number + 1) * WINDOW_SECONDS;
-        let full = window.calls.len() >= MAX_KEYS && !window.calls.contains_key(&key);
-        let before = if full { 0 } else { *window.calls.entry(key).or_insert(0) };
-        if before >= CALLS_PER_WINDOW {
-            let retry_after_seconds = Some(reset_unix_seconds.saturating_sub(seconds).max(1));
-            return Standing {
-                limit: CALLS_PER_WINDOW,
-                remaining: 0,
-                reset_unix_seconds,
-                retry_after_seconds,
-            };
-        }
-        if !full {
-            window.calls.insert(key, before + 1);
-        }
-        let remaining = CALLS_PER_WINDOW - before - 1;
-        Standing { limit: CALLS_PER_WINDOW, remaining, reset_unix_seconds, retry_after_seconds: None }
     }
+}
+
+impl App {
+    /// The secret key of `hash`, and where it stands with this call counted; none where there is no such key.
+    pub(super) async fn count_call(&self, hash: KeyHash) -> Result<Option<(SecretKey, Standing)>, ApiError> {
+        let connection = self.connection().await?;
+        within(count(&connection, StateKey::SecretKey(hash))).await
+    }
+}
+
+async fn count(connection: &Object, key: StateKey) -> Result<Option<(SecretKey, Standing)>, ApiError> {
+    let (_, id) = key.stored();
+    let limit = i32::try_from(CALLS_PER_WINDOW).unwrap_or(i32::MAX);
+    let statement = connection.prepare_cached(COUNT).await?;
+    let Some(row) = connection.query_opt(&statement, &[&id, &WINDOW_SECONDS, &limit]).await? else {
+        return Ok(None);
+    };
+    let unreadable = |why: String| ApiError::Internal(format!("the state of a secret key: {why}"));
+    let key = match State::from_json(&key, row.try_get(0)?) {
+        Ok(State::SecretKey(key)) => key,
+        Ok(other) => return Err(unreadable(format!("is {other:?}"))),
+        Err(error) => return Err(unreadable(error.to_string())),
+    };
+    let calls = u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u32::MAX);
+    Ok(Some((key, Standing::new(calls, row.try_get(2)?, row.try_get(1)?))))
 }
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::ids::Mint;
-
     use super::*;
-
-    fn at(seconds: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(seconds, 0).unwrap()
-    }
 
     #[test]
     fn the_call_after_the_last_is_refused_until_the_next_window() {
-        let limits = RateLimits::default();
-        let mint = Mint::default();
-        let key = SecretKeyId::new(mint.next(at(0)));
-        for call in 0..CALLS_PER_WINDOW {
-            let standing = limits.count(key, at(61));
-            assert_eq!(standing.remaining, CALLS_PER_WINDOW - 1 - call);
-            assert_eq!((standing.reset_unix_seconds, standing.retry_after_seconds), (120, None));
-        }
-        let refused = limits.count(key, at(100));
+        let first = Standing::new(1, 60, 61);
+        assert_eq!((first.remaining, first.reset_unix_seconds, first.retry_after_seconds), (999, 120, None));
+        let last = Standing::new(CALLS_PER_WINDOW, 60, 100);
+        assert_eq!((last.remaining, last.retry_after_seconds), (0, None));
+        let refused = Standing::new(CALLS_PER_WINDOW + 1, 60, 100);
         assert_eq!((refused.remaining, refused.retry_after_seconds), (0, Some(20)));
-        let other = SecretKeyId::new(mint.next(at(0)));
-        assert_eq!(limits.count(other, at(100)).retry_after_seconds, None);
-        assert_eq!(limits.count(key, at(120)).remaining, CALLS_PER_WINDOW - 1);
-    }
-
-    #[test]
-    fn a_clock_that_steps_back_starts_no_new_window() {
-        let limits = RateLimits::default();
-        let key = SecretKeyId::new(Mint::default().next(at(0)));
-        limits.count(key, at(120));
-        assert_eq!(limits.count(key, at(119)).remaining, CALLS_PER_WINDOW - 2);
+        // Of a clock that stepped, or of a call that waited for its turn into the next window.
+        assert_eq!(Standing::new(CALLS_PER_WINDOW + 1, 60, 130).retry_after_seconds, Some(1));
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
-use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
 use farthing_ledger::log::states;
-use farthing_ledger::state::{State, StateKey};
+use farthing_ledger::state::{Meter, State, StateKey};
 use farthing_projector::{ReadModel, checkpoint, query};
 use http::request::Parts;
 use tokio_postgres::Client;
@@ -34,13 +34,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 impl App {
     /// A connection for reads.
-    pub(super) async fn connection(&self) -> Result<Object, ApiError> {
+    pub(crate) async fn connection(&self) -> Result<Object, ApiError> {
         within(async { self.reads.get().await.map_err(|why| ApiError::LedgerUnavailable(why.to_string())) })
             .await
     }
 
     /// The authoritative state of `key`.
-    pub(super) async fn state(&self, key: StateKey) -> Result<Option<State>, ApiError> {
+    pub(crate) async fn state(&self, key: StateKey) -> Result<Option<State>, ApiError> {
         let connection = self.connection().await?;
         let states = within(states::load(&connection, &[key])).await?;
         Ok(states.into_iter().next().flatten())
@@ -64,6 +64,30 @@ impl App {
         };
         match self.state(StateKey::Customer(id)).await? {
             Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some(id)),
+            Some(_) | None => Ok(None),
+        }
+    }
+}
+
+impl App {
+    /// The merchant's meter called `name`, an id or a slug, by the authoritative state.
+    pub(super) async fn meter(
+        &self,
+        merchant_id: MerchantId,
+        name: &str,
+    ) -> Result<Option<(MeterId, Box<Meter>)>, ApiError> {
+        if name.contains('\0') {
+            return Ok(None);
+        }
+        let id = match name.parse() {
+            Ok(id) => id,
+            Err(_) => match self.state(StateKey::MeterSlug(merchant_id, name.to_owned())).await? {
+                Some(State::MeterSlug(id)) => id,
+                Some(_) | None => return Ok(None),
+            },
+        };
+        match self.state(StateKey::Meter(id)).await? {
+            Some(State::Meter(meter)) if meter.merchant_id == merchant_id => Ok(Some((id, meter))),
             Some(_) | None => Ok(None),
         }
     }
@@ -117,7 +141,7 @@ async fn head(db: &Client) -> Result<i64, tokio_postgres::Error> {
 }
 
 /// The outcome of `work`, or a 503 when it takes too long.
-pub(super) async fn within<T, E: Into<ApiError>>(
+pub(crate) async fn within<T, E: Into<ApiError>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ApiError> {
     match tokio::time::timeout(READ_TIMEOUT, work).await {

@@ -5,7 +5,7 @@
 pub(crate) const MAX_TEXT: usize = 255;
 
 /// Characters of an e-mail address (RFC 5321).
-const MAX_EMAIL: usize = 254;
+pub(crate) const MAX_EMAIL: usize = 254;
 
 /// Pairs of one metadata object.
 pub(crate) const MAX_METADATA_PAIRS: usize = 100;
@@ -64,8 +64,12 @@ pub(crate) fn phone(phone: String) -> Result<String, String> {
     if plain { Ok(phone) } else { Err("must be a phone number in E.164, such as +4930123456".to_owned()) }
 }
 
-/// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores.
+/// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores; it stands wherever a meter id does, so it may
+/// not look like one.
 pub(crate) fn slug(slug: String) -> Result<String, String> {
+    if slug.starts_with("prd_") {
+        return Err("must not begin with prd_".to_owned());
+    }
     let plain = slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     if plain && !slug.is_empty() && slug.len() <= MAX_TEXT {
         return Ok(slug);
@@ -104,6 +108,13 @@ mod tests {
         for bad in ["", "a", "@b", "a@", "a@b@c", "a b@c", "a@b\n", "a@b\0"] {
             assert!(email(bad.to_owned()).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_slug_does_not_look_like_an_id() {
+        assert!(slug("prd_1".to_owned()).is_err());
+        assert!(slug("chat-prd_1".to_owned()).is_ok());
+        assert!(slug("chat output".to_owned()).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ const MAX_KEY: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Member {
     Usage,
+    UsageMetadata,
     Id,
     Model,
     Created,
@@ -21,6 +22,8 @@ pub(super) enum Member {
 pub(super) struct Wanted {
     pub(super) members: &'static [(&'static str, Member)],
     pub(super) inside: &'static [&'static str],
+    /// May the document be a list of objects, each of which is looked at?
+    pub(super) in_list: bool,
 }
 
 /// A container that the cursor is in.
@@ -122,6 +125,8 @@ impl Document {
                     self.key.clear();
                 }
             }
+            // The brackets around a list of documents, and the commas between them, are nothing to us.
+            b'[' if self.depth == 0 && self.wanted.in_list => {}
             b'{' | b'[' => {
                 self.keep(byte);
                 self.open(byte);
@@ -211,10 +216,15 @@ mod tests {
     const WANTED: Wanted = Wanted {
         members: &[("usage", Member::Usage), ("id", Member::Id), ("model", Member::Model)],
         inside: &["response"],
+        in_list: false,
     };
 
     fn members(json: &str, chunk: usize) -> Vec<(Member, String)> {
-        let mut document = Document::new(WANTED);
+        members_of(WANTED, json, chunk)
+    }
+
+    fn members_of(wanted: Wanted, json: &str, chunk: usize) -> Vec<(Member, String)> {
+        let mut document = Document::new(wanted);
         let mut told = Vec::new();
         for part in json.as_bytes().chunks(chunk) {
             document.feed(part, |member, text| told.push((member, text.to_owned())));
@@ -246,6 +256,18 @@ mod tests {
             members(json, 5),
             [(Member::Id, r#""r""#.to_owned()), (Member::Usage, r#"{"a":1}"#.to_owned())]
         );
+    }
+
+    #[test]
+    fn a_list_of_documents_is_looked_into_where_it_may_be_one() {
+        let json = r#"[{"usage":1,"list":[{"usage":7}]}
+            ,{"id":"a","usage":{"n":[2]}}]"#;
+        let expected = [(Member::Usage, "1"), (Member::Id, r#""a""#), (Member::Usage, r#"{"n":[2]}"#)];
+        for chunk in [1, 4, 1000] {
+            let found = members_of(Wanted { in_list: true, ..WANTED }, json, chunk);
+            assert!(found.iter().map(|(member, text)| (*member, text.as_str())).eq(expected), "{found:?}");
+            assert!(members(json, chunk).is_empty());
+        }
     }
 
     #[test]

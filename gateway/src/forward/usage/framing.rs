@@ -119,7 +119,7 @@ impl Events {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { members: &[("usage", Member::Usage)], inside: &[] };
+    const WANTED: Wanted = Wanted { members: &[("usage", Member::Usage)], inside: &[], in_list: false };
 
     fn told(content_type: &str, body: &str, chunk: usize) -> Vec<String> {
         let mut framing = Framing::of(content_type, WANTED);

@@ -109,7 +109,7 @@ impl Scanner {
     pub(crate) fn report(&self) -> Report {
         let findings = lock(&self.findings);
         Report {
-            reported: findings.counts.reported(),
+            reported: findings.counts.reported(findings.shape),
             raw_usage: findings.raw_usage.clone(),
             response_id: findings.response_id.clone(),
             model: findings.model.clone(),
@@ -126,8 +126,8 @@ impl Findings {
     fn feed(&mut self, bytes: &[u8]) {
         let Self { shape, framing, counts, raw_usage, response_id, model, timestamp } = self;
         framing.feed(bytes, |member, text| match member {
-            Member::Usage => {
-                counts.report(*shape, text);
+            Member::Usage | Member::UsageMetadata => {
+                counts.report(*shape, member, text);
                 if text != "null" {
                     *raw_usage = Some(clean(text, MAX_RAW));
                 }

@@ -18,6 +18,12 @@ const COUNTS: [&str; 3] = ["n", "best_of", "candidateCount"];
 pub(crate) struct AskedFor {
     /// The model.
     pub(crate) model: Option<String>,
+    /// Could another reader find another model in the body?
+    pub(crate) is_ambiguous: bool,
+    /// Is a stream asked for, but not what it used?
+    pub(crate) hides_usage: bool,
+    /// Is the answer to be made later, after one that tells of no usage?
+    pub(crate) is_background: bool,
     /// The output limit of all answers together, in tokens; by the largest limit where several are named.
     pub(crate) max_output_tokens: Option<u64>,
 }
@@ -25,17 +31,58 @@ pub(crate) struct AskedFor {
 /// Reads what is asked for from a whole JSON body.
 pub(crate) fn read_request(body: &[u8]) -> AskedFor {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
-    let Ok(body) = serde_json::from_slice::<Members<'_>>(body) else { return AskedFor::default() };
+    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return AskedFor::default() };
+    let named = members.iter().filter(|(name, _)| name.eq_ignore_ascii_case("model")).count();
+    let body: Members<'_> = members.into_iter().collect();
     let inner = body.get("generationConfig").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
     let inner = inner.and_then(Result::ok).unwrap_or_default();
     let largest = |names: &[&str]| {
         let named = names.iter().filter_map(|name| inner.get(*name).or_else(|| body.get(*name)));
         named.filter_map(|value| value.get().parse::<u64>().ok()).filter(|number| *number > 0).max()
     };
+    let is_true =
+        |members: &Members<'_>, name: &str| members.get(name).is_some_and(|value| value.get() == "true");
+    let options = body.get("stream_options").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
+    let tells_usage = options.and_then(Result::ok).is_some_and(|options| is_true(&options, "include_usage"));
     let answers = largest(&COUNTS).unwrap_or(1);
     AskedFor {
-        model: body.get("model").and_then(|model| string(model.get())),
+        model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
+        is_ambiguous: named > 1,
+        hides_usage: is_true(&body, "stream") && !tells_usage,
+        is_background: is_true(&body, "background"),
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
+    }
+}
+
+/// Google names a model with the collection it stands in.
+fn without_collection(model: String) -> String {
+    model.strip_prefix("models/").map(str::to_owned).unwrap_or(model)
+}
+
+/// The members of a JSON object in their order, repeated ones included.
+struct Ordered<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> serde::Deserialize<'de> for Ordered<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> serde::de::Visitor<'de> for Members {
+            type Value = Ordered<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Ordered<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Ordered(members))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
     }
 }
 
@@ -58,8 +105,22 @@ mod tests {
             (r#"{"model":"m","max_tokens":"5"}"#, None),
         ] {
             let asked = read_request(body.as_bytes());
-            assert_eq!(asked, AskedFor { model: Some("m".into()), max_output_tokens: limit }, "{body}");
+            assert_eq!(asked.model.as_deref(), Some("m"), "{body}");
+            assert_eq!((asked.max_output_tokens, asked.is_ambiguous), (limit, false), "{body}");
         }
+        for body in [
+            r#"{"model":"m","model":"n"}"#,
+            r#"{"MODEL":"m","model":"n"}"#,
+            r#"{"mod\u0065l":"m","model":"m"}"#,
+        ] {
+            assert!(read_request(body.as_bytes()).is_ambiguous, "{body}");
+        }
+        assert_eq!(read_request(br#"{"model":"models/gemini"}"#).model.as_deref(), Some("gemini"));
         assert_eq!(read_request(b"not json"), AskedFor::default());
+        let told = read_request(br#"{"stream":true,"stream_options":{"include_usage":true}}"#);
+        assert!(!told.hides_usage && !told.is_background);
+        assert!(read_request(br#"{"stream":true,"stream_options":{"include_usage":false}}"#).hides_usage);
+        assert!(read_request(br#"{"stream":true}"#).hides_usage);
+        assert!(read_request(br#"{"background":true}"#).is_background);
     }
 }

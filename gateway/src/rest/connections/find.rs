@@ -16,7 +16,15 @@ use crate::rest::params::Named;
 use crate::rest::reads::{Reads, within};
 
 /// 200 with the connection.
-pub(in crate::rest) async fn find(
+#[utoipa::path(
+    get, path = "/connections/{connection_id}", operation_id = "get_connection", tag = "connections",
+    params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
+    responses(
+        (status = 200, description = "The connection.", body = Connection),
+        (status = 404, description = "connection_not_found"),
+    ),
+)]
+pub(super) async fn find(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,

@@ -10,14 +10,20 @@ use farthing_projector::connections::query;
 use super::resource::Connection;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::page::List;
+use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::{Reads, within};
 
 /// 200 with a page of the merchant's connections, narrowed by `reference_id`.
-pub(in crate::rest) async fn list(
+#[utoipa::path(
+    get, path = "/connections", operation_id = "list_connections", tag = "connections",
+    params(PageQuery, ("reference_id" = inline(Option<values::Filter>), Query, description = "Only the customer's of this name.")),
+    responses((status = 200, description = "A page of connections.", body = List<Connection>)),
+)]
+pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,

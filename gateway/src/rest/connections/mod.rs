@@ -1,9 +1,23 @@
 //! Connections: the links between a merchant and its customers' wallets, in the older form (interface.md,
 //! Connection; completion.md section 7).
 
+mod delete;
 mod find;
 mod list;
 mod resource;
+mod subscription;
 
-pub(super) use self::find::find;
-pub(super) use self::list::list;
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// The routes of connections.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default()
+        .routes(routes!(list::list))
+        .routes(routes!(find::find, delete::delete))
+        .routes(routes!(subscription::subscription))
+}

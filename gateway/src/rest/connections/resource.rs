@@ -9,6 +9,7 @@ use farthing_ledger::period::period_around;
 use farthing_ledger::secret::ServerKey;
 use farthing_projector::connections::query::ConnectionRow;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 use crate::rest::customers::Contact;
@@ -17,7 +18,7 @@ use crate::rest::customers::Contact;
 const FIRST_SECRET: u32 = 1;
 
 /// A connection as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Connection {
     connection_id: CustomerId,
     customer_id: CustomerId,
@@ -33,7 +34,8 @@ pub(in crate::rest) struct Connection {
 }
 
 /// The wallet of a connection, with the contact of its owner.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConnectionWallet)]
 struct Wallet {
     wallet_id: WalletId,
     balance: Amount,

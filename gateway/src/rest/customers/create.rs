@@ -7,25 +7,36 @@ use axum::extract::State;
 use chrono::Utc;
 use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData, to_millisecond};
 use farthing_ledger::ids::{CustomerId, WalletId};
+use utoipa::ToSchema;
 
 use super::find;
 use super::resource::Customer;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::rest::authenticate::Merchant;
-use crate::rest::body::{JsonText, Reply};
+use crate::idempotency::Answer;
+use crate::openapi::values;
+use crate::rest::body::Reply;
 use crate::rest::fields::Fields;
 use crate::rest::reads::Reads;
 use crate::rest::rules;
+use crate::rest::writes::{Rendered, Submitted, Writes};
 
 /// 201 with a new customer, or 200 with the one that has the `reference_id` already.
-pub(in crate::rest) async fn create(
+#[utoipa::path(
+    post, path = "/customers", operation_id = "create_customer", tag = "customers",
+    request_body = NewCustomer,
+    responses(
+        (status = 201, description = "The new customer.", body = Customer),
+        (status = 200, description = "The customer that has this reference_id already, unchanged.", body = Customer),
+    ),
+)]
+pub(super) async fn create(
     State(app): State<Arc<App>>,
-    Merchant { merchant_id }: Merchant,
     reads: Reads,
-    JsonText(json): JsonText,
-) -> Result<Reply<Customer>, ApiError> {
-    let wanted = Wanted::read(&json)?;
+    writes: Writes,
+) -> Result<Answer, ApiError> {
+    let merchant_id = writes.merchant_id;
+    let wanted = Wanted::read(writes.json()?)?;
     let now = to_millisecond(Utc::now());
     let command = CreateCustomer {
         merchant_id,
@@ -36,10 +47,29 @@ pub(in crate::rest) async fn create(
         personal: wanted.personal,
         now,
     };
-    match app.ledger.submit(command.clone()).await? {
-        CustomerMade::Created(_) => Ok(Reply::created(Customer::made_by(command))),
-        CustomerMade::Existing(id) => Ok(Reply::ok(find::existing(&reads, merchant_id, id).await?)),
+    let made = command.clone();
+    let render = move |outcome: &CustomerMade| match outcome {
+        CustomerMade::Created(_) => Rendered::Reply(Reply::created(Customer::made_by(made.clone()))),
+        CustomerMade::Existing(id) => Rendered::Later(*id),
+    };
+    match writes.submit_or_read(command, render).await? {
+        Submitted::Answer(answer) => Ok(answer),
+        Submitted::Later(id) => {
+            writes.keep(Reply::ok(find::existing(&app, &reads, merchant_id, id).await?)).await
+        }
     }
+}
+
+/// A customer to create.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
+struct NewCustomer {
+    reference_id: Option<values::ReferenceId>,
+    /// Splits at its first space.
+    name: Option<values::Text>,
+    email: Option<values::Email>,
+    phone: Option<values::Phone>,
+    metadata: Option<values::Metadata>,
 }
 
 /// What the body asks for.
@@ -65,7 +95,7 @@ impl Wanted {
 }
 
 /// First and last name: the name splits at its first space.
-fn split_name(name: &str) -> (Option<String>, Option<String>) {
+pub(super) fn split_name(name: &str) -> (Option<String>, Option<String>) {
     let (first, last) = name.trim().split_once(' ').unwrap_or((name.trim(), ""));
     let present = |part: &str| Some(part.trim().to_owned()).filter(|part| !part.is_empty());
     (present(first), present(last))

@@ -3,11 +3,13 @@
 use farthing_ledger::command::PersonalData;
 use farthing_ledger::event::{Event, codec};
 use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_ledger::state::StateKey;
 use farthing_projector::ReadModel;
 use farthing_projector::customers::query;
 use tokio_postgres::Client;
 
 use super::resource::Customer;
+use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Reply, Timestamp};
@@ -15,7 +17,15 @@ use crate::rest::params::Named;
 use crate::rest::reads::{Reads, within};
 
 /// 200 with the customer.
-pub(in crate::rest) async fn find(
+#[utoipa::path(
+    get, path = "/customers/{customer_id}", operation_id = "get_customer", tag = "customers",
+    params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
+    responses(
+        (status = 200, description = "The customer.", body = Customer),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn find(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
@@ -31,16 +41,21 @@ FROM ledger.events AS e
 LEFT JOIN personal.customer AS p ON p.customer_id = $2
 WHERE e.key = $1";
 
-/// A customer known to be there: from the read model, or from the log itself while that lags.
+/// A customer that was there a moment ago: from the read model, or from the log itself while that lags.
 pub(super) async fn existing(
+    app: &App,
     reads: &Reads,
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
     let connection = reads.caught_up(ReadModel::Customers).await?;
-    match within(query::find(&connection, merchant_id, &id.to_string())).await? {
-        Some(row) => Ok(row.into()),
-        None => within(as_created(&connection, id)).await,
+    if let Some(row) = within(query::find(&connection, merchant_id, &id.to_string())).await? {
+        return Ok(row.into());
+    }
+    // Somebody may have deleted it in the meantime.
+    match app.state(StateKey::Customer(id)).await? {
+        Some(_) => within(as_created(&connection, id)).await,
+        None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }
 

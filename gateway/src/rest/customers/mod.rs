@@ -1,9 +1,26 @@
 //! Customers: the people and companies a merchant bills (interface.md, Customer; completion.md section 7).
 
 mod create;
+mod delete;
 mod find;
+mod list;
 mod resource;
+mod subscription;
+mod update;
 
-pub(super) use self::create::create;
-pub(super) use self::find::find;
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
 pub(super) use self::resource::Contact;
+pub(super) use self::subscription::CurrentSubscription;
+use crate::app::App;
+
+/// The routes of customers.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default()
+        .routes(routes!(list::list, create::create))
+        .routes(routes!(find::find, update::update, delete::delete))
+        .routes(routes!(subscription::subscription))
+}

@@ -8,24 +8,27 @@ use farthing_ledger::command::{CreateCustomer, PersonalData};
 use farthing_ledger::ids::CustomerId;
 use farthing_projector::customers::query::{self, CustomerRow};
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use crate::openapi::values::AnyObject;
 use crate::rest::body::Timestamp;
 
 /// A customer as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Customer {
     pub(super) customer_id: CustomerId,
     pub(super) connection_id: CustomerId,
     pub(super) reference_id: Option<String>,
     pub(super) contact: Contact,
     /// `null`: no customer has a subscription yet.
+    #[schema(value_type = Option<AnyObject>)]
     pub(super) subscription: (),
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) created_at: Timestamp,
 }
 
 /// How a customer is reached.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(in crate::rest) struct Contact {
     phone: Option<String>,
     email: Option<String>,

@@ -6,29 +6,30 @@ use farthing_ledger::meter::{
     MAX_TIERS, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
 };
 use rust_decimal::Decimal;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openapi::values;
 use crate::rest::fields::Fields;
 use crate::rest::rules;
 
-const NOT_YET: &str = "percentage prices are not supported yet";
+pub(super) const PAYERS: &[(&str, Payer)] = &[("wallet", Payer::Wallet), ("merchant", Payer::Merchant)];
 
-const PAYERS: &[(&str, Payer)] = &[("wallet", Payer::Wallet), ("merchant", Payer::Merchant)];
+pub(super) const RATE_TYPES: &[(&str, RateType)] =
+    &[("fixed", RateType::Fixed), ("percentage", RateType::Percentage)];
 
-const RATE_TYPES: &[(&str, RateType)] = &[("fixed", RateType::Fixed), ("percentage", RateType::Percentage)];
-
-const TIER_TYPES: &[(&str, TierType)] = &[
+pub(super) const TIER_TYPES: &[(&str, TierType)] = &[
     ("tokens_1m", TierType::Tokens1m),
     ("characters_1m", TierType::Characters1m),
     ("minutes", TierType::Minutes),
     ("requests", TierType::Requests),
 ];
 
-const TOKEN_BASES: &[(&str, TokenBasis)] =
+pub(super) const TOKEN_BASES: &[(&str, TokenBasis)] =
     &[("input+output", TokenBasis::InputOutput), ("output", TokenBasis::Output)];
 
 /// `billingBasis` and the tier type that counts the same thing.
-const BILLING_BASES: &[(&str, TierType)] = &[
+pub(super) const BILLING_BASES: &[(&str, TierType)] = &[
     ("requests", TierType::Requests),
     ("tokens", TierType::Tokens1m),
     ("characters", TierType::Characters1m),
@@ -37,6 +38,102 @@ const BILLING_BASES: &[(&str, TierType)] = &[
 
 /// Characters of a made slug; leaves room for a number behind it.
 const MAX_MADE_SLUG: usize = 200;
+
+/// A meter to create, in either of two forms.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+pub(super) enum NewMeter {
+    /// A meter.
+    Meter(MeterForm),
+    /// A product configuration.
+    Product(ProductForm),
+}
+
+/// A meter in the newer words.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+pub(super) struct MeterForm {
+    name: values::Text,
+    meter_slug: Option<values::MeterSlug>,
+    rate_type: Option<RateType>,
+    tier_type: TierType,
+    /// In ascending order; the first starts at 0.
+    #[schema(min_items = 1, max_items = 100)]
+    tiers: Vec<TierForm>,
+    token_basis: Option<TokenBasis>,
+    base_cost_payer: Option<Payer>,
+    service_charge_payer: Option<Payer>,
+}
+
+/// One step of the price.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+pub(super) struct TierForm {
+    /// The position, in counted units, at which the tier begins.
+    start: values::PositionInput,
+    rate: values::AmountInput,
+}
+
+/// A meter as a product configuration (interface.md, item 5).
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+pub(super) struct ProductForm {
+    #[schema(rename = "name")]
+    name: Option<values::Text>,
+    #[schema(rename = "meter_slug")]
+    meter_slug: Option<values::MeterSlug>,
+    /// `other` for a custom provider.
+    provider: Option<values::Text>,
+    /// `false` for a custom provider.
+    #[schema(value_type = Option<bool>)]
+    managed_keys: Option<bool>,
+    fee_structure: FeeStructure,
+    billing_basis: BillingBasis,
+}
+
+/// What a product costs, in one of two ways.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+enum FeeStructure {
+    /// A fee per unit.
+    Fixed(FixedFee),
+    /// A part of the provider's cost.
+    Percentage(PercentageFee),
+}
+
+/// A fee per unit.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+struct FixedFee {
+    /// Dollars per call, token, character or second.
+    #[schema(value_type = f64, minimum = 0, maximum = 1)]
+    fixed_fee: Decimal,
+}
+
+/// A part of the provider's cost.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+struct PercentageFee {
+    /// Percent points of the provider's cost.
+    #[schema(value_type = f64, minimum = 0, maximum = 100)]
+    percentage_fee: Decimal,
+}
+
+/// What a product counts.
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes what `Configuration::read` reads")]
+enum BillingBasis {
+    Requests,
+    Tokens,
+    Characters,
+    Duration,
+}
 
 /// A meter as it is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,12 +163,20 @@ impl Configuration {
             body.required("name", None::<String>);
         }
         body.checked()?;
-        let ((tier_type, tiers), name) = rates.zip(name).ok_or_else(unread)?;
+        let (Rates { rate_type, tier_type, tiers }, name) = rates.zip(name).ok_or_else(unread)?;
         let slug = slug.map_or_else(|| Slug::Made(made_slug(&name)), Slug::Given);
-        let rate_type = RateType::Fixed;
         let price = Price { rate_type, tier_type, tiers, token_basis, base_cost_payer, service_charge_payer };
         Ok(Self { name, slug, price })
     }
+}
+
+/// What is counted, and at which rates.
+pub(super) struct Rates {
+    /// How they are meant.
+    pub(super) rate_type: RateType,
+    tier_type: TierType,
+    /// The rates.
+    pub(super) tiers: Tiers,
 }
 
 /// A part is missing that no issue tells of: a fault of this reader.
@@ -80,21 +185,36 @@ fn unread() -> ApiError {
 }
 
 /// The name of a product configuration without one.
-fn default_name(as_product: bool, rates: Option<&(TierType, Tiers)>) -> Option<String> {
-    let (tier_type, _) = rates.filter(|_| as_product)?;
-    let (basis, _) = BILLING_BASES.iter().find(|(_, named)| named == tier_type)?;
-    Some(format!("Fee per {basis}"))
+fn default_name(as_product: bool, rates: Option<&Rates>) -> Option<String> {
+    let rates = rates.filter(|_| as_product)?;
+    let (basis, _) = BILLING_BASES.iter().find(|(_, named)| *named == rates.tier_type)?;
+    Some(match rates.rate_type {
+        RateType::Fixed => format!("Fee per {basis}"),
+        RateType::Percentage => "Percentage fee".to_owned(),
+    })
 }
 
 /// `rate_type`, `tier_type` and `tiers`.
-fn meter_rates(body: &mut Fields<'_>) -> Option<(TierType, Tiers)> {
-    if body.choice("rate_type", RATE_TYPES) == Some(RateType::Percentage) {
-        body.refuse("rate_type", NOT_YET);
-        return None;
-    }
+fn meter_rates(body: &mut Fields<'_>) -> Option<Rates> {
+    let rate_type = body.choice("rate_type", RATE_TYPES).unwrap_or(RateType::Fixed);
     let mut tier_type = body.choice("tier_type", TIER_TYPES);
     let wrong_type = tier_type.is_none() && body.has("tier_type");
-    let tiers = body.objects("tiers", MAX_TIERS, |item| {
+    let tiers = read_tiers(body, &mut tier_type);
+    if rate_type == RateType::Percentage && !wrong_type {
+        // A percentage needs no unit but to split a cost over several tiers.
+        tier_type = tier_type.or(Some(TierType::Tokens1m));
+    }
+    if tier_type.is_none() && !wrong_type {
+        body.refuse("tier_type", "is required");
+    }
+    let tiers = body.required("tiers", tiers)?;
+    let tiers = checked_tiers(body, tiers)?;
+    tier_type.map(|tier_type| Rates { rate_type, tier_type, tiers })
+}
+
+/// `tiers` as they are given; all of one type, which they may name themselves.
+pub(super) fn read_tiers(body: &mut Fields<'_>, tier_type: &mut Option<TierType>) -> Option<Vec<Tier>> {
+    body.objects("tiers", MAX_TIERS, |item| {
         let start = item.whole("start");
         let start = item.required("start", start);
         let rate = item.amount("rate");
@@ -105,13 +225,13 @@ fn meter_rates(body: &mut Fields<'_>) -> Option<(TierType, Tiers)> {
             item.refuse("type", "must be the same for all tiers");
         }
         Some(Tier { start: start?, rate: rate? })
-    });
-    if tier_type.is_none() && !wrong_type {
-        body.refuse("tier_type", "is required");
-    }
-    let tiers = body.required("tiers", tiers)?;
+    })
+}
+
+/// The tiers, if they are graduated tiers; notes which one is wrong.
+pub(super) fn checked_tiers(body: &mut Fields<'_>, tiers: Vec<Tier>) -> Option<Tiers> {
     match Tiers::new(tiers) {
-        Ok(tiers) => tier_type.map(|tier_type| (tier_type, tiers)),
+        Ok(tiers) => Some(tiers),
         Err(error) => {
             let message = error.to_string();
             match error {
@@ -126,7 +246,7 @@ fn meter_rates(body: &mut Fields<'_>) -> Option<(TierType, Tiers)> {
 }
 
 /// `provider`, `managedKeys`, `feeStructure` and `billingBasis`: one tier from 0 on.
-fn product_rates(body: &mut Fields<'_>) -> Option<(TierType, Tiers)> {
+pub(super) fn product_rates(body: &mut Fields<'_>) -> Option<Rates> {
     if body.has("tiers") {
         body.refuse("tiers", "cannot stand beside feeStructure and billingBasis");
     }
@@ -137,29 +257,40 @@ fn product_rates(body: &mut Fields<'_>) -> Option<(TierType, Tiers)> {
     let tier_type = body.choice("billingBasis", BILLING_BASES);
     let tier_type = body.required("billingBasis", tier_type);
     let fee = body.object("feeStructure", |fees| {
-        if fees.has("percentageFee") {
-            fees.refuse("percentageFee", NOT_YET);
+        let fixed = fees.number("fixedFee");
+        let percentage = fees.number("percentageFee");
+        if fees.has("fixedFee") && fixed.is_none() || fees.has("percentageFee") && percentage.is_none() {
             return None;
         }
-        let fee = fees.number("fixedFee");
-        let fee = fees.required("fixedFee", fee)?;
-        let tiers = tier_type.map(|tier_type| rate_of_unit_fee(tier_type, fee));
-        match tiers {
-            Some(Err(message)) => {
-                fees.refuse("fixedFee", message);
+        // One beside the other may only say that there is none of it.
+        let is_some = |fee: Option<Decimal>| fee.is_some_and(|fee| !fee.is_zero());
+        let (rate_type, name, fee) = match (is_some(fixed), percentage) {
+            (true, Some(percentage)) if !percentage.is_zero() => {
+                fees.refuse("percentageFee", "cannot stand beside fixedFee");
+                return None;
+            }
+            (false, Some(percentage)) => (RateType::Percentage, "percentageFee", percentage),
+            (_, _) => (RateType::Fixed, "fixedFee", fees.required("fixedFee", fixed)?),
+        };
+        let tier_type = tier_type?;
+        let units = match rate_type {
+            RateType::Fixed => tier_type.units_per_rate(),
+            RateType::Percentage => Decimal::ONE,
+        };
+        match only_tier(fee, units) {
+            Ok(tiers) => Some(Rates { rate_type, tier_type, tiers }),
+            Err(message) => {
+                fees.refuse(name, message);
                 None
             }
-            Some(Ok(tiers)) => Some(tiers),
-            None => None,
         }
     });
-    let tiers = body.required("feeStructure", fee);
-    tier_type.zip(tiers)
+    body.required("feeStructure", fee).filter(|_| tier_type.is_some())
 }
 
-/// The single tier of a fee per token, character, second or call, exactly.
-fn rate_of_unit_fee(tier_type: TierType, fee: Decimal) -> Result<Tiers, String> {
-    let exact = fee.checked_mul(tier_type.units_per_rate()).ok_or("is out of range")?;
+/// The single tier of a fee of which a rate pays for `units`, exactly.
+fn only_tier(fee: Decimal, units: Decimal) -> Result<Tiers, String> {
+    let exact = fee.checked_mul(units).ok_or("is out of range")?;
     let rate = exact.normalize().to_string().parse().map_err(|_| "is out of range or has too many digits")?;
     Tiers::new(vec![Tier { start: Decimal::ZERO, rate }]).map_err(|error| error.to_string())
 }
@@ -246,15 +377,34 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_refused_for_now() {
+    fn percentages_are_in_points_and_need_no_unit() {
+        let meter =
+            read(&json!({"name": "x", "rate_type": "percentage", "tiers": [{"start": 0, "rate": "10"}]}));
         assert_eq!(
-            refused(r#"{"name":"x","rate_type":"percentage","tiers":[{"start":0,"rate":"10"}]}"#),
-            ["rate_type"]
+            (meter.price.rate_type, meter.price.tier_type),
+            (RateType::Percentage, TierType::Tokens1m)
         );
-        assert_eq!(
-            refused(r#"{"billingBasis":"tokens","feeStructure":{"percentageFee":10}}"#),
-            ["feeStructure.percentageFee"]
-        );
+        assert_eq!(rates(&meter), [("0".to_owned(), "10.0000000000".to_owned())]);
+        for fees in [json!({"percentageFee": 12.5}), json!({"fixedFee": 0, "percentageFee": "12.5"})] {
+            let meter = read(&json!({"billingBasis": "duration", "feeStructure": fees}));
+            assert_eq!(
+                (meter.price.rate_type, meter.price.tier_type),
+                (RateType::Percentage, TierType::Minutes)
+            );
+            assert_eq!(rates(&meter), [("0".to_owned(), "12.5000000000".to_owned())]);
+            assert_eq!(meter.name, "Percentage fee");
+        }
+        let fixed =
+            read(&json!({"billingBasis": "requests", "feeStructure": {"fixedFee": 1, "percentageFee": 0}}));
+        assert_eq!(fixed.price.rate_type, RateType::Fixed);
+        for (fees, issue) in [
+            (json!({"fixedFee": 1, "percentageFee": 10}), "feeStructure.percentageFee"),
+            (json!({"percentageFee": -1}), "feeStructure.percentageFee"),
+            (json!({"percentageFee": "x"}), "feeStructure.percentageFee"),
+        ] {
+            let issues = refused(&json!({"billingBasis": "tokens", "feeStructure": fees}).to_string());
+            assert_eq!(issues.first().map(String::as_str), Some(issue), "{fees}");
+        }
     }
 
     #[test]

@@ -7,23 +7,32 @@ use chrono::Utc;
 use farthing_ledger::command::{DefineMeter, to_millisecond};
 use farthing_ledger::ids::MeterId;
 
-use super::configuration::Configuration;
+use super::configuration::{Configuration, NewMeter};
 use super::resource::Meter;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::rest::authenticate::Merchant;
-use crate::rest::body::{JsonText, Reply, Timestamp};
+use crate::idempotency::Answer;
+use crate::rest::body::{Reply, Timestamp};
+use crate::rest::writes::Writes;
 
 /// 201 with the new meter and its secret.
-pub(in crate::rest) async fn create(
-    State(app): State<Arc<App>>,
-    Merchant { merchant_id }: Merchant,
-    JsonText(json): JsonText,
-) -> Result<Reply<Meter>, ApiError> {
-    let Configuration { name, slug, price } = Configuration::read(&json)?;
+#[utoipa::path(
+    post, path = "/meters", operation_id = "create_meter", tag = "meters",
+    request_body = NewMeter,
+    responses(
+        (status = 201, description = "The new meter.", body = Meter),
+        (status = 409, description = "meter_slug_conflict"),
+    ),
+)]
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+    let merchant_id = writes.merchant_id;
+    let Configuration { name, slug, price } = Configuration::read(writes.json()?)?;
     let now = to_millisecond(Utc::now());
     let meter_id = MeterId::new(app.mint.next(now));
     let command = DefineMeter { merchant_id, meter_id, slug, name: name.clone(), price: price.clone(), now };
-    let meter_slug = app.ledger.submit(command).await?;
-    Ok(Reply::created(Meter::new(meter_id, meter_slug, name, price, Timestamp(now), &app.server_key)))
+    let render = move |slug: &String| {
+        let (slug, name, price) = (slug.clone(), name.clone(), price.clone());
+        Reply::created(Meter::new(meter_id, slug, name, price, Timestamp(now), &app.server_key))
+    };
+    writes.submit(command, render).await
 }

@@ -1,7 +1,31 @@
 //! Meters, in the older words products: what a merchant charges for usage (completion.md section 4).
 
+mod changes;
 mod configuration;
 mod create;
+mod delete;
+mod find;
+mod list;
 mod resource;
+mod update;
 
-pub(super) use self::create::create;
+use std::sync::Arc;
+
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::openapi::also_at;
+
+/// The routes of meters, which are also products.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default().routes(at_both(routes!(list::list, create::create))).routes(at_both(routes!(
+        find::find,
+        update::update,
+        delete::delete
+    )))
+}
+
+fn at_both(routes: UtoipaMethodRouter<Arc<App>>) -> UtoipaMethodRouter<Arc<App>> {
+    also_at("/meters", "/products", routes)
+}

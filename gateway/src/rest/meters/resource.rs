@@ -6,7 +6,10 @@ use farthing_ledger::ids::MeterId;
 use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, TokenBasis};
 use farthing_ledger::money::Amount;
 use farthing_ledger::secret::ServerKey;
+use farthing_ledger::state;
+use farthing_projector::meters::query::MeterRow;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::rest::body::{ExactNumber, Timestamp};
 
@@ -14,7 +17,7 @@ use crate::rest::body::{ExactNumber, Timestamp};
 const FIRST_SECRET: u32 = 1;
 
 /// A meter as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Meter {
     meter_id: MeterId,
     product_id: MeterId,
@@ -31,13 +34,26 @@ pub(in crate::rest) struct Meter {
 }
 
 /// One step of the price.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MeterTier)]
 struct ShownTier {
     start: ExactNumber,
     rate: Amount,
 }
 
 impl Meter {
+    /// The meter of `row`.
+    pub(super) fn of_row(row: MeterRow, server_key: &ServerKey) -> Self {
+        let MeterRow { meter_id, meter_slug, name, price, created_at } = row;
+        Self::new(meter_id, meter_slug, name, price, Timestamp(created_at), server_key)
+    }
+
+    /// The meter as its state has it.
+    pub(super) fn of_state(meter_id: MeterId, meter: state::Meter, server_key: &ServerKey) -> Self {
+        let created_at = Timestamp(meter.created_at);
+        Self::new(meter_id, meter.meter_slug, meter.name, meter.price, created_at, server_key)
+    }
+
     /// The meter of these parts.
     pub(super) fn new(
         meter_id: MeterId,

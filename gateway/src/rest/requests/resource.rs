@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use farthing_ledger::event::{FailureReason, Mark, ProviderKeyType};
-use farthing_ledger::ids::{CustomerId, MeterId, RequestId};
+use farthing_ledger::ids::{CustomerId, MeterId};
 use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::FeeLine;
@@ -14,13 +14,14 @@ use farthing_projector::requests::query::{RequestRow, Status};
 use rust_decimal::prelude::ToPrimitive as _;
 use rust_decimal::{Decimal, RoundingStrategy};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::rest::body::{ExactNumber, Timestamp};
 
 /// A request as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Request {
-    request_id: RequestId,
+    pub(super) request_id: String,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_id: Option<CustomerId>,
@@ -64,15 +65,16 @@ pub(in crate::rest) struct Request {
 }
 
 /// What is worth knowing about a request, whether it was metered or not.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = RequestMark)]
 enum ShownMark {
     Metered(Mark),
     Failed(FailureReason),
 }
 
 /// What the provider reported and what its list price makes of that.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct ModelUsage {
     input_tokens: u64,
     output_tokens: u64,
@@ -83,6 +85,12 @@ struct ModelUsage {
     input_seconds: u64,
     output_seconds: u64,
     total_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_read_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_write_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_tokens: Option<u64>,
     input_cost: Amount,
     output_cost: Amount,
     total_cost: Amount,
@@ -90,7 +98,8 @@ struct ModelUsage {
 }
 
 /// What the meter makes of the usage.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RequestFee)]
 struct Fee {
     amount: Amount,
     rate_type: RateType,
@@ -99,7 +108,8 @@ struct Fee {
 }
 
 /// The fee in the newer words.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RequestCharge)]
 struct Charge {
     amount: Amount,
     rate_type: RateType,
@@ -107,7 +117,8 @@ struct Charge {
 }
 
 /// The units of a call that fell into one tier; those of other kinds are zero.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = FeeLine)]
 struct Line {
     tier: Tier,
     tokens: ExactNumber,
@@ -117,7 +128,8 @@ struct Line {
     cost: Amount,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = FeeTier)]
 struct Tier {
     start: ExactNumber,
     rate: Amount,
@@ -125,7 +137,7 @@ struct Tier {
     tier_type: TierType,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct ServiceCharge {
     amount: Amount,
     payer: Payer,
@@ -155,7 +167,7 @@ impl From<RequestRow> for Request {
             marks.push(ShownMark::Failed(FailureReason::UsageInvalid));
         }
         Self {
-            request_id: row.request_id,
+            request_id: row.reported_id.unwrap_or_else(|| row.request_id.to_string()),
             status: row.status,
             connection_id: row.connection_id,
             customer_id: row.connection_id,
@@ -194,6 +206,7 @@ impl ModelUsage {
     /// The counts of `usage`, at no cost.
     fn counts(usage: &Usage) -> Self {
         let sum = |split: Split<u64>| split.input + split.output;
+        let some = |count: u64| Some(count).filter(|count| *count > 0);
         Self {
             input_tokens: usage.tokens.input,
             output_tokens: usage.tokens.output,
@@ -204,6 +217,9 @@ impl ModelUsage {
             input_seconds: whole(usage.seconds.input),
             output_seconds: whole(usage.seconds.output),
             total_seconds: whole(usage.seconds.input + usage.seconds.output),
+            cache_read_tokens: some(usage.cached.read),
+            cache_write_tokens: some(usage.cached.write),
+            reasoning_tokens: some(usage.reasoning_tokens),
             input_cost: Amount::ZERO,
             output_cost: Amount::ZERO,
             total_cost: Amount::ZERO,
@@ -244,7 +260,8 @@ mod tests {
     fn row() -> RequestRow {
         let created_at = "2026-01-01T00:00:00.5Z".parse().unwrap();
         RequestRow {
-            request_id: RequestId::new(Mint::default().next(created_at)),
+            request_id: farthing_ledger::ids::RequestId::new(Mint::default().next(created_at)),
+            reported_id: None,
             connection_id: None,
             product_id: None,
             created_at,

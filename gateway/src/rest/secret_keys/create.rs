@@ -3,9 +3,13 @@
 use std::convert::Infallible;
 
 use crate::error::ApiError;
-use crate::rest::authenticate::Merchant;
+use crate::rest::writes::Writes;
 
 /// Refused for all accounts: an operator issues keys.
-pub(in crate::rest) async fn create(_: Merchant) -> Result<Infallible, ApiError> {
+#[utoipa::path(
+    post, path = "/secret_keys", operation_id = "create_secret_key", tag = "secret_keys",
+    responses((status = 403, description = "secret_key_issuance_paused")),
+)]
+pub(super) async fn create(_: Writes) -> Result<Infallible, ApiError> {
     Err(ApiError::SecretKeyIssuancePaused)
 }

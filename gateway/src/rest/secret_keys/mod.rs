@@ -1,5 +1,18 @@
-//! Secret keys: this interface issues none (interface.md, Secret keys).
+//! Secret keys: listed and revoked here, issued by an operator only (interface.md, Secret keys; completion.md
+//! section 9).
 
 mod create;
+mod delete;
+mod list;
 
-pub(super) use self::create::create;
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// The routes of secret keys.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default().routes(routes!(list::list, create::create)).routes(routes!(delete::delete))
+}

@@ -4,25 +4,31 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::Utc;
-use farthing_ledger::command::{CreateSpendKey, to_millisecond};
+use farthing_ledger::command::{CreateSpendKey, SpendKeyNow, to_millisecond};
 use farthing_ledger::ids::SpendKeyId;
 use farthing_ledger::secret;
 
 use super::resource::SpendKey;
-use super::settings::Wanted;
+use super::settings::{NewSpendKey, Wanted};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::rest::authenticate::Merchant;
-use crate::rest::body::{JsonText, Reply};
+use crate::idempotency::Answer;
+use crate::rest::body::Reply;
+use crate::rest::writes::Writes;
 
 /// 201 with the new spend key and, this once, its raw key.
-pub(in crate::rest) async fn create(
-    State(app): State<Arc<App>>,
-    Merchant { merchant_id }: Merchant,
-    JsonText(json): JsonText,
-) -> Result<Reply<SpendKey>, ApiError> {
+#[utoipa::path(
+    post, path = "/spend_keys", operation_id = "create_spend_key", tag = "spend_keys",
+    request_body = NewSpendKey,
+    responses(
+        (status = 201, description = "The new spend key with its raw key.", body = SpendKey),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+    let merchant_id = writes.merchant_id;
     let now = to_millisecond(Utc::now());
-    let Wanted { settings, customer } = Wanted::read(&json, now)?;
+    let Wanted { settings, customer } = Wanted::read(writes.json()?, now)?;
     let customer_id = match customer {
         None => None,
         Some(name) => {
@@ -38,10 +44,11 @@ pub(in crate::rest) async fn create(
         customer_id,
         key_hash: app.server_key.hash(raw.reveal()),
         key_preview: raw.preview(),
-        settings: settings.clone(),
+        settings,
         now,
     };
-    let wallet_id = app.ledger.submit(command).await?;
-    let spend_key = SpendKey::unused(spend_key_id, wallet_id, customer_id, settings, now);
-    Ok(Reply::created(spend_key.with_raw(&raw)))
+    let render = move |made: &SpendKeyNow| {
+        Reply::created(SpendKey::new(spend_key_id, made.clone(), now).with_raw(&raw))
+    };
+    writes.submit(command, render).await
 }

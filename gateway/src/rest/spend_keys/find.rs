@@ -1,5 +1,6 @@
 //! `GET /spend_keys/{id}`.
 
+use chrono::Utc;
 use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
@@ -11,7 +12,15 @@ use crate::rest::params::Named;
 use crate::rest::reads::{Reads, within};
 
 /// 200 with the spend key, without its raw key.
-pub(in crate::rest) async fn find(
+#[utoipa::path(
+    get, path = "/spend_keys/{id}", operation_id = "get_spend_key", tag = "spend_keys",
+    params(("id" = String, Path, description = "The spend key's id.")),
+    responses(
+        (status = 200, description = "The spend key.", body = SpendKey),
+        (status = 404, description = "spend_key_not_found"),
+    ),
+)]
+pub(super) async fn find(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
@@ -19,6 +28,6 @@ pub(in crate::rest) async fn find(
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(id) = name.parse() else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
+    let row = within(query::find(&connection, merchant_id, id, Utc::now())).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

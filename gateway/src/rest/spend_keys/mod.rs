@@ -2,11 +2,29 @@
 //! (interface.md, Spend keys; completion.md section 6).
 
 mod create;
+mod delete;
 mod find;
 mod resource;
 mod rotate;
 mod settings;
+mod update;
 
-pub(super) use self::create::create;
-pub(super) use self::find::find;
-pub(super) use self::rotate::rotate;
+use std::sync::Arc;
+
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::openapi::also_at;
+
+/// The routes of spend keys, at both of their paths.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default()
+        .routes(at_both(routes!(create::create)))
+        .routes(at_both(routes!(find::find, update::update, delete::delete)))
+        .routes(at_both(routes!(rotate::rotate)))
+}
+
+fn at_both(routes: UtoipaMethodRouter<Arc<App>>) -> UtoipaMethodRouter<Arc<App>> {
+    also_at("/spend_keys", "/manage/spend_keys", routes)
+}

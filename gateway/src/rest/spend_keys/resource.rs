@@ -3,32 +3,33 @@
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendLimit};
+use farthing_ledger::command::SpendKeyNow;
+use farthing_ledger::event::{Cycle, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendLimit};
 use farthing_ledger::ids::{CustomerId, SpendKeyId, WalletId};
 use farthing_ledger::money::Amount;
 use farthing_ledger::secret::RawKey;
-use farthing_ledger::state;
-use farthing_projector::spend_keys::query::{SpendKeyRow, Status};
+use farthing_projector::spend_keys::query::SpendKeyRow;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 
 /// A spend key as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::rest) struct SpendKey {
     spend_key_id: SpendKeyId,
     key_preview: String,
     name: String,
-    status: Status,
+    status: SpendKeyStatus,
     wallet_id: WalletId,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_id: Option<CustomerId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     customer_id: Option<CustomerId>,
     current_spend: Amount,
-    current_requests: i64,
+    current_requests: u64,
     total_spend: Amount,
-    total_requests: i64,
+    total_requests: u64,
     allowed_models: Option<Vec<String>>,
     allowed_providers: Option<Vec<String>>,
     spend_limit: Option<SpendLimit>,
@@ -44,26 +45,26 @@ pub(in crate::rest) struct SpendKey {
 }
 
 impl SpendKey {
-    /// A key that has never been used.
-    pub(super) fn unused(
-        spend_key_id: SpendKeyId,
-        wallet_id: WalletId,
-        customer_id: Option<CustomerId>,
-        settings: SpendKeySettings,
-        created_at: DateTime<Utc>,
-    ) -> Self {
+    /// The key as a command left it, its current cycles being those around `now`.
+    pub(super) fn new(spend_key_id: SpendKeyId, made: SpendKeyNow, now: DateTime<Utc>) -> Self {
+        let SpendKeyNow { key, spending } = made;
+        let at = spending.instant(now);
+        let current_spend = spending.window(key.settings.spend_cycle(), at).spent;
+        let current_requests = spending.window(key.settings.request_cycle(), at).requests;
+        let total = spending.window(Cycle::Total, at);
+        let settings = key.settings;
         Self {
             spend_key_id,
-            key_preview: String::new(),
+            key_preview: key.key_preview,
             name: settings.name,
-            status: Status::Active,
-            wallet_id,
-            connection_id: customer_id,
-            customer_id,
-            current_spend: Amount::ZERO,
-            current_requests: 0,
-            total_spend: Amount::ZERO,
-            total_requests: 0,
+            status: key.status,
+            wallet_id: key.wallet_id,
+            connection_id: key.customer_id,
+            customer_id: key.customer_id,
+            current_spend,
+            current_requests,
+            total_spend: total.spent,
+            total_requests: total.requests,
             allowed_models: settings.allowed_models,
             allowed_providers: settings.allowed_providers,
             spend_limit: settings.spend_limit,
@@ -71,36 +72,43 @@ impl SpendKey {
             rate_limit: settings.rate_limit,
             request_shape: settings.request_shape,
             expires_at: settings.expires_at.map(Timestamp),
-            last_used_at: None,
-            created_at: Timestamp(created_at),
+            last_used_at: spending.last_used_at.map(Timestamp),
+            created_at: Timestamp(key.created_at),
             key: None,
         }
     }
 
-    /// The key as its state has it, for a read model that lags; an id tells when it was made.
-    pub(super) fn of_state(id: SpendKeyId, state: state::SpendKey) -> Self {
-        Self::unused(id, state.wallet_id, state.customer_id, state.settings, id.made_at())
-    }
-
     /// The key with the raw key just made for it, which is shown this once.
     pub(super) fn with_raw(self, raw: &RawKey) -> Self {
-        Self { key_preview: raw.preview(), key: Some(raw.reveal().to_owned()), ..self }
+        Self { key: Some(raw.reveal().to_owned()), ..self }
     }
 }
 
 impl From<SpendKeyRow> for SpendKey {
     fn from(row: SpendKeyRow) -> Self {
-        let unused =
-            Self::unused(row.spend_key_id, row.wallet_id, row.connection_id, row.settings, row.created_at);
+        let settings = row.settings;
         Self {
+            spend_key_id: row.spend_key_id,
             key_preview: row.key_preview,
+            name: settings.name,
             status: row.status,
+            wallet_id: row.wallet_id,
+            connection_id: row.connection_id,
+            customer_id: row.connection_id,
             current_spend: row.current_spend,
-            current_requests: row.current_requests,
+            current_requests: u64::try_from(row.current_requests).unwrap_or(0),
             total_spend: row.total_spend,
-            total_requests: row.total_requests,
+            total_requests: u64::try_from(row.total_requests).unwrap_or(0),
+            allowed_models: settings.allowed_models,
+            allowed_providers: settings.allowed_providers,
+            spend_limit: settings.spend_limit,
+            request_limit: settings.request_limit,
+            rate_limit: settings.rate_limit,
+            request_shape: settings.request_shape,
+            expires_at: settings.expires_at.map(Timestamp),
             last_used_at: row.last_used_at.map(Timestamp),
-            ..unused
+            created_at: Timestamp(row.created_at),
+            key: None,
         }
     }
 }

@@ -4,47 +4,45 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::Utc;
-use farthing_ledger::command::{RotateSpendKey, to_millisecond};
+use farthing_ledger::command::{RotateSpendKey, SpendKeyNow, to_millisecond};
 use farthing_ledger::secret;
-use farthing_ledger::state::{self, StateKey};
-use farthing_projector::ReadModel;
-use farthing_projector::spend_keys::query;
 
 use super::resource::SpendKey;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::rest::authenticate::Merchant;
+use crate::idempotency::Answer;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
-use crate::rest::reads::{Reads, within};
+use crate::rest::writes::Writes;
 
 /// 200 with the spend key and, this once, its new raw key; the old one is dead.
 ///
-/// The key is read before it is rotated: once it is, nothing may fail that would lose the raw key.
-pub(in crate::rest) async fn rotate(
+/// The answer is made of what was decided: once the key is rotated, nothing may fail that would lose the raw key.
+#[utoipa::path(
+    post, path = "/spend_keys/{id}/rotate", operation_id = "rotate_spend_key", tag = "spend_keys",
+    params(("id" = String, Path, description = "The spend key's id.")),
+    responses(
+        (status = 200, description = "The spend key with its new raw key.", body = SpendKey),
+        (status = 404, description = "spend_key_not_found"),
+    ),
+)]
+pub(super) async fn rotate(
     State(app): State<Arc<App>>,
-    Merchant { merchant_id }: Merchant,
-    reads: Reads,
     Named(name): Named,
-) -> Result<Reply<SpendKey>, ApiError> {
-    let unknown = ApiError::NotFound(Resource::SpendKey);
-    let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
-    let state = match app.state(StateKey::SpendKey(spend_key_id)).await? {
-        Some(state::State::SpendKey(state)) if state.merchant_id == merchant_id => *state,
-        Some(_) | None => return Err(unknown),
-    };
-    let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let row = within(query::find(&connection, merchant_id, spend_key_id)).await?;
-    drop(connection);
-    let spend_key = row.map_or_else(|| SpendKey::of_state(spend_key_id, state), SpendKey::from);
+    writes: Writes,
+) -> Result<Answer, ApiError> {
+    let Ok(spend_key_id) = name.parse() else { return Err(ApiError::NotFound(Resource::SpendKey)) };
     let raw = secret::new_spend_key();
+    let now = to_millisecond(Utc::now());
     let command = RotateSpendKey {
-        merchant_id,
+        merchant_id: writes.merchant_id,
         spend_key_id,
         key_hash: app.server_key.hash(raw.reveal()),
         key_preview: raw.preview(),
-        now: to_millisecond(Utc::now()),
+        now,
     };
-    app.ledger.submit(command).await?;
-    Ok(Reply::ok(spend_key.with_raw(&raw)))
+    let render = move |rotated: &SpendKeyNow| {
+        Reply::ok(SpendKey::new(spend_key_id, rotated.clone(), now).with_raw(&raw))
+    };
+    writes.submit(command, render).await
 }

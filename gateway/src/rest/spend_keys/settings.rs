@@ -1,9 +1,14 @@
 //! What a body says a spend key allows.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Cycle, RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendLimit};
+use farthing_ledger::command::{Edit, SpendKeyEdits};
+use farthing_ledger::event::{
+    Cycle, RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendKeyStatus, SpendLimit,
+};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openapi::values;
 use crate::rest::fields::Fields;
 use crate::rest::rules;
 
@@ -19,6 +24,54 @@ const CYCLES: &[(&str, Cycle)] = &[
 
 const SHAPES: &[(&str, RequestShape)] =
     &[("openai", RequestShape::Openai), ("anthropic", RequestShape::Anthropic)];
+
+/// A spend key to create.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
+pub(super) struct NewSpendKey {
+    name: values::Text,
+    /// The customer whose wallet it spends from, by id or `reference_id`; the merchant's own without.
+    connection_id: Option<values::Text>,
+    /// The same in the newer word.
+    customer_id: Option<values::Text>,
+    allowed_models: Option<values::Names>,
+    allowed_providers: Option<values::Names>,
+    spend_limit: Option<SpendLimitForm>,
+    request_limit: Option<RequestLimitForm>,
+    rate_limit: Option<RateLimitForm>,
+    /// Not in the past.
+    expires_at: Option<DateTime<Utc>>,
+    request_shape: Option<RequestShape>,
+}
+
+/// At most this much money per cycle.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
+struct SpendLimitForm {
+    amount: values::PositiveAmountInput,
+    cycle: Cycle,
+}
+
+/// At most this many calls per cycle.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
+struct RequestLimitForm {
+    count: values::Count,
+    cycle: Cycle,
+}
+
+/// A token bucket.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
+struct RateLimitForm {
+    /// Refill per minute.
+    rpm: values::Count,
+    /// Capacity; `rpm` when absent.
+    burst: Option<values::Count>,
+}
+
+const STATUSES: &[(&str, SpendKeyStatus)] =
+    &[("active", SpendKeyStatus::Active), ("paused", SpendKeyStatus::Paused)];
 
 /// A spend key as it is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,6 +112,44 @@ impl Wanted {
         };
         Ok(Self { settings, customer })
     }
+}
+
+/// What may change of a spend key, as the document describes it; [`edits`] reads it. What is absent stays; `null` lifts a
+/// limit.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `edits` reads")]
+pub(super) struct SpendKeyChanges {
+    name: Option<values::Text>,
+    status: Option<SpendKeyStatus>,
+    allowed_models: Option<values::Names>,
+    allowed_providers: Option<values::Names>,
+    spend_limit: Option<SpendLimitForm>,
+    request_limit: Option<RequestLimitForm>,
+    rate_limit: Option<RateLimitForm>,
+    /// Not in the past.
+    expires_at: Option<DateTime<Utc>>,
+    request_shape: Option<RequestShape>,
+}
+
+/// Reads from the body `json`, at the instant `now`, what is to change of a spend key.
+pub(super) fn edits(json: &str, now: DateTime<Utc>) -> Result<SpendKeyEdits, ApiError> {
+    let mut body = Fields::of(json)?;
+    let edits = SpendKeyEdits {
+        name: body.text("name", rules::MAX_TEXT),
+        status: body.choice("status", STATUSES),
+        allowed_models: body.edit("allowed_models", |body, name| body.texts(name, MAX_ALLOWED)),
+        allowed_providers: body.edit("allowed_providers", |body, name| body.texts(name, MAX_ALLOWED)),
+        spend_limit: body.edit("spend_limit", |body, name| body.object(name, spend_limit)),
+        request_limit: body.edit("request_limit", |body, name| body.object(name, request_limit)),
+        rate_limit: body.edit("rate_limit", |body, name| body.object(name, rate_limit)),
+        expires_at: body.edit("expires_at", Fields::instant),
+        request_shape: body.edit("request_shape", |body, name| body.choice(name, SHAPES)),
+    };
+    if matches!(edits.expires_at, Edit::Set(expires_at) if expires_at <= now) {
+        body.refuse("expires_at", "must not be in the past");
+    }
+    body.checked()?;
+    Ok(edits)
 }
 
 fn cycle(limit: &mut Fields<'_>) -> Option<Cycle> {

@@ -1,0 +1,10 @@
+// Starts the reference on the document that the page names. Nothing is asked of any other server.
+SwaggerUIBundle({
+  url: document.currentScript.dataset.document,
+  dom_id: "#reference",
+  deepLinking: true,
+  docExpansion: "none",
+  validatorUrl: null,
+  presets: [SwaggerUIBundle.presets.apis],
+  layout: "BaseLayout",
+});

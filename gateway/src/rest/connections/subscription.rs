@@ -1,0 +1,33 @@
+//! `GET /connections/{id}/subscription`, by id or the customer's reference id.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::customers::CurrentSubscription;
+use crate::rest::params::Named;
+
+/// 200 with the connection's subscription, or `null`.
+#[utoipa::path(
+    get, path = "/connections/{connection_id}/subscription", operation_id = "get_connection_subscription",
+    tag = "connections",
+    params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
+    responses(
+        (status = 200, description = "The connection's subscription, or null.", body = CurrentSubscription),
+        (status = 404, description = "connection_not_found"),
+    ),
+)]
+pub(super) async fn subscription(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    Named(name): Named,
+) -> Result<Reply<CurrentSubscription>, ApiError> {
+    match app.customer_id(merchant_id, &name).await? {
+        Some(_) => Ok(Reply::ok(CurrentSubscription::NONE)),
+        None => Err(ApiError::NotFound(Resource::Connection)),
+    }
+}

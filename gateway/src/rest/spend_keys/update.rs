@@ -1,0 +1,45 @@
+//! `PUT /spend_keys/{id}`: what is absent stays, `null` lifts a limit (interface.md, Spend keys).
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use chrono::Utc;
+use farthing_ledger::command::{UpdateSpendKey, to_millisecond};
+use farthing_projector::ReadModel;
+use farthing_projector::spend_keys::query;
+
+use super::resource::SpendKey;
+use super::settings::{SpendKeyChanges, edits};
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::{JsonText, Reply};
+use crate::rest::params::Named;
+use crate::rest::reads::{Reads, within};
+
+/// 200 with the spend key as it is now.
+#[utoipa::path(
+    put, path = "/spend_keys/{id}", operation_id = "update_spend_key", tag = "spend_keys",
+    params(("id" = String, Path, description = "The spend key's id.")),
+    request_body = SpendKeyChanges,
+    responses(
+        (status = 200, description = "The spend key as it is now.", body = SpendKey),
+        (status = 404, description = "spend_key_not_found"),
+    ),
+)]
+pub(super) async fn update(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    Named(name): Named,
+    JsonText(json): JsonText,
+) -> Result<Reply<SpendKey>, ApiError> {
+    let now = to_millisecond(Utc::now());
+    let edits = edits(&json, now)?;
+    let unknown = ApiError::NotFound(Resource::SpendKey);
+    let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
+    app.ledger.submit(UpdateSpendKey { merchant_id, spend_key_id, edits, now }).await?;
+    let connection = reads.caught_up(ReadModel::SpendKeys).await?;
+    let row = within(query::find(&connection, merchant_id, spend_key_id, now)).await?.ok_or(unknown)?;
+    Ok(Reply::ok(row.into()))
+}

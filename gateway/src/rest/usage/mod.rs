@@ -1,0 +1,16 @@
+//! Usage: what the merchant's requests come to, day by day (completion.md section 8).
+
+mod report;
+mod resource;
+
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// The routes of usage.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default().routes(routes!(report::report))
+}
