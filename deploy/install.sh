@@ -1,6 +1,7 @@
 #!/bin/sh
 # Puts in place what Farthing needs beside Rust: a C compiler and linker, Postgres, nats-server, curl. Does nothing
-# where all of it is there. On Debian and Ubuntu it installs what is missing, as root or by sudo; the servers that the
+# where all of it is there. With `conformance`, also what tests/conformance/run needs. On Debian and
+# Ubuntu it installs what is missing, as root or by sudo; the servers that the
 # packages bring are not started, and Farthing never touches them: it runs private ones of its own.
 set -eu
 
@@ -26,6 +27,7 @@ has cc || missing="$missing build-essential"
 has_postgres || missing="$missing postgresql"
 has_nats || missing="$missing nats-server"
 has curl || missing="$missing curl"
+[ "${1:-}" != conformance ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 [ -z "$missing" ] && exit 0
 
 give_up() {

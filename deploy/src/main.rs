@@ -6,16 +6,21 @@ mod dev;
 mod failure;
 mod gateway;
 mod key_issue;
+mod key_list;
+mod key_revoke;
 mod lifetime;
 mod log_verify;
 mod merchant_create;
+mod merchant_list;
 mod migrate;
 mod mock_provider;
 mod operator;
 mod output;
+mod prices;
 mod private_file;
 mod projections;
 mod projector;
+mod provider_keys;
 mod text;
 mod wallet_credit;
 
@@ -73,12 +78,18 @@ enum Role {
 enum MerchantRole {
     /// Register a merchant with a wallet and a first secret key, shown this once.
     Create(merchant_create::Args),
+    /// List the merchants, a page at a time.
+    List(merchant_list::Args),
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyRole {
     /// Issue one more secret key to a merchant, shown this once.
     Issue(key_issue::Args),
+    /// List the secret keys of a merchant that are good, a page at a time.
+    List(key_list::Args),
+    /// Revoke a secret key: dead at once on every gateway. A merchant's last one stays.
+    Revoke(key_revoke::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -123,6 +134,9 @@ fn run(role: Role) -> Result<(), Failure> {
         Role::Merchant(MerchantRole::Create(args)) => {
             one_thread("warn")?.block_on(merchant_create::run(args))
         }
+        Role::Merchant(MerchantRole::List(args)) => one_thread("warn")?.block_on(merchant_list::run(args)),
+        Role::Key(KeyRole::List(args)) => one_thread("warn")?.block_on(key_list::run(args)),
+        Role::Key(KeyRole::Revoke(args)) => one_thread("warn")?.block_on(key_revoke::run(args)),
         Role::Key(KeyRole::Issue(args)) => one_thread("warn")?.block_on(key_issue::run(args)),
         Role::Wallet(WalletRole::Credit(args)) => one_thread("warn")?.block_on(wallet_credit::run(args)),
         Role::Projections(ProjectionsRole::Rebuild(args)) => {

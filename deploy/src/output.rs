@@ -29,6 +29,39 @@ impl Format {
     }
 }
 
+/// A page of things, newest or oldest first as the command says.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listing<T> {
+    data: Vec<T>,
+    has_more: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+impl<T> Listing<T> {
+    /// The page of `data`, whose last thing is `last`.
+    pub(crate) fn new(data: Vec<T>, has_more: bool, last: Option<String>) -> Self {
+        Self { data, has_more, next_cursor: last.filter(|_| has_more) }
+    }
+}
+
+impl Format {
+    /// Prints a page: as one JSON object, or as a line per thing and one that names the next page.
+    pub(crate) fn print_list<T: Serialize>(self, page: &Listing<T>) -> Result<(), Failure> {
+        if self.json {
+            return self.print(page);
+        }
+        for thing in &page.data {
+            let value = serde_json::to_value(thing).or_fail("cannot write the result")?;
+            let fields = value.as_object().into_iter().flatten();
+            let texts =
+                fields.map(|(_, value)| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned));
+            say(texts.collect::<Vec<_>>().join("  "))?;
+        }
+        page.next_cursor.iter().try_for_each(|cursor| say(format!("more: --cursor {cursor}")))
+    }
+}
+
 /// A line on stdout.
 pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();

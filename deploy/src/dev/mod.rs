@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// End the requests of a gateway that has not been heard of for so long.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     sweep_after_seconds: u64,
+    /// Give a gateway's calls in flight so long when all is stopped.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    grace_seconds: u64,
     /// Let the mock provider keep no journal: for benchmarks.
     #[arg(long)]
     no_journal: bool,
@@ -69,6 +72,8 @@ pub(crate) struct Args {
 /// Starts everything, keeps it up until told to stop, stops everything.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let stop = if args.lifetime.stop_with_stdin { args.lifetime.begin()? } else { on_signal()? };
+    // A file that cannot be read is told before anything is started.
+    args.settings.prices.catalogue()?;
     let folder = Folder::open(&args.data)?;
     if let Some(path) = &args.lifetime.ready_file {
         // An old ready file would tell a waiting tool of processes that are gone.
@@ -120,7 +125,13 @@ async fn keep_up(
             }
         };
         listens.push(listen);
-        fleet.start_gateway(roles.gateway(index, listen, args.sweep_after_seconds, &settings));
+        fleet.start_gateway(roles.gateway(
+            index,
+            listen,
+            args.sweep_after_seconds,
+            args.grace_seconds,
+            &settings,
+        )?);
     }
     for index in 0..args.projectors {
         fleet.start_projector(roles.projector(index));

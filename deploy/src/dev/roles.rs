@@ -13,6 +13,9 @@ use crate::gateway::Settings;
 
 const UP_WITHIN: Duration = Duration::from_mins(2);
 
+/// How long a gateway may take to settle what is left after the time of grace, and to end.
+const ENDS_AFTER_GRACE: Duration = Duration::from_secs(20);
+
 /// Makes the plans of roles.
 pub(super) struct Roles<'a> {
     program: PathBuf,
@@ -34,20 +37,29 @@ impl<'a> Roles<'a> {
         index: u16,
         listen: SocketAddr,
         sweep_after_seconds: u64,
+        grace_seconds: u64,
         settings: &Settings,
-    ) -> Plan {
+    ) -> Result<Plan, Failure> {
         let mut flags = vec![
             "gateway".to_owned(),
             format!("--listen={listen}"),
             format!("--sweep-after-seconds={sweep_after_seconds}"),
+            format!("--grace-seconds={grace_seconds}"),
         ];
         flags.extend(settings.flags());
-        self.plan(format!("gateway-{index}"), flags, Duration::from_secs(30))
+        let secrets = settings.provider_keys.variables()?;
+        let patience = Duration::from_secs(grace_seconds) + ENDS_AFTER_GRACE;
+        Ok(self.plan(format!("gateway-{index}"), flags, secrets, patience))
     }
 
     /// A projector.
     pub(super) fn projector(&self, index: u16) -> Plan {
-        self.plan(format!("projector-{index}"), vec!["projector".to_owned()], Duration::from_secs(15))
+        self.plan(
+            format!("projector-{index}"),
+            vec!["projector".to_owned()],
+            Vec::new(),
+            Duration::from_secs(15),
+        )
     }
 
     /// The mock provider.
@@ -59,7 +71,7 @@ impl<'a> Roles<'a> {
             format!("--openai-listen={openai}"),
             if no_journal { "--no-journal".to_owned() } else { format!("--journal={}", journal.display()) },
         ];
-        self.plan("mock-provider".to_owned(), flags, Duration::from_secs(5))
+        self.plan("mock-provider".to_owned(), flags, Vec::new(), Duration::from_secs(5))
     }
 
     /// Waits until the role has written its ready file.
@@ -72,7 +84,13 @@ impl<'a> Roles<'a> {
         self.folder.at("run").join(format!("{name}.ready.json"))
     }
 
-    fn plan(&self, name: String, flags: Vec<String>, patience: Duration) -> Plan {
+    fn plan(
+        &self,
+        name: String,
+        flags: Vec<String>,
+        secrets: Vec<(String, String)>,
+        patience: Duration,
+    ) -> Plan {
         let (program, ready) = (self.program.clone(), self.ready_file(&name));
         let (database_url, nats_url) = (self.database_url.to_owned(), self.nats_url.to_owned());
         // What an earlier start left must not be taken for this one's.
@@ -81,9 +99,10 @@ impl<'a> Roles<'a> {
             let mut command = Command::new(&program);
             command.args(&flags).arg("--stop-with-stdin").arg("--ready-file").arg(&ready);
             command.env("FARTHING_DATABASE_URL", &database_url).env("FARTHING_NATS_URL", &nats_url);
-            for name in ["FARTHING_ALLOW_ADDRESS", "FARTHING_PROVIDER_HOST"] {
+            for name in ["FARTHING_ALLOW_ADDRESS", "FARTHING_PROVIDER_HOST", "FARTHING_PRICES"] {
                 command.env_remove(name);
             }
+            command.envs(secrets.iter().map(|(name, key)| (name, key)));
             Ok(command)
         };
         let log = self.folder.log(&name);
