@@ -126,7 +126,10 @@ impl Books {
             "request.failed" => {
                 self.end(event, Standing::Error(body.clone()));
             }
-            "secret_key.issued" | "meter.defined" | "spend_key.created" | "key.rotated" => {}
+            // Nothing of these moves money; the wallet of a deleted customer stays, with what is in it.
+            "secret_key.issued" | "secret_key.revoked" | "spend_key.created" | "spend_key.updated"
+            | "spend_key.deleted" | "key.rotated" | "customer.updated" | "customer.deleted"
+            | "meter.defined" | "meter.updated" | "meter.deleted" => {}
             unknown => panic!("event kind {unknown} is not in these books"),
         }
     }

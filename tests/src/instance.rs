@@ -184,6 +184,11 @@ impl Instance {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
+    /// A file for a test's own use, removed with the instance.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// The process id of `farthing dev` itself.
     pub fn pid(&self) -> Option<u32> {
         std::fs::read_to_string(self.folder.join("dev.pid")).ok()?.trim().parse().ok()
@@ -297,13 +302,22 @@ pub struct SideGateway {
 impl SideGateway {
     /// Starts one. Its only allowances are those of `flags`.
     pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
+        Self::on(instance, &instance.ready().database_url, flags).await
+    }
+
+    /// Starts one on another database of the instance's server.
+    pub async fn on(instance: &Instance, database_url: &str, flags: &[&str]) -> Self {
+        Self::start_on(instance, database_url, &instance.ready().nats_url, flags).await
+    }
+
+    /// Starts one that reaches its database and its NATS server by these URLs.
+    pub async fn start_on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
-        let ready = instance.ready();
         let process = Command::new(program())
             .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
-            .args(["--database-url", &ready.database_url, "--nats-url", &ready.nats_url])
+            .args(["--database-url", database_url, "--nats-url", nats_url])
             .args(flags)
             .arg("--ready-file")
             .arg(&ready_file)
@@ -318,6 +332,19 @@ impl SideGateway {
         .await;
         let address = up["listen"][0].as_str().and_then(|address| address.parse().ok());
         Self { process, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+
+    /// Asks it to stop, as a service manager would.
+    pub fn terminate(&self) {
+        signal(self.process.id(), "TERM");
+    }
+
+    /// Waits for the end of one that was asked to stop, and tells how it ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within(START_TIMEOUT, "the side gateway ends", async || {
+            self.process.try_wait().expect("a child can be waited for")
+        })
+        .await
     }
 }
 

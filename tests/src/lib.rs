@@ -7,10 +7,16 @@
 
 pub mod books;
 pub mod client;
+pub mod document;
+pub mod feed;
 pub mod instance;
 pub mod log;
 pub mod merchant;
 pub mod provider;
+pub mod proxy;
+pub mod scratch;
+pub mod statements;
+pub mod tls;
 pub mod wait;
 pub mod wire;
 

@@ -118,6 +118,36 @@ impl Merchant {
         self.rest(Request::new("POST", path).json(body)).await
     }
 
+    /// `PATCH` of JSON.
+    pub async fn patch(&self, path: &str, body: &Value) -> Response {
+        self.rest(Request::new("PATCH", path).json(body)).await
+    }
+
+    /// `DELETE`.
+    pub async fn delete(&self, path: &str) -> Response {
+        self.rest(Request::new("DELETE", path)).await
+    }
+
+    /// All pages of a list, `limit` at a time.
+    pub async fn pages(&self, path: &str, limit: usize) -> Vec<Value> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let after = cursor.as_ref().map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
+            let page = self.get(&format!("{path}{joint}limit={limit}{after}")).await.expect(200);
+            let data = page["data"].as_array().expect("a list has data");
+            assert!(data.len() <= limit);
+            items.extend(data.iter().cloned());
+            if page["has_more"] == json!(false) {
+                assert!(page.get("next_cursor").is_none_or(Value::is_null), "{page}");
+                return items;
+            }
+            assert_eq!(data.len(), limit, "a page before the last is full");
+            cursor = Some(page["next_cursor"].as_str().expect("a cursor").to_owned());
+        }
+    }
+
     /// A new customer with `amount` in the wallet.
     pub async fn customer(&self, amount: &str) -> Customer {
         let reference_id = format!("customer of {}", self.id);

@@ -149,17 +149,45 @@ fn a_providers_own_key_beside_the_credential_passes_unchanged() {
 }
 
 #[test]
-fn a_spend_key_is_refused_at_forward_until_its_limits_hold() {
+fn a_spend_key_travels_in_every_carrier_alone_or_in_a_token_and_never_reaches_the_provider() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let made = merchant.post("/v1/spend_keys", &json!({"name": "laptop"})).await.expect(201);
         let spend_key = made["key"].as_str().unwrap();
-        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 3}})));
+        let shapes = [
+            spend_key.to_owned(),
+            token(&json!({"spend_key": spend_key})),
+            token(&json!({"secret_key": spend_key, "connection_secret": null, "product_secret": null})),
+            token(&json!({"spend_key": spend_key, "provider_key": "theirs"})),
+        ];
         for carrier in CARRIERS {
-            let request = carried(forward("GET", &endpoint.url), carrier, spend_key);
-            request.send(merchant.gateway()).await.unwrap().refused(401, "spend_key_invalid");
+            for credential in &shapes {
+                let request = carried(forward("GET", &endpoint.url), carrier, credential);
+                let response = request.send(merchant.gateway()).await.unwrap();
+                response.expect(200);
+                let opened = merchant.log.event(&format!("{}/opened", response.request_id())).await.unwrap();
+                assert_eq!(opened.body["charge"], "spend_key", "{carrier}");
+                assert_eq!(opened.body["spend_key"]["spend_key_id"], made["spend_key_id"], "{carrier}");
+                let seen = format!("{:?}", endpoint.calls().pop().unwrap().head);
+                let encoded = encoded(credential);
+                assert!(!seen.contains(credential) && !seen.contains(&encoded), "{carrier}: {seen}");
+                assert!(!seen.contains(spend_key), "{carrier}: {seen}");
+            }
         }
-        assert!(endpoint.calls().is_empty());
+        let calls = endpoint.calls().len();
+        let customer = merchant.customer("1").await;
+        for fields in [
+            json!({"spend_key": spend_key, "customer_id": customer.id}),
+            json!({"spend_key": spend_key, "meter_slug": "m"}),
+            json!({"spend_key": spend_key, "secret_key": merchant.secret_key}),
+            json!({"secret_key": spend_key, "disable_billing": true}),
+        ] {
+            let refused = merchant.fetch(&token(&fields), &endpoint.url).await;
+            refused.refused(400, "forward_token_json_invalid");
+        }
+        merchant.fetch("spk_nobodys", &endpoint.url).await.refused(401, "spend_key_invalid");
+        assert_eq!(endpoint.calls().len(), calls);
     });
 }
 

@@ -77,6 +77,89 @@ fn bad_input_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn keys_are_issued_listed_and_revoked() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let operate = async |arguments: &[&str]| merchant.instance.operate(arguments).await;
+        let made = operate(&["key", "issue", "--merchant", &merchant.id, "--name", "further"]).await;
+        let id = made["secret_key_id"].as_str().unwrap();
+        let list = operate(&["key", "list", "--merchant", &merchant.id]).await;
+        let keys = list["data"].as_array().unwrap();
+        assert_eq!(
+            (keys.len(), &keys[0]["secret_key_id"], &keys[0]["name"]),
+            (2, &id.into(), &"further".into())
+        );
+        assert!(!list.to_string().contains(made["secret_key"].as_str().unwrap()), "never the key itself");
+        let page = operate(&["key", "list", "--merchant", &merchant.id, "--limit", "1"]).await;
+        assert_eq!((page["has_more"].as_bool(), page["next_cursor"].as_str()), (Some(true), Some(id)));
+        let rest = operate(&["key", "list", "--merchant", &merchant.id, "--cursor", id]).await;
+        assert_eq!(rest["data"][0]["name"], "first key");
+
+        let revoked = operate(&["key", "revoke", id]).await;
+        assert_eq!(revoked["merchant_id"], merchant.id.as_str());
+        let list = operate(&["key", "list", "--merchant", &merchant.id]).await;
+        let remaining = list["data"][0]["secret_key_id"].as_str().unwrap();
+        for attempt in [
+            ["key", "revoke", id].as_slice(),
+            &["key", "revoke", remaining],
+            &["key", "revoke", "key_01ARZ3NDEKTSV4RRFFQ69G5FAV"],
+            &["key", "list", "--merchant", "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV"],
+        ] {
+            let output = merchant.instance.command(attempt).await;
+            assert_eq!(output.status.code(), Some(1), "{attempt:?}: {output:?}");
+        }
+        for attempt in [
+            ["key", "revoke", "x"].as_slice(),
+            &["key", "revoke"],
+            &["key", "list"],
+            &["key", "list", "--merchant", &merchant.id, "--limit", "0"],
+            &["merchant", "list", "--limit", "1001"],
+        ] {
+            assert_eq!(merchant.instance.command(attempt).await.status.code(), Some(2), "{attempt:?}");
+        }
+        merchant.get("/v1/requests").await.expect(200);
+        let kinds: Vec<_> = merchant.events().await.into_iter().map(|event| event.kind).collect();
+        let expected =
+            ["merchant.registered", "secret_key.issued", "secret_key.issued", "secret_key.revoked"];
+        assert_eq!(kinds, expected);
+    });
+}
+
+#[test]
+fn merchants_are_listed_page_by_page_in_the_order_they_came() {
+    run(async {
+        let (first, second) = (Merchant::new().await, Merchant::new().await);
+        let mut seen = Vec::new();
+        let mut cursor = None;
+        loop {
+            let mut arguments = vec!["merchant", "list", "--limit", "1000"];
+            arguments.extend(cursor.iter().flat_map(|cursor: &String| ["--cursor", cursor]));
+            let page = first.instance.operate(&arguments).await;
+            seen.extend(page["data"].as_array().unwrap().iter().cloned());
+            cursor = page["next_cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let at = |id: &str| seen.iter().position(|merchant| merchant["merchant_id"] == id).unwrap();
+        assert!(at(&first.id) < at(&second.id));
+        let shown = &seen[at(&second.id)];
+        assert_eq!(shown["wallet_id"], second.wallet_id.as_str());
+        assert_eq!((shown["name"].as_str(), shown["secret_keys"].as_u64()), (Some("a test's"), Some(1)));
+        let after = ["merchant", "list", "--limit", "1", "--cursor", &first.id];
+        let page = first.instance.operate(&after).await;
+        assert_eq!(page["data"].as_array().unwrap().len(), 1);
+        assert!(page["data"][0]["merchant_id"].as_str().unwrap() > first.id.as_str());
+        let text = tokio::process::Command::new(farthing_tests::instance::program())
+            .args(["merchant", "list", "--database-url", &first.instance.ready().database_url])
+            .output()
+            .await
+            .unwrap();
+        assert!(text.status.success() && !String::from_utf8_lossy(&text.stdout).contains('{'), "{text:?}");
+    });
+}
+
+#[test]
 fn commands_need_a_database_and_say_so() {
     run(async {
         let output = tokio::process::Command::new(farthing_tests::instance::program())

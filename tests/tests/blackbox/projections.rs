@@ -8,7 +8,8 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::json;
 
-const READ_MODELS: [&str; 4] = ["customers", "connections", "spend_keys", "requests"];
+const READ_MODELS: [&str; 7] =
+    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage"];
 
 #[test]
 fn every_read_model_is_verified_and_rebuilt_under_traffic_without_a_difference() {

@@ -93,26 +93,6 @@ fn a_request_shows_everything_in_both_vocabularies() {
     });
 }
 
-/// All pages of a list, `limit` at a time.
-async fn pages(merchant: &Merchant, path: &str, limit: usize) -> Vec<Value> {
-    let joint = if path.contains('?') { '&' } else { '?' };
-    let mut items = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let after = cursor.as_ref().map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
-        let page = merchant.get(&format!("{path}{joint}limit={limit}{after}")).await.expect(200);
-        let data = page["data"].as_array().unwrap();
-        assert!(data.len() <= limit);
-        items.extend(data.iter().cloned());
-        if page["has_more"] == json!(false) {
-            assert!(page.get("next_cursor").is_none_or(Value::is_null), "{page}");
-            return items;
-        }
-        assert_eq!(data.len(), limit, "a page before the last is full");
-        cursor = Some(page["next_cursor"].as_str().expect("a cursor").to_owned());
-    }
-}
-
 #[test]
 fn requests_are_listed_newest_first_in_pages_and_by_filters() {
     run(async {
@@ -138,7 +118,7 @@ fn requests_are_listed_newest_first_in_pages_and_by_filters() {
             items.iter().map(|item| item["request_id"].as_str().unwrap().to_owned()).collect()
         };
         for limit in [1, 7, 23, 100] {
-            assert_eq!(ids(&pages(&merchant, "/v1/requests", limit).await), made, "limit {limit}");
+            assert_eq!(ids(&merchant.pages("/v1/requests", limit).await), made, "limit {limit}");
         }
         let page = merchant.get("/v1/requests").await.expect(200);
         assert_eq!(page["data"].as_array().unwrap().len(), 10, "10 by default");
@@ -162,12 +142,12 @@ fn requests_are_listed_newest_first_in_pages_and_by_filters() {
             (format!("metadata_filters={}", encoded("[]")), made.clone()),
         ] {
             for limit in [2, 100] {
-                let listed = pages(&merchant, &format!("/v1/requests?{filter}"), limit).await;
+                let listed = merchant.pages(&format!("/v1/requests?{filter}"), limit).await;
                 assert_eq!(ids(&listed), expected, "{filter} by {limit}");
             }
         }
         let one = merchant.get(&format!("/v1/requests/{}", made[3])).await.expect(200);
-        assert_eq!(pages(&merchant, "/v1/requests", 100).await[3], one, "the list shows what the item shows");
+        assert_eq!(merchant.pages("/v1/requests", 100).await[3], one, "the list shows what the item shows");
     });
 }
 
@@ -206,7 +186,7 @@ fn connections_show_the_wallet_the_secret_and_the_usage_period() {
         for number in 0..5 {
             merchant.post("/v1/customers", &json!({"reference_id": format!("c{number}")})).await.expect(201);
         }
-        let all = pages(&merchant, "/v1/connections", 2).await;
+        let all = merchant.pages("/v1/connections", 2).await;
         let references: Vec<_> = all.iter().map(|item| item["reference_id"].as_str().unwrap()).collect();
         assert_eq!(references, ["c4", "c3", "c2", "c1", "c0", "ada"]);
         assert_eq!(all[5], shown);

@@ -1,6 +1,7 @@
 //! What a caller may try by spelling: another provider, a second credential, a secret in the log, an odd method.
 
 use farthing_tests::client::Request;
+use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
 use farthing_tests::provider::json;
 use farthing_tests::run;
@@ -36,6 +37,35 @@ fn a_provider_is_recognised_however_its_address_is_written_or_the_call_is_refuse
             merchant.call(&billing, &spelled(odd)).await.refused(400, "forward_url_invalid");
         }
         assert_eq!(endpoint.calls().len(), before);
+    });
+}
+
+#[test]
+fn a_provider_at_its_default_port_is_recognised_whether_the_port_is_written_or_not() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        // Nothing is allowed, so that every call ends at the guard, on record with the provider it was taken for.
+        let hosts = ["--provider-host=openai=LocalHost", "--provider-host=plain=localhost.:80"];
+        let gateway = SideGateway::start(merchant.instance, &hosts).await;
+        for (url, provider) in [
+            ("https://localhost/v1", "openai"),
+            ("https://localhost:443/v1", "openai"),
+            ("HTTPS://LOCALHOST:443", "openai"),
+            ("https://localhost./v1?a=b", "openai"),
+            ("http://localhost:443/", "openai"),
+            ("http://localhost/v1", "plain"),
+            ("http://LOCALHOST.:80/v1", "plain"),
+            ("https://localhost:80/", "plain"),
+            ("https://localhost:8443/", "other"),
+            ("http://localhost.localdomain/", "other"),
+        ] {
+            let request = forward("GET", url).bearer(&merchant.secret_key);
+            let response = request.send(gateway.address).await.unwrap();
+            assert!(response.status == 400 || response.status == 502, "{url}: {}", response.text());
+            let opened = merchant.log.event(&format!("{}/opened", response.request_id())).await;
+            assert_eq!(opened.unwrap().body["provider"], provider, "{url}");
+        }
+        merchant.nothing_is_held().await;
     });
 }
 

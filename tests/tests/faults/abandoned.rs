@@ -16,7 +16,7 @@ use crate::put_away;
 const CALLS: usize = 12;
 
 /// How long a dead gateway's calls may stay open.
-const SWEEP: Duration = Duration::from_secs(40);
+pub(crate) const SWEEP: Duration = Duration::from_secs(40);
 
 struct Scene {
     instance: &'static Instance,

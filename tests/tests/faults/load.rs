@@ -1,6 +1,7 @@
 //! Load: calls from several tasks over all gateways, each with a marker that the provider answers as its own id, so
 //! that a charge in the log can be traced to a call in the provider's journal.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub(crate) struct Seen {
     /// Did the answer come whole?
     pub(crate) complete: bool,
 }
+
+/// The gateway that a task calls at this moment, by the task's number; none while there is none.
+pub(crate) type Way = Arc<dyn Fn(usize) -> Option<SocketAddr> + Send + Sync>;
 
 /// Load under way.
 pub(crate) struct Load {
@@ -80,6 +84,11 @@ fn respond(call: &Call) -> Vec<Step> {
 impl Load {
     /// Starts calling.
     pub(crate) async fn start(instance: &'static Instance) -> Self {
+        Self::through(instance, Arc::new(|task| instance.try_gateway(task))).await
+    }
+
+    /// Starts calling; each task calls the gateway that `gateway` tells for it.
+    pub(crate) async fn through(instance: &'static Instance, gateway: Way) -> Self {
         static ROUND: AtomicU64 = AtomicU64::new(0);
         let round = ROUND.fetch_add(1, Ordering::SeqCst);
         let merchant = Merchant::of(instance).await;
@@ -104,7 +113,11 @@ impl Load {
             .map(|task| {
                 let (parties, stop, answered) =
                     (Arc::clone(&parties), Arc::clone(&stop), Arc::clone(&answered));
-                tokio::spawn(caller(format!("{round}-{task}"), task, parties, stop, answered))
+                let gateway = Arc::clone(&gateway);
+                tokio::spawn(async move {
+                    let way = || gateway(task);
+                    caller(format!("{round}-{task}"), task, parties, &way, stop, answered).await
+                })
             })
             .collect();
         Self { parties, stop, answered, tasks }
@@ -134,6 +147,7 @@ async fn caller(
     name: String,
     task: usize,
     parties: Arc<Parties>,
+    gateway: &(dyn Fn() -> Option<SocketAddr> + Sync),
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
 ) -> Vec<Seen> {
@@ -148,7 +162,7 @@ async fn caller(
         let request = forward("POST", &format!("{}?m={marker}", parties.endpoint.url)).bearer(token);
         let request = request.json(&json!({"n": number}));
         let mut saw = Seen { marker, request_id: None, status: 0, complete: false };
-        let exchange = exchange(&mut connection, &parties, task, &request, &mut saw);
+        let exchange = exchange(&mut connection, gateway, &request, &mut saw);
         let whole = matches!(tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await, Ok(Ok(())));
         if whole {
             answered.fetch_add(u64::from(saw.status == 200), Ordering::SeqCst);
@@ -164,13 +178,12 @@ async fn caller(
 
 async fn exchange(
     kept: &mut Option<Connection>,
-    parties: &Parties,
-    task: usize,
+    gateway: &(dyn Fn() -> Option<SocketAddr> + Sync),
     request: &Request,
     saw: &mut Seen,
 ) -> std::io::Result<()> {
     if kept.is_none() {
-        let gateway = parties.merchant.instance.try_gateway(task).ok_or(std::io::ErrorKind::NotConnected)?;
+        let gateway = gateway().ok_or(std::io::ErrorKind::NotConnected)?;
         *kept = Some(Connection::open(gateway).await?);
     }
     let connection = kept.as_mut().expect("it was just opened");

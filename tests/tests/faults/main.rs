@@ -7,8 +7,12 @@
 
 mod abandoned;
 mod aftermath;
+mod feed;
 mod load;
+mod repeated;
+mod severed;
 mod tampering;
+mod twins;
 
 use std::time::Duration;
 

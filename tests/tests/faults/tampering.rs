@@ -8,11 +8,30 @@ use serde_json::{Value, json};
 
 use crate::put_away;
 
-async fn verdict(instance: &Instance, arguments: &[&str]) -> (bool, Value) {
+async fn verdict(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value) {
     let output = instance.command(arguments).await;
     let report = serde_json::from_slice(&output.stdout);
     let report = report.unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    (output.status.success(), report)
+    (output.status.code(), report)
+}
+
+/// The audit finds nothing wrong.
+async fn sound(instance: &Instance) {
+    let (code, report) = verdict(instance, &["log", "verify"]).await;
+    assert!(code == Some(0) && report["ok"] == true && report["findings_count"] == 0, "{report}");
+}
+
+/// The audit fails, and each of `named` is among its findings.
+async fn unsound(instance: &Instance, named: &[String]) {
+    let (code, report) = verdict(instance, &["log", "verify"]).await;
+    assert!(code == Some(1) && report["ok"] == false, "{report}");
+    let findings: Vec<_> = report["findings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for name in named {
+        assert!(
+            findings.iter().any(|finding| finding.contains(name.as_str())),
+            "{name} is not in {findings:?}"
+        );
+    }
 }
 
 #[test]
@@ -42,59 +61,101 @@ async fn read_models(merchant: &Merchant, id: &str) {
     let richer = "UPDATE connections.wallets SET balance = balance + 1 WHERE wallet_id = $1";
     assert_eq!(merchant.log.sql.execute(richer, &[&merchant.wallet_id]).await.unwrap(), 1);
     for model in ["connections", "requests"] {
-        let (ok, report) = verdict(merchant.instance, &["projections", "verify", model]).await;
-        assert!(!ok && report["differences"].as_u64() > Some(0), "{model}: {report}");
+        let (code, report) = verdict(merchant.instance, &["projections", "verify", model]).await;
+        assert!(code == Some(1) && report["differences"].as_u64() > Some(0), "{model}: {report}");
         let (_, report) = verdict(merchant.instance, &["projections", "rebuild", model]).await;
         assert!(report["differences"].as_u64() > Some(0), "{model}: {report}");
-        let (ok, report) = verdict(merchant.instance, &["projections", "verify", model]).await;
-        assert!(ok && report["differences"] == 0, "{model} after the rebuild: {report}");
+        let (code, report) = verdict(merchant.instance, &["projections", "verify", model]).await;
+        assert!(code == Some(0) && report["differences"] == 0, "{model} after the rebuild: {report}");
     }
     merchant.shown(id, "completed").await;
 }
 
 async fn state(merchant: &Merchant) {
     let sql = &merchant.log.sql;
+    let wallet = merchant.wallet_id.as_str();
+    let row = "kind = 'wallet' AND id = $1";
     let body: String = sql
-        .query_one("SELECT body FROM ledger.state WHERE kind = 'wallet' AND id = $1", &[&merchant.wallet_id])
+        .query_one(&format!("SELECT body FROM ledger.state WHERE {row}"), &[&wallet])
         .await
         .unwrap()
         .get(0);
-    let update = "UPDATE ledger.state SET body = $2 WHERE kind = 'wallet' AND id = $1";
     let richer = body.replace("\"balance\":\"0", "\"balance\":\"9");
     assert_ne!(richer, body);
-    sql.execute(update, &[&merchant.wallet_id, &richer]).await.unwrap();
-    let (ok, report) = verdict(merchant.instance, &["log", "verify"]).await;
-    assert!(!ok && report["ok"] == false, "{report}");
-    sql.execute(update, &[&merchant.wallet_id, &body]).await.unwrap();
-    let (ok, report) = verdict(merchant.instance, &["log", "verify"]).await;
-    assert!(ok && report["ok"] == true, "{report}");
+    let put = "INSERT INTO ledger.state (kind, id, body) VALUES ('wallet', $1, $2)
+        ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
+    sql.execute(put, &[&wallet, &richer]).await.unwrap();
+    unsound(merchant.instance, &[format!("the stored wallet {wallet} is not the fold of its events")]).await;
+    sql.execute(&format!("DELETE FROM ledger.state WHERE {row}"), &[&wallet]).await.unwrap();
+    unsound(merchant.instance, &[format!("the wallet {wallet} is not stored")]).await;
+    sql.execute(put, &[&wallet, &body]).await.unwrap();
+    let nobody = "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    sql.execute(put, &[&nobody, &body]).await.unwrap();
+    unsound(merchant.instance, &[format!("the stored wallet {nobody} follows from no event")]).await;
+    sql.execute(&format!("DELETE FROM ledger.state WHERE {row}"), &[&nobody]).await.unwrap();
+    sound(merchant.instance).await;
 }
 
+/// The owner of the tables can take the triggers off; the chain still tells, and says where.
 async fn log(merchant: &Merchant, id: &str) {
     let sql = &merchant.log.sql;
-    // The owner of the table can take the triggers off; the chain still tells.
-    for change in [
-        "UPDATE ledger.events SET body = replace(body::text, '\"http_status\":200', '\"http_status\":201')::json",
-        "UPDATE ledger.events SET merchant_id = 'mer_01ARZ3NDEKTSV4RRFFQ69G5FAV'",
-        "UPDATE ledger.events SET recorded_at = recorded_at + interval '1 microsecond'",
-        "DELETE FROM ledger.events",
+    let head = merchant.log.head().await;
+    let event = merchant.log.event(&format!("{id}/metered")).await.unwrap();
+    let (here, after) = (event.position, event.position + 1);
+    assert!(here > 1 && after <= head);
+    let chain = |position: i64| format!("position {position}: the hash does not follow");
+    let exchange = format!(
+        "UPDATE ledger.events SET position = CASE position WHEN {here} THEN {after} ELSE {here} END
+         WHERE position IN ({here}, {after})"
+    );
+    let column = |change: &str| format!("UPDATE ledger.events SET {change} WHERE position = {here}");
+    for (change, named) in [
+        (
+            column("body = replace(body::text, '\"http_status\":200', '\"http_status\":201')::json"),
+            vec![chain(here)],
+        ),
+        (column("merchant_id = 'mer_01ARZ3NDEKTSV4RRFFQ69G5FAV'"), vec![chain(here)]),
+        (column("recorded_at = recorded_at + interval '1 microsecond'"), vec![chain(here)]),
+        (column("hash = sha256('')"), vec![chain(here), chain(after)]),
+        (
+            format!("DELETE FROM ledger.events WHERE position = {here}"),
+            vec![format!("position {here}: the event is missing"), chain(after)],
+        ),
+        (
+            format!("DELETE FROM ledger.events WHERE position > {}", here - 1),
+            vec![format!("the head is at position {head}, the last event at {}", here - 1)],
+        ),
+        (exchange, vec![chain(here), chain(after)]),
+        (
+            "UPDATE ledger.head SET position = position + 1".to_owned(),
+            vec![format!("the head is at position {}, the last event at {head}", head + 1)],
+        ),
+        (
+            "UPDATE ledger.head SET hash = sha256('')".to_owned(),
+            vec![format!("the head's hash is not that of the last event, at position {head}")],
+        ),
     ] {
-        sql.batch_execute("BEGIN; CREATE TEMP TABLE kept AS SELECT * FROM ledger.events").await.unwrap();
-        sql.batch_execute("COMMIT; ALTER TABLE ledger.events DISABLE TRIGGER ALL").await.unwrap();
-        let changed =
-            sql.execute(&format!("{change} WHERE key = $1"), &[&format!("{id}/metered")]).await.unwrap();
-        assert_eq!(changed, 1);
-        let (ok, report) = verdict(merchant.instance, &["log", "verify"]).await;
-        assert!(!ok && report["ok"] == false, "{change}: {report}");
-        sql.execute("DELETE FROM ledger.events WHERE key = $1", &[&format!("{id}/metered")]).await.unwrap();
-        sql.execute(
-            "INSERT INTO ledger.events SELECT * FROM kept WHERE key = $1",
-            &[&format!("{id}/metered")],
+        sql.batch_execute(
+            "ALTER TABLE ledger.events DISABLE TRIGGER ALL;
+             ALTER TABLE ledger.events DROP CONSTRAINT events_pkey;
+             CREATE TEMP TABLE kept AS SELECT * FROM ledger.events;
+             CREATE TEMP TABLE kept_head AS SELECT * FROM ledger.head",
         )
         .await
         .unwrap();
-        sql.batch_execute("DROP TABLE kept").await.unwrap();
-        let (ok, report) = verdict(merchant.instance, &["log", "verify"]).await;
-        assert!(ok, "put back as it was: {report}");
+        assert!(sql.execute(&change, &[]).await.unwrap() > 0, "{change}");
+        unsound(merchant.instance, &named).await;
+        sql.batch_execute(
+            "TRUNCATE ledger.events;
+             INSERT INTO ledger.events SELECT * FROM kept;
+             UPDATE ledger.head AS h SET position = k.position, hash = k.hash FROM kept_head AS k;
+             ALTER TABLE ledger.events ADD PRIMARY KEY (position);
+             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
+             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
+             DROP TABLE kept, kept_head",
+        )
+        .await
+        .unwrap();
+        sound(merchant.instance).await;
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use farthing_ledger::command::{
-    Billing, CustomerRef, Ending, MeterRef, Metered, OpenRequest, RequestSettings, SettleRequest, Settled,
-    to_millisecond,
+    Billing, Caller, CustomerRef, Ending, MeterRef, Metered, OpenRequest, RequestSettings, SettleRequest,
+    Settled, to_millisecond,
 };
 use farthing_ledger::event::ProviderKeyType;
 use farthing_ledger::ids::{GatewayId, Mint, RequestId};
 use farthing_ledger::log::appender::{self, Appender};
 use farthing_ledger::log::connect::Role;
+use farthing_ledger::model_price::ListPrice;
 use farthing_ledger::pricing::SizeHint;
 use farthing_ledger::secret::ServerKey;
 use farthing_ledger::usage::Usage;
@@ -104,7 +105,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
     let open = OpenRequest {
         request_id: RequestId::new(mint.next(Utc::now())),
         gateway_id: GatewayId::new(mint.next(Utc::now())),
-        secret_key: server_key.hash(&merchant.secret_key),
+        caller: Caller::SecretKey(server_key.hash(&merchant.secret_key)),
         customer: Some(CustomerRef::Id(customer.id.parse().expect("an id"))),
         meter: Some(MeterRef::Id(meter.id.parse().expect("an id"))),
         billing: Billing::Usual,
@@ -112,6 +113,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
         provider_key_type: ProviderKeyType::Unmanaged,
         endpoint: "POST http://127.0.0.1:9090/v1/chat/completions".to_owned(),
         model: Some("a-model".to_owned()),
+        list_price: ListPrice::Nothing,
         metadata: BTreeMap::new(),
         size: SizeHint::default(),
         settings: RequestSettings {

@@ -1,14 +1,15 @@
 //! The benchmark: appends, forwarded calls and projection, in one run on one machine, as Markdown.
 //!
-//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS]`
+//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | lists]`
 //!
 //! It starts an instance of its own under the temporary folder and removes it again; `SECONDS` (5) is the length of
-//! each measurement. All processes and the load share the machine.
+//! each measurement; `lists` measures the long lists alone. All processes and the load share the machine.
 
 mod appends;
 mod calls;
 mod http;
 mod latency;
+mod lists;
 mod machine;
 mod projection;
 
@@ -21,13 +22,23 @@ use farthing_tests::run;
 /// Clients, or connections, of each measurement.
 const WIDTHS: [usize; 3] = [1, 16, 64];
 
+/// Write-ahead segments, of 16 MiB each, that are there before anything is measured.
+const WAL_SEGMENTS: usize = 120;
+
 fn main() {
-    let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(5);
+    let argument = std::env::args().nth(1).unwrap_or_default();
+    let seconds = argument.parse().unwrap_or(5);
     let length = Duration::from_secs(seconds);
     run(async {
         let instance: &'static Instance =
             Box::leak(Box::new(Instance::start_with(1, &["--no-journal"]).await));
         say(&machine::description(instance).await);
+        if argument == "lists" {
+            say(&lists::measure(instance).await);
+            instance.stop().await;
+            return instance.clear();
+        }
+        in_steady_state(instance).await;
         // What is read while it is written has no part in what a write costs.
         let projector = instance.ready().pids.projectors[0];
         signal(projector, "STOP");
@@ -36,9 +47,29 @@ fn main() {
         say(&projection::catch_up(instance).await);
         say(&calls::measure(instance, length).await);
         say(&projection::rebuild(instance).await);
+        say(&lists::measure(instance).await);
         instance.stop().await;
         instance.clear();
     });
+}
+
+/// Lets Postgres have write-ahead segments to use again, as one that has run for a while has: making each of them anew
+/// costs tens of milliseconds.
+async fn in_steady_state(instance: &Instance) {
+    let log = instance.log().await;
+    for statement in ["ALTER SYSTEM SET min_wal_size = '3GB'", "SELECT pg_reload_conf()"] {
+        log.sql.batch_execute(statement).await.expect("the benchmark's own cluster can be set");
+    }
+    for _ in 0..WAL_SEGMENTS {
+        log.sql
+            .batch_execute("SELECT pg_logical_emit_message(false, 'benchmark', '')")
+            .await
+            .expect("a record");
+        log.sql.batch_execute("SELECT pg_switch_wal()").await.expect("a segment can be ended");
+    }
+    for _ in 0..2 {
+        log.sql.batch_execute("CHECKPOINT").await.expect("a checkpoint can be asked for");
+    }
 }
 
 fn say(text: &str) {

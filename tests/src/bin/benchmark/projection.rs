@@ -10,7 +10,8 @@ use farthing_tests::wait::within;
 
 use crate::latency::per_second;
 
-const READ_MODELS: [&str; 4] = ["customers", "connections", "spend_keys", "requests"];
+const READ_MODELS: [&str; 7] =
+    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage"];
 
 /// How long catching up may take.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -65,11 +66,12 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
         read_models.zip(feed)
     })
     .await;
-    let mut text = "## Catching up\n\nThe projector process, paused while the appends were measured, goes on: four read \
+    let mut text =
+        "## Catching up\n\nThe projector process, paused while the appends were measured, goes on: all read \
         models and the relay at the same time.\n\n| | events | seconds | events/s |\n|---|---|---|---|\n"
-        .to_owned();
+            .to_owned();
     for (what, before, time) in [
-        ("all four read models", from, read_models.unwrap_or_default()),
+        ("all read models", from, read_models.unwrap_or_default()),
         ("relay to JetStream", published_before, feed.unwrap_or_default()),
     ] {
         text.push_str(&row(what, u64::try_from(head - before).unwrap_or(0), time));

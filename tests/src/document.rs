@@ -1,0 +1,127 @@
+//! The interface as it describes itself: the operations of `/v1/openapi.json`, for tests that must cover every one.
+
+use serde_json::Value;
+
+use crate::client::{Request, Response};
+use crate::instance::Instance;
+
+/// The document that an instance serves.
+#[derive(Debug, Clone)]
+pub struct Document(pub Value);
+
+/// One operation of it.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// In capitals.
+    pub method: String,
+    /// With its parameters in braces, below `/v1`.
+    pub path: String,
+    /// Its name.
+    pub id: String,
+    /// The names of its query parameters.
+    pub query: Vec<String>,
+    /// The names that its body may have at the top, if it has one.
+    pub body: Option<Vec<String>>,
+    /// Does it take a secret key, and nothing else?
+    pub takes_secret_key: bool,
+    /// What it answers.
+    pub responses: Value,
+}
+
+impl Document {
+    /// The document of the shared instance.
+    pub async fn served() -> Self {
+        let gateway = Instance::shared().await.gateway(0);
+        let answer =
+            Request::new("GET", "/v1/openapi.json").send(gateway).await.expect("the gateway answers");
+        Self(answer.expect(200))
+    }
+
+    /// Every operation.
+    pub fn operations(&self) -> Vec<Operation> {
+        let paths = self.0["paths"].as_object().expect("paths");
+        let of_path = |path: &String, item: &Value| -> Vec<Operation> {
+            let item = item.as_object().expect("a path item");
+            item.iter().map(|(method, operation)| self.operation(method, path, operation)).collect()
+        };
+        paths.iter().flat_map(|(path, item)| of_path(path, item)).collect()
+    }
+
+    /// The operations that take a merchant's secret key: all but the forward endpoint and the document itself.
+    pub fn standard(&self) -> Vec<Operation> {
+        self.operations().into_iter().filter(|operation| operation.takes_secret_key).collect()
+    }
+
+    fn operation(&self, method: &str, path: &str, operation: &Value) -> Operation {
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let query = parameters.iter().filter(|parameter| parameter["in"] == "query");
+        let body = operation.get("requestBody").map(|body| {
+            let mut names = Vec::new();
+            self.names_of(&body["content"]["application/json"]["schema"], &mut names);
+            names
+        });
+        Operation {
+            method: method.to_uppercase(),
+            path: path.to_owned(),
+            id: operation["operationId"].as_str().unwrap_or_default().to_owned(),
+            query: query.filter_map(|parameter| parameter["name"].as_str().map(str::to_owned)).collect(),
+            body,
+            takes_secret_key: operation["security"][0].get("secretKey").is_some(),
+            responses: operation["responses"].clone(),
+        }
+    }
+
+    fn names_of(&self, schema: &Value, names: &mut Vec<String>) {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let schema = self.0.pointer(reference.trim_start_matches('#'));
+            self.names_of(schema.expect("a reference leads somewhere"), names);
+        }
+        for list in ["oneOf", "anyOf", "allOf"] {
+            schema[list].as_array().into_iter().flatten().for_each(|schema| self.names_of(schema, names));
+        }
+        names
+            .extend(schema["properties"].as_object().into_iter().flat_map(|members| members.keys().cloned()));
+    }
+}
+
+impl Operation {
+    /// Method and path.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// The parameters of the path: each with the segment before it.
+    pub fn path_parameters(&self) -> Vec<(String, String)> {
+        let segments: Vec<_> = self.path.split('/').collect();
+        let pairs = segments.windows(2).filter(|pair| pair[1].starts_with('{'));
+        pairs.map(|pair| (pair[0].to_owned(), pair[1].trim_matches(['{', '}']).to_owned())).collect()
+    }
+
+    /// Its target, with every parameter of the path as `fill` says of the segment before it.
+    pub fn target(&self, fill: impl Fn(&str) -> String) -> String {
+        let mut target = String::from("/v1");
+        let mut before = "";
+        for segment in self.path.split('/').skip(1) {
+            target.push('/');
+            target.push_str(&if segment.starts_with('{') { fill(before) } else { segment.to_owned() });
+            before = segment;
+        }
+        target
+    }
+
+    /// The codes documented for `status`.
+    pub fn codes(&self, status: u16) -> Vec<String> {
+        let schema = &self.responses[status.to_string()]["content"]["application/json"]["schema"];
+        let codes = &schema["allOf"][1]["properties"]["error"]["properties"]["code"]["enum"];
+        codes.as_array().into_iter().flatten().filter_map(|code| code.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Panics unless `answer` is the envelope of an error that the document names for this operation; its code.
+    pub fn refuses(&self, answer: &Response, what: &str) -> String {
+        let code = answer.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
+        let at = format!("{} {what}: {} {}", self.name(), answer.status, answer.text());
+        answer.refused(answer.status, &code);
+        assert!(self.codes(answer.status).contains(&code), "not documented: {at}");
+        code
+    }
+}

@@ -1,0 +1,100 @@
+//! TLS before a provider: certificates made for the test, and a front that ends TLS and passes the bytes on.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+
+/// Until when a front's certificate is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Validity {
+    /// Long.
+    Now,
+    /// No more.
+    Expired,
+}
+
+/// An authority that issues certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// A new one, which nobody trusts yet.
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key can be made");
+        Self(CertifiedIssuer::self_signed(params, key).expect("an authority can be made"))
+    }
+
+    /// Its certificate in a PEM file, for whom is to trust it.
+    pub fn write_to(&self, file: &Path) -> PathBuf {
+        std::fs::write(file, self.0.pem()).expect("a file can be written");
+        file.to_owned()
+    }
+
+    /// A front of `provider` (`host:port`) with a certificate for these hosts.
+    pub async fn front(&self, provider: &str, hosts: &[&str], validity: Validity) -> Front {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(hosts).expect("hosts");
+        if validity == Validity::Expired {
+            (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+        }
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate can be made");
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the protocol's versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key.into())
+            .expect("a certificate and its key");
+        Front::start(config, provider.to_owned()).await
+    }
+}
+
+/// Ends TLS and passes the bytes on.
+pub struct Front {
+    /// Where it listens, on the loopback.
+    pub address: SocketAddr,
+    asked_for: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Front {
+    async fn start(config: ServerConfig, provider: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let asked_for: Arc<Mutex<Vec<_>>> = Arc::default();
+        let (acceptor, asked) = (TlsAcceptor::from(Arc::new(config)), Arc::clone(&asked_for));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, asked, provider) = (acceptor.clone(), Arc::clone(&asked), provider.clone());
+                tokio::spawn(async move {
+                    // A caller who does not trust us breaks off, which is the caller's business.
+                    let Ok(mut inside) = acceptor.accept(stream).await else { return };
+                    let host = inside.get_ref().1.server_name().map(str::to_owned);
+                    asked.lock().unwrap_or_else(PoisonError::into_inner).push(host);
+                    let Ok(mut outside) = TcpStream::connect(&provider).await else { return };
+                    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                });
+            }
+        });
+        Self { address, asked_for }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The host that each connection so far asked for, none where it named none.
+    pub fn asked_for(&self) -> Vec<Option<String>> {
+        self.asked_for.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

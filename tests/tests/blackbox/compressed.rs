@@ -1,0 +1,169 @@
+//! Compressed answers: each coding passes byte for byte and is read all the same, and none makes endless work.
+
+use std::io::Write;
+
+use farthing_tests::client::Response;
+use farthing_tests::merchant::Merchant;
+use farthing_tests::provider::{Step, chunk, head, last_chunk};
+use farthing_tests::run;
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+use serde_json::{Value, json};
+
+const MIB: usize = 1024 * 1024;
+
+/// What is decoded of one answer at most, as ARCHITECTURE.md says.
+const MAX_DECODED: usize = 64 * MIB;
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(text: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn deflate(text: &[u8]) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn br(text: &[u8]) -> Vec<u8> {
+    let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 1, 22);
+    encoder.write_all(text).unwrap();
+    encoder.into_inner()
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    zstd::stream::encode_all(text, 1).unwrap()
+}
+
+/// A frame that asks its reader for a window of 16 MiB.
+fn zstd_of_a_wide_window(text: &[u8]) -> Vec<u8> {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(24).unwrap();
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+struct Answered {
+    response: Response,
+    metered: Value,
+}
+
+impl Answered {
+    fn tokens(&self) -> u64 {
+        self.metered["usage"]["tokens"]["input"].as_u64().unwrap()
+    }
+}
+
+/// A call that is answered with `body` in pieces of this size; the body comes back unchanged.
+async fn answered(
+    merchant: &Merchant,
+    media_type: &'static str,
+    coding: &'static str,
+    body: &[u8],
+    piece: usize,
+) -> Answered {
+    let sent = body.to_vec();
+    let endpoint = merchant.instance.provider.endpoint(move |_| {
+        let headers =
+            [("Content-Type", media_type), ("Content-Encoding", coding), ("Transfer-Encoding", "chunked")];
+        let mut steps: Vec<Step> = vec![head(200, &headers)];
+        steps.extend(sent.chunks(piece).map(chunk));
+        steps.push(last_chunk());
+        steps
+    });
+    let response = merchant.fetch(&merchant.secret_key, &endpoint.url).await;
+    assert_eq!((response.status, response.complete), (200, true), "{coding}");
+    assert!(response.body == body, "{coding}: the body was changed on its way");
+    assert_eq!(response.head.header("content-encoding"), Some(coding));
+    let metered = merchant.charged(&response).await;
+    Answered { response, metered }
+}
+
+#[test]
+fn every_coding_passes_unchanged_and_is_read() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let text = json!({"padding": "x".repeat(50_000), "usage": {"tokens": 42}}).to_string();
+        let (first, second) = text.as_bytes().split_at(text.len() / 2);
+        for (coding, body) in [
+            ("br", br(text.as_bytes())),
+            ("zstd", zstd(text.as_bytes())),
+            ("gzip", gzip(text.as_bytes())),
+            ("x-gzip", gzip(text.as_bytes())),
+            ("deflate", zlib(text.as_bytes())),
+            ("deflate", deflate(text.as_bytes())),
+            // One body in two members, or frames, the usage in the second.
+            ("gzip", [gzip(first), gzip(second)].concat()),
+            ("zstd", [zstd(first), zstd(second)].concat()),
+        ] {
+            for piece in [7, 4096] {
+                let answered = answered(&merchant, "application/json", coding, &body, piece).await;
+                assert_eq!(answered.tokens(), 42, "{coding} in pieces of {piece}");
+                assert_eq!(answered.metered["marks"], json!([]), "{coding}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_compressed_stream_of_events_is_read_to_its_last_word() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let events =
+            "data: {\"usage\":{\"tokens\":1}}\n\ndata: {\"usage\":{\"tokens\":5}}\n\ndata: [DONE]\n\n";
+        for (coding, body) in [("br", br(events.as_bytes())), ("zstd", zstd(events.as_bytes()))] {
+            let answered = answered(&merchant, "text/event-stream", coding, &body, 3).await;
+            assert_eq!(answered.tokens(), 5, "{coding}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_decoded_passes_unchanged_counts_nothing_and_says_so() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let text = json!({"usage": {"tokens": 42}}).to_string();
+        let wide = [text.as_bytes(), " ".repeat(9 * MIB).as_bytes()].concat();
+        for (coding, body) in [
+            ("gzip, br", br(&gzip(text.as_bytes()))),
+            ("unheard-of", text.clone().into_bytes()),
+            ("zstd", zstd_of_a_wide_window(&wide)),
+            ("br", b"\x91\x22large windows are not the web's".to_vec()),
+        ] {
+            let answered = answered(&merchant, "application/json", coding, &body, 1000).await;
+            assert_eq!(answered.tokens(), 0, "{coding}");
+            assert_eq!(answered.metered["marks"], json!(["usage_missing"]), "{coding}");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_unpacks_to_more_than_the_bound_is_not_read_to_its_end() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let packed = |filler: usize| {
+            let text = [br#"{"a":""#, "0".repeat(filler).as_bytes(), br#"","usage":{"tokens":42}}"#].concat();
+            [("gzip", gzip(&text)), ("deflate", zlib(&text)), ("br", br(&text)), ("zstd", zstd(&text))]
+        };
+        for (coding, bomb) in packed(MAX_DECODED + MIB) {
+            assert!(bomb.len() < MIB, "{coding}: a bomb is small");
+            let answered = answered(&merchant, "application/json", coding, &bomb, 64 * 1024).await;
+            assert_eq!(answered.tokens(), 0, "{coding}");
+            assert_eq!(answered.metered["marks"], json!(["usage_missing"]), "{coding}");
+            assert!(answered.response.request_id().starts_with("req_"));
+        }
+        for (coding, large) in packed(MAX_DECODED - MIB) {
+            let answered = answered(&merchant, "application/json", coding, &large, 64 * 1024).await;
+            assert_eq!(answered.tokens(), 42, "{coding}");
+        }
+        merchant.nothing_is_held().await;
+    });
+}

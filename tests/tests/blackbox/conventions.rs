@@ -1,0 +1,186 @@
+//! What every endpoint keeps, shown on every operation of the served document: a new endpoint is covered, or fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farthing_tests::client::{Body, Request};
+use farthing_tests::document::{Document, Operation};
+use farthing_tests::merchant::Merchant;
+use farthing_tests::run;
+use serde_json::json;
+
+/// Bytes of a body that is one too large.
+const TOO_LARGE: usize = 1024 * 1024 + 1;
+
+fn nobody(operation: &Operation) -> Request {
+    Request::new(&operation.method, operation.target(|_| "nobody".to_owned()))
+}
+
+#[test]
+fn no_operation_answers_without_a_good_key() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let gateway = merchant.gateway();
+        for operation in Document::served().await.standard() {
+            let wrong = [
+                ("auth_header_missing", nobody(&operation)),
+                ("auth_header_invalid", nobody(&operation).header("Authorization", "Basic eDp5")),
+                ("auth_header_invalid", nobody(&operation).header("Authorization", "Bearer")),
+                ("secret_key_invalid", nobody(&operation).bearer("aks_test_nobody")),
+                ("secret_key_invalid", nobody(&operation).bearer(&format!("{}x", merchant.secret_key))),
+            ];
+            for (code, request) in wrong {
+                let answer = request.send(gateway).await.unwrap();
+                assert_eq!(answer.status, 401, "{}: {}", operation.name(), answer.text());
+                assert_eq!(operation.refuses(&answer, "without a good key"), code, "{}", operation.name());
+                assert_eq!(answer.head.header("www-authenticate"), Some("Bearer"), "{}", operation.name());
+                assert_eq!(answer.head.header("x-ratelimit-limit"), None);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_method_that_a_path_does_not_take_is_told_those_it_takes() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let mut taken: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for operation in Document::served().await.operations() {
+            if !operation.path.starts_with("/forward") {
+                let methods = taken.entry(operation.target(|_| "nobody".to_owned())).or_default();
+                methods.extend((operation.method == "GET").then(|| "HEAD".to_owned()));
+                methods.insert(operation.method);
+            }
+        }
+        for (target, methods) in taken {
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+                if methods.contains(method) {
+                    continue;
+                }
+                let answer = merchant.rest(Request::new(method, &target)).await;
+                answer.refused(405, "method_not_allowed");
+                let allow =
+                    answer.head.header("allow").unwrap_or_else(|| panic!("{method} {target}: no Allow"));
+                let allowed: BTreeSet<_> = allow.split(',').map(|name| name.trim().to_owned()).collect();
+                assert_eq!(allowed, methods, "{method} {target}");
+            }
+        }
+    });
+}
+
+#[test]
+fn head_is_a_get_without_its_body() {
+    run(async {
+        let merchant = Merchant::new().await;
+        for operation in Document::served().await.standard() {
+            if operation.method != "GET" || operation.query.iter().any(|name| name == "start") {
+                continue;
+            }
+            let target = operation.target(|_| "nobody".to_owned());
+            let (get, head) =
+                (merchant.get(&target).await, merchant.rest(Request::new("HEAD", &target)).await);
+            assert_eq!((head.status, head.body.len()), (get.status, 0), "{target}");
+            head.request_id();
+        }
+    });
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_refused_everywhere_and_changes_nothing() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let before = merchant.events().await.len();
+        let json = |request: Request, body: &[u8]| {
+            request.header("Content-Type", "application/json").body(Body::Whole(body.to_vec()))
+        };
+        for operation in Document::served().await.standard() {
+            let Some(_) = operation.body else {
+                if operation.method == "POST" {
+                    let large = merchant.rest(json(nobody(&operation), &vec![b' '; TOO_LARGE])).await;
+                    assert_eq!(operation.refuses(&large, "a large body"), "body_too_large");
+                }
+                continue;
+            };
+            for (status, code, what, request) in [
+                (400, "validation_error", "no JSON", json(nobody(&operation), b"{")),
+                (400, "validation_error", "no UTF-8", json(nobody(&operation), b"{\"a\":\"\xff\"}")),
+                (400, "validation_error", "a list", json(nobody(&operation), b"[]")),
+                (400, "validation_error", "null", json(nobody(&operation), b"null")),
+                (
+                    415,
+                    "content_type_unsupported",
+                    "no type",
+                    nobody(&operation).body(Body::Whole(b"{}".to_vec())),
+                ),
+                (
+                    415,
+                    "content_type_unsupported",
+                    "another type",
+                    nobody(&operation).header("Content-Type", "text/plain").body(Body::Whole(b"{}".to_vec())),
+                ),
+                (413, "body_too_large", "a large body", json(nobody(&operation), &vec![b' '; TOO_LARGE])),
+                (
+                    413,
+                    "body_too_large",
+                    "a large body in chunks",
+                    nobody(&operation)
+                        .header("Content-Type", "application/json")
+                        .body(Body::Chunks(vec![vec![b' '; TOO_LARGE / 2]; 3])),
+                ),
+            ] {
+                let answer = merchant.rest(request).await;
+                assert_eq!(answer.status, status, "{} {what}: {}", operation.name(), answer.text());
+                assert_eq!(operation.refuses(&answer, what), code, "{} {what}", operation.name());
+                let issues = &answer.json()["error"]["issues"];
+                assert_eq!(issues.is_array(), status == 400, "{} {what}: {issues}", operation.name());
+                assert!(answer.head.header("x-ratelimit-remaining").is_some(), "{}", operation.name());
+            }
+        }
+        assert_eq!(merchant.events().await.len(), before, "something was written");
+    });
+}
+
+#[test]
+fn a_list_refuses_every_bad_limit_and_cursor() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let mut lists = 0;
+        for operation in Document::served().await.standard() {
+            if !operation.query.iter().any(|name| name == "cursor") {
+                continue;
+            }
+            lists += 1;
+            let target = operation.target(|_| "nobody".to_owned());
+            for bad in
+                ["limit=0", "limit=101", "limit=-1", "limit=x", "limit=", "limit=1.5", "limit=1&limit=2"]
+            {
+                let answer = merchant.get(&format!("{target}?{bad}")).await;
+                let error = answer.refused(400, "validation_error");
+                assert_eq!(error["issues"][0]["path"], json!(["limit"]), "{target}?{bad}: {error}");
+            }
+            for bad in ["nobody", "req_01ARZ3NDEKTSV4RRFFQ69G5FAV", "con_01ARZ3NDEKTSV4RRFFQ69G5FAV", "%00x"]
+            {
+                let answer = merchant.get(&format!("{target}?cursor={bad}")).await;
+                let code = operation.refuses(&answer, bad);
+                assert_eq!(answer.status, 400, "{target}?cursor={bad}");
+                assert!(["cursor_invalid", "validation_error"].contains(&code.as_str()), "{target} {code}");
+                assert_eq!(answer.json()["error"]["issues"][0]["path"], json!(["cursor"]), "{target}");
+            }
+            let page = merchant.get(&target).await.expect(200);
+            assert!(page["data"].is_array() && page["has_more"] == false, "{target}: {page}");
+        }
+        assert!(lists >= 3, "{lists} lists");
+    });
+}
+
+#[test]
+fn an_unknown_path_is_an_envelope_whatever_the_method() {
+    run(async {
+        let merchant = Merchant::new().await;
+        for target in ["/", "/v1", "/v1/", "/v2/customers", "/v1/nothing", "/v1/customers/"] {
+            for method in ["GET", "POST", "DELETE", "OPTIONS"] {
+                merchant.rest(Request::new(method, target)).await.refused(404, "route_not_found");
+            }
+        }
+        merchant.get("/v1/customers/%ff").await.refused(404, "route_not_found");
+    });
+}

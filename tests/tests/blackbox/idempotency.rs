@@ -1,0 +1,248 @@
+//! `Idempotency-Key` on the REST interface: one effect and one answer, on whichever gateway.
+
+use std::collections::HashSet;
+
+use farthing_tests::client::{Request, Response};
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::Merchant;
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+/// What a keyed row says, as the database has it.
+const ROWS: &str = "SELECT id, fingerprint, request_id, answer FROM ledger.idempotency";
+
+const AGE: &str = "UPDATE ledger.idempotency SET created_at = created_at - interval '24 hours'";
+
+fn keyed(merchant: &Merchant, path: &str, key: &str, body: &Value) -> Request {
+    Request::new("POST", path).json(body).bearer(&merchant.secret_key).header("Idempotency-Key", key)
+}
+
+async fn post(merchant: &Merchant, gateway: usize, path: &str, key: &str, body: &Value) -> Response {
+    keyed(merchant, path, key, body).send(merchant.instance.gateway(gateway)).await.unwrap()
+}
+
+fn is_replay(response: &Response) -> bool {
+    match response.head.header("idempotency-replayed") {
+        Some(value) => value == "true" || panic!("{value}"),
+        None => false,
+    }
+}
+
+/// Posts the same thing 200 times at once over two gateways: the one answer that all of them are.
+async fn two_hundred(merchant: &Merchant, path: &str, body: &Value) -> Response {
+    let request = keyed(merchant, path, "one key", body);
+    let gateways = [merchant.instance.gateway(0), merchant.instance.gateway(1)];
+    assert_ne!(gateways[0], gateways[1]);
+    let calls: Vec<_> = (0..200)
+        .map(|number| {
+            let request = request.clone();
+            tokio::spawn(async move { request.send(gateways[number % 2]).await.unwrap() })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    assert_eq!(answers.iter().filter(|answer| !is_replay(answer)).count(), 1, "one is the first");
+    let bodies: HashSet<_> = answers.iter().map(|answer| (answer.status, answer.body.clone())).collect();
+    assert_eq!(bodies.len(), 1, "all are the same");
+    let ids: HashSet<_> = answers.iter().map(Response::request_id).collect();
+    assert_eq!(ids.len(), 200, "each call keeps an id of its own");
+    answers.swap_remove(0)
+}
+
+#[test]
+fn two_hundred_posts_with_one_key_on_two_gateways_make_one_customer() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let body = json!({"name": "Ada Lovelace", "email": "ada@example.com", "metadata": {"a": "b"}});
+        let answer = two_hundred(&merchant, "/v1/customers", &body).await;
+        let made = answer.expect(201);
+        assert_eq!(made["contact"]["email"], "ada@example.com");
+        let created: Vec<_> =
+            merchant.events().await.into_iter().filter(|event| event.kind == "customer.created").collect();
+        assert_eq!(created.len(), 1);
+        assert_eq!(created[0].text("customer_id"), made["customer_id"]);
+    });
+}
+
+#[test]
+fn two_hundred_posts_with_one_key_make_one_spend_key_whose_raw_key_is_the_same_in_all() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let answer = two_hundred(&merchant, "/v1/spend_keys", &json!({"name": "laptop"})).await;
+        let made = answer.expect(201);
+        assert!(made["key"].as_str().unwrap().starts_with("spk_"));
+        let path = format!("/v1/spend_keys/{}/rotate", made["spend_key_id"].as_str().unwrap());
+        let rotated = two_hundred(&merchant, &path, &json!({})).await.expect(200);
+        assert_ne!(rotated["key"], made["key"]);
+        let kinds: Vec<_> = merchant.events().await.into_iter().map(|event| event.kind).collect();
+        let count = |kind: &str| kinds.iter().filter(|there| *there == kind).count();
+        assert_eq!((count("spend_key.created"), count("key.rotated")), (1, 1));
+    });
+}
+
+#[test]
+fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_body() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let existing = merchant.customer_called("there already", "0").await;
+        let meter = json!({"name": "m", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]});
+        let slug = json!({"name": "m", "meter_slug": "one", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]});
+        for (path, body, status) in [
+            ("/v1/customers", json!({"name": "Ada"}), 201),
+            ("/v1/customers", json!({"reference_id": existing.reference_id}), 200),
+            ("/v1/meters", meter.clone(), 201),
+            ("/v1/products", meter, 201),
+            ("/v1/meters", slug.clone(), 201),
+            // A refusal is an answer like any other.
+            ("/v1/meters", slug, 409),
+            ("/v1/spend_keys", json!({"name": "k"}), 201),
+            ("/v1/manage/spend_keys", json!({"name": "k"}), 201),
+        ] {
+            let key = format!("{path} {status} {body}").chars().take(255).collect::<String>();
+            let first = post(&merchant, 0, path, &key, &body).await;
+            assert_eq!(first.status, status, "{path}: {}", first.text());
+            assert!(!is_replay(&first), "{path}");
+            let events = merchant.events().await.len();
+            for gateway in [1, 0, 1] {
+                let again = post(&merchant, gateway, path, &key, &body).await;
+                assert_eq!((again.status, &again.body), (first.status, &first.body), "{path}");
+                assert!(is_replay(&again), "{path}");
+                assert_eq!(again.head.header("content-type"), first.head.header("content-type"));
+            }
+            let mut other = body.clone();
+            other["metadata"] = json!({"other": "body"});
+            post(&merchant, 1, path, &key, &other).await.refused(422, "idempotency_key_reused");
+            assert_eq!(merchant.events().await.len(), events, "{path}: a repeated call has no effect");
+        }
+    });
+}
+
+#[test]
+fn a_key_holds_for_its_merchant_its_path_and_what_was_answered() {
+    run(async {
+        let (merchant, other) = (Merchant::new().await, Merchant::new().await);
+        let body = json!({"name": "the same"});
+        let first = post(&merchant, 0, "/v1/spend_keys", "k", &body).await;
+        let theirs = post(&other, 0, "/v1/spend_keys", "k", &body).await;
+        let alias = post(&merchant, 0, "/v1/manage/spend_keys", "k", &body).await;
+        let customer = post(&merchant, 0, "/v1/customers", "k", &body).await;
+        let made = [first.expect(201), theirs.expect(201), alias.expect(201), customer.expect(201)];
+        assert!(![&first, &theirs, &alias, &customer].into_iter().any(is_replay));
+        let keys: HashSet<_> = made.iter().filter_map(|made| made["spend_key_id"].as_str()).collect();
+        assert_eq!(keys.len(), 3);
+        // What is wrong before anything began leaves the key unused.
+        post(&merchant, 0, "/v1/customers", "late", &json!({"name": 7}))
+            .await
+            .refused(400, "validation_error");
+        let right = post(&merchant, 0, "/v1/customers", "late", &json!({"name": "Ada"})).await;
+        assert!(right.status == 201 && !is_replay(&right));
+        // Other methods have no such keys.
+        for _ in 0..2 {
+            let shown = Request::new("GET", "/v1/requests").header("Idempotency-Key", "k");
+            assert!(!is_replay(&merchant.rest(shown).await));
+        }
+    });
+}
+
+#[test]
+fn a_repeated_call_is_answered_though_it_would_be_refused_by_now() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let soon = (chrono::Utc::now() + chrono::TimeDelta::seconds(2)).to_rfc3339();
+        let body = json!({"name": "short-lived", "expires_at": soon});
+        let first = post(&merchant, 0, "/v1/spend_keys", "k", &body).await;
+        first.expect(201);
+        farthing_tests::wait::eventually("the same would be refused", async || {
+            let anew = merchant.post("/v1/spend_keys", &body).await;
+            (anew.status == 400).then_some(())
+        })
+        .await;
+        let again = post(&merchant, 1, "/v1/spend_keys", "k", &body).await;
+        assert_eq!((again.status, &again.body, is_replay(&again)), (201, &first.body, true));
+    });
+}
+
+#[test]
+fn a_key_that_is_none_is_refused_on_every_post_after_the_caller_is_known() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let (too_long, longest) = ("x".repeat(256), "x".repeat(255));
+        let paths = [
+            "/v1/customers",
+            "/v1/meters",
+            "/v1/products",
+            "/v1/spend_keys",
+            "/v1/manage/spend_keys",
+            "/v1/spend_keys/nobody/rotate",
+            "/v1/secret_keys",
+        ];
+        for path in paths {
+            for bad in ["", &too_long, "caf\u{e9}"] {
+                let body = json!({"name": "k"});
+                let error = post(&merchant, 0, path, bad, &body).await.refused(400, "validation_error");
+                assert_eq!(error["issues"][0]["path"], json!(["Idempotency-Key"]), "{path} {bad:?}");
+                let stranger = Request::new("POST", path).json(&body).header("Idempotency-Key", bad);
+                let stranger = stranger.send(merchant.gateway()).await.unwrap();
+                stranger.refused(401, "auth_header_missing");
+            }
+        }
+        post(&merchant, 0, "/v1/customers", &longest, &json!({})).await.expect(201);
+        let twice = keyed(&merchant, "/v1/customers", "a", &json!({})).header("Idempotency-Key", "a");
+        twice.send(merchant.gateway()).await.unwrap().refused(400, "validation_error");
+        assert_eq!(merchant.events().await.len(), 3, "nothing but the merchant, its key and the customer");
+    });
+}
+
+#[test]
+fn what_is_kept_can_be_read_by_nobody_lasts_a_day_and_leaves_the_log_whole() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let merchant = Merchant::of(instance).await;
+        let personal = json!({"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+491701234567"});
+        let customer = post(&merchant, 0, "/v1/customers", "a readable key", &personal).await;
+        let spend_key = post(&merchant, 0, "/v1/spend_keys", "k", &json!({"name": "laptop"})).await;
+        let (customer, spend_key) = (customer.expect(201), spend_key.expect(201));
+        let mut kept = Vec::new();
+        for row in merchant.log.sql.query(ROWS, &[]).await.unwrap() {
+            for text in [row.get::<_, Option<String>>(0), row.get(1), row.get(2)] {
+                kept.extend(text.unwrap_or_default().into_bytes());
+            }
+            kept.extend(row.get::<_, Option<Vec<u8>>>(3).unwrap_or_default());
+        }
+        assert!(!kept.is_empty());
+        let kept: String = kept.into_iter().map(char::from).collect();
+        for text in [
+            "Ada",
+            "example.com",
+            "+4917",
+            "readable",
+            "laptop",
+            spend_key["key"].as_str().unwrap(),
+            spend_key["spend_key_id"].as_str().unwrap(),
+            customer["customer_id"].as_str().unwrap(),
+            &merchant.id,
+        ] {
+            assert!(!kept.contains(text), "{text}");
+        }
+
+        merchant.log.sql.execute(AGE, &[]).await.unwrap();
+        let anew = post(&merchant, 1, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
+        assert!(!is_replay(&anew));
+        assert_ne!(anew.expect(201)["spend_key_id"], spend_key["spend_key_id"]);
+        let again = post(&merchant, 0, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
+        assert!(is_replay(&again) && again.body == anew.body);
+        farthing_tests::wait::eventually("what has expired is purged, and only that", async || {
+            (merchant.log.sql.query(ROWS, &[]).await.unwrap().len() == 1).then_some(())
+        })
+        .await;
+        let again = post(&merchant, 1, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
+        assert!(is_replay(&again) && again.body == anew.body);
+
+        let report = instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+        instance.stop().await;
+        instance.clear();
+    });
+}

@@ -1,0 +1,335 @@
+//! Spend keys at the forward endpoint: every limit exact, at any concurrency and on any gateway (completion.md
+//! section 6).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use chrono::{DateTime, Duration, SecondsFormat, Utc};
+use farthing_tests::client::{Request, Response};
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Endpoint, Gate, Step, json};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+
+/// A spend key of a test.
+struct Key {
+    id: String,
+    raw: String,
+}
+
+async fn key(merchant: &Merchant, settings: Value) -> Key {
+    let mut body = json!({"name": "a test's"});
+    body.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    let made = merchant.post("/v1/spend_keys", &body).await.expect(201);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    Key { id: text("spend_key_id"), raw: text("key") }
+}
+
+async fn put(merchant: &Merchant, key: &Key, body: &Value) -> Value {
+    let request = Request::new("PUT", format!("/v1/manage/spend_keys/{}", key.id)).json(body);
+    merchant.rest(request).await.expect(200)
+}
+
+async fn shown(merchant: &Merchant, key: &Key) -> Value {
+    merchant.get(&format!("/v1/manage/spend_keys/{}", key.id)).await.expect(200)
+}
+
+fn both_gateways(merchant: &Merchant) -> [SocketAddr; 2] {
+    let gateways = [merchant.instance.gateway(0), merchant.instance.gateway(1)];
+    assert_ne!(gateways[0], gateways[1]);
+    gateways
+}
+
+/// `count` calls at once, over both gateways.
+async fn at_once(merchant: &Merchant, request: &Request, count: usize) -> Vec<Response> {
+    let gateways = both_gateways(merchant);
+    let calls: Vec<_> = (0..count)
+        .map(|number| {
+            let request = request.clone();
+            tokio::spawn(async move { request.send(gateways[number % 2]).await.unwrap() })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(count);
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    answers
+}
+
+fn free(merchant: &Merchant) -> Endpoint {
+    merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})))
+}
+
+fn retry_after_seconds(response: &Response) -> u64 {
+    response.head.header("retry-after").expect("Retry-After").parse().unwrap()
+}
+
+/// When each call of the merchant's keys was admitted, as the log has it.
+async fn admissions(merchant: &Merchant) -> Vec<DateTime<Utc>> {
+    let opened = merchant.events().await.into_iter().filter(|event| event.kind == "request.opened");
+    opened.map(|event| event.body["spend_key"]["admitted_at"].as_str().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_request_limit_of_100_admits_exactly_100_of_1000_concurrent_calls_on_two_gateways() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let key = key(&merchant, json!({"request_limit": {"count": 100, "cycle": "total"}})).await;
+        let endpoint = free(&merchant);
+        let answers = at_once(&merchant, &forward("GET", &endpoint.url).bearer(&key.raw), 1_000).await;
+        let (answered, refused): (Vec<_>, Vec<_>) =
+            answers.iter().partition(|response| response.status == 200);
+        for response in &answered {
+            response.expect(200);
+        }
+        for response in &refused {
+            response.refused(429, "request_limit_exceeded");
+            assert_eq!(retry_after_seconds(response), 86_400, "a total limit does not start anew");
+        }
+        assert_eq!((answered.len(), refused.len()), (100, 900));
+        assert_eq!(endpoint.calls().len(), 100, "only what is admitted reaches the provider");
+        assert_eq!(admissions(&merchant).await.len(), 100, "what is refused is not a request");
+        let shown = shown(&merchant, &key).await;
+        assert_eq!((&shown["current_requests"], &shown["total_requests"]), (&json!(100), &json!(100)));
+    });
+}
+
+#[test]
+fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gateways() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let key = key(&merchant, json!({"rate_limit": {"rpm": 100, "burst": 10}})).await;
+        let endpoint = free(&merchant);
+        let answers = at_once(&merchant, &forward("GET", &endpoint.url).bearer(&key.raw), 1_022).await;
+        let admitted = answers.iter().filter(|response| response.status == 200).count();
+        for response in answers.iter().filter(|response| response.status != 200) {
+            response.refused(429, "rate_limit_exceeded");
+            assert_eq!(retry_after_seconds(response), 1, "the next token is at most 600 ms away");
+        }
+        let instants = admissions(&merchant).await;
+        assert_eq!(instants.len(), admitted);
+        assert!(admitted >= 10, "the burst is there: {admitted}");
+        assert!(instants.is_sorted(), "the key's clock never runs backwards");
+        for (first, from) in instants.iter().enumerate() {
+            for (last, to) in instants.iter().enumerate().skip(first) {
+                let ms = (*to - *from).num_milliseconds();
+                let calls = i64::try_from(last - first + 1).unwrap();
+                assert!(calls * 60_000 <= 10 * 60_000 + 100 * ms, "{calls} calls in {ms} ms");
+            }
+        }
+        // The bucket fills again: a token a 600 ms.
+        eventually("a token comes back", async || {
+            let request = forward("GET", &endpoint.url).bearer(&key.raw);
+            (request.send(merchant.gateway()).await.unwrap().status == 200).then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_key_rotated_with_calls_in_flight_is_refused_everywhere_from_the_answer_on_and_the_calls_settle() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let key = key(&merchant, json!({})).await;
+        let gate = Gate::default();
+        let held = gate.clone();
+        let slow = merchant.instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(held.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 5}})));
+            steps
+        });
+        let in_flight: Vec<_> = both_gateways(&merchant)
+            .into_iter()
+            .map(|gateway| {
+                let request = forward("GET", &slow.url).bearer(&key.raw);
+                tokio::spawn(async move { request.send(gateway).await.unwrap() })
+            })
+            .collect();
+        eventually("both calls are in flight", async || (slow.calls().len() == 2).then_some(())).await;
+
+        let rotate = Request::new("POST", format!("/v1/spend_keys/{}/rotate", key.id));
+        let rotated = merchant.rest(rotate).await.expect(200);
+        let endpoint = free(&merchant);
+        for gateway in both_gateways(&merchant).into_iter().rev() {
+            let old = forward("GET", &endpoint.url).bearer(&key.raw).send(gateway).await.unwrap();
+            old.refused(401, "spend_key_invalid");
+            let new = forward("GET", &endpoint.url).bearer(rotated["key"].as_str().unwrap());
+            new.send(gateway).await.unwrap().expect(200);
+        }
+        gate.open();
+        for call in in_flight {
+            let response = call.await.unwrap();
+            response.expect(200);
+            assert_eq!(merchant.charged(&response).await["usage"]["tokens"]["input"], 5);
+        }
+        let shown = shown(&merchant, &key).await;
+        assert_eq!(shown["total_requests"], 4, "settings, counters and history stay");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_paused_key_is_refused_on_every_gateway_until_it_is_active_again() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let key = key(&merchant, json!({})).await;
+        let endpoint = free(&merchant);
+        let call =
+            async |gateway| forward("GET", &endpoint.url).bearer(&key.raw).send(gateway).await.unwrap();
+        for gateway in both_gateways(&merchant) {
+            call(gateway).await.expect(200);
+        }
+        assert_eq!(put(&merchant, &key, &json!({"status": "paused"})).await["status"], "paused");
+        for gateway in both_gateways(&merchant).into_iter().rev() {
+            call(gateway).await.refused(403, "spend_key_paused");
+        }
+        assert_eq!(put(&merchant, &key, &json!({"status": "active"})).await["status"], "active");
+        for gateway in both_gateways(&merchant).into_iter().rev() {
+            call(gateway).await.expect(200);
+        }
+        assert_eq!(endpoint.calls().len(), 4);
+    });
+}
+
+#[test]
+fn a_key_expires_at_its_instant() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let expires_at = Utc::now() + Duration::milliseconds(1_500);
+        let expires_at = expires_at.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let key = key(&merchant, json!({"expires_at": expires_at})).await;
+        let endpoint = free(&merchant);
+        let refused = eventually("the key expires", async || {
+            let response = merchant.fetch(&key.raw, &endpoint.url).await;
+            (response.status != 200).then_some(response)
+        })
+        .await;
+        refused.refused(401, "spend_key_expired");
+        let expires_at: DateTime<Utc> = expires_at.parse().unwrap();
+        assert!(admissions(&merchant).await.iter().all(|admitted| *admitted < expires_at));
+        assert!(Utc::now() >= expires_at);
+        // Without its end it works again.
+        assert_eq!(put(&merchant, &key, &json!({"expires_at": null})).await["expires_at"], Value::Null);
+        merchant.fetch(&key.raw, &endpoint.url).await.expect(200);
+    });
+}
+
+#[test]
+fn only_listed_models_and_providers_are_allowed_and_an_empty_list_allows_none() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        let key = key(&merchant, json!({})).await;
+        let answer = |_: &_| json(200, &json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1}}));
+        let (other, openai) =
+            (merchant.instance.provider.endpoint(answer), merchant.instance.openai.endpoint(answer));
+        let ask = async |url: &str, body: &Value| {
+            let credential =
+                farthing_tests::merchant::token(&json!({"spend_key": key.raw, "provider_key": "theirs"}));
+            merchant.send(&credential, forward("POST", url).json(body)).await
+        };
+        let (cheap, dear) = (json!({"model": "cheap"}), json!({"model": "dear"}));
+        put(&merchant, &key, &json!({"allowed_models": ["cheap"]})).await;
+        ask(&other.url, &cheap).await.expect(200);
+        for body in [&dear, &json!({"model": "CHEAP"}), &json!({"model": null}), &json!({}), &json!([])] {
+            ask(&other.url, body).await.refused(403, "model_not_allowed");
+        }
+        let unnamed = merchant.fetch(&key.raw, &other.url).await;
+        unnamed.refused(403, "model_not_allowed");
+        let hidden = forward("POST", &other.url)
+            .header("Content-Type", "text/plain")
+            .body(farthing_tests::client::Body::Whole(dear.to_string().into_bytes()));
+        merchant.send(&key.raw, hidden).await.refused(403, "model_not_allowed");
+
+        put(&merchant, &key, &json!({"allowed_models": null, "allowed_providers": ["openai"]})).await;
+        ask(&openai.url, &dear).await.expect(200);
+        ask(&other.url, &dear).await.refused(403, "provider_not_allowed");
+        put(&merchant, &key, &json!({"allowed_models": [], "allowed_providers": null})).await;
+        ask(&other.url, &cheap).await.refused(403, "model_not_allowed");
+        put(&merchant, &key, &json!({"allowed_models": null, "allowed_providers": []})).await;
+        ask(&other.url, &cheap).await.refused(403, "provider_not_allowed");
+
+        assert_eq!((other.calls().len(), openai.calls().len()), (1, 1), "what is refused reaches nobody");
+        assert_eq!(admissions(&merchant).await.len(), 2, "and is not a request");
+        assert_eq!(shown(&merchant, &key).await["total_requests"], 2);
+    });
+}
+
+#[test]
+fn a_deleted_key_is_dead_at_once_on_every_gateway_and_its_calls_in_flight_settle() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let key = key(&merchant, json!({"request_limit": {"count": 9, "cycle": "daily"}})).await;
+        let gate = Gate::default();
+        let held = gate.clone();
+        let slow = merchant.instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(held.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 5}})));
+            steps
+        });
+        let request = forward("GET", &slow.url).bearer(&key.raw);
+        let gateway = merchant.gateway();
+        let in_flight = tokio::spawn(async move { request.send(gateway).await.unwrap() });
+        eventually("the call is in flight", async || (slow.calls().len() == 1).then_some(())).await;
+        let path = format!("/v1/spend_keys/{}", key.id);
+        let deleted = merchant.rest(Request::new("DELETE", path.as_str())).await.expect(200);
+        assert_eq!(deleted, json!({"success": true}));
+        for gateway in both_gateways(&merchant).into_iter().rev() {
+            let dead = forward("GET", &slow.url).bearer(&key.raw).send(gateway).await.unwrap();
+            dead.refused(401, "spend_key_invalid");
+        }
+        gate.open();
+        let response = in_flight.await.unwrap();
+        response.expect(200);
+        assert_eq!(merchant.charged(&response).await["spend_key"]["spend_key_id"], key.id.as_str());
+        merchant.get(&path).await.refused(404, "spend_key_not_found");
+        merchant.nothing_is_held().await;
+        let kept = merchant.log.states("spending").await;
+        assert!(!kept.iter().any(|(id, _)| *id == key.id), "a deleted key's counters are kept");
+    });
+}
+
+#[test]
+fn a_keys_counters_are_the_sum_of_its_requests_and_failed_calls_count_without_cost() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        let key = key(
+            &merchant,
+            json!({"spend_limit": {"amount": "90", "cycle": "monthly"}, "request_limit": {"count": 90, "cycle": "daily"}}),
+        )
+        .await;
+        assert_eq!(shown(&merchant, &key).await["last_used_at"], Value::Null);
+        let good = free(&merchant);
+        let bad = merchant.instance.provider.endpoint(|_| json(500, &json!({"error": "theirs"})));
+        for _ in 0..3 {
+            merchant.fetch(&key.raw, &good.url).await.expect(200);
+        }
+        let failed = merchant.fetch(&key.raw, &bad.url).await;
+        assert_eq!(failed.status, 500);
+        merchant.failed(&failed).await;
+        merchant.nothing_is_held().await;
+
+        let events = merchant.events().await;
+        let of_key: BTreeMap<_, _> = events
+            .iter()
+            .filter(|event| event.body["spend_key"]["spend_key_id"] == key.id.as_str())
+            .map(|event| (event.key.clone(), event))
+            .collect();
+        let opened = of_key.values().filter(|event| event.kind == "request.opened");
+        let last = opened.clone().map(|event| event.body["spend_key"]["admitted_at"].clone()).next_back();
+        let spent: rust_decimal::Decimal = of_key
+            .values()
+            .filter(|event| event.kind == "request.metered")
+            .map(|event| farthing_tests::books::decimal(&event.body["total_request_cost"]))
+            .sum();
+        let shown = shown(&merchant, &key).await;
+        assert_eq!(opened.count(), 4);
+        assert_eq!((&shown["current_requests"], &shown["total_requests"]), (&json!(4), &json!(4)));
+        for name in ["current_spend", "total_spend"] {
+            assert_eq!(shown[name], format!("{spent:.10}"), "{name}");
+        }
+        let last: DateTime<Utc> = last.unwrap().as_str().unwrap().parse().unwrap();
+        let used: DateTime<Utc> = shown["last_used_at"].as_str().unwrap().parse().unwrap();
+        assert_eq!(used, last);
+    });
+}

@@ -1,0 +1,367 @@
+//! Every statement of the program is prepared against the migrated schema, and none reads a large table from end to
+//! end. The statements are found in the source: a new one is looked at without being listed anywhere. Those that are put
+//! together while the program runs are looked at as Postgres carries them out.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::Stdio;
+
+use farthing_tests::client::Request;
+use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::log::Log;
+use farthing_tests::merchant::{encoded, forward};
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use farthing_tests::statements::{self, Statement};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+/// The rows of each large table: enough for the planner to care.
+const ROWS: i32 = 20_000;
+
+/// Tables that stay small however large the ledger grows.
+const SMALL: [&str; 5] =
+    ["ledger.head", "ledger.instance", "ledger.gateway_lease", "checkpoint", "refinery_schema_history"];
+
+/// Statements whose very purpose is to read a whole table.
+const READS_ALL: [&str; 4] = [
+    "ledger/src/log/audit.rs EVENTS",
+    "ledger/src/log/audit.rs STATES",
+    "projector/src/rebuild.rs DIFFERENCES",
+    "projector/src/rebuild.rs COUNT",
+];
+
+/// Beginnings of statements that are put together while the program runs.
+const BEGINNINGS: [&str; 2] = ["projector/src/requests/query.rs LIST", "projector/src/requests/sums.rs SUMS"];
+
+const TABLES: &str = "\
+SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2";
+
+const COLUMNS: &str = "\
+SELECT a.attname::text, format_type(a.atttypid, NULL),
+       EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = a.attrelid AND i.indisunique
+               AND i.indkey[i.indnkeyatts - 1] = a.attnum)
+FROM pg_attribute AS a
+WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    AND a.attidentity = '' ORDER BY a.attnum";
+
+const CHECKS: &str =
+    "SELECT conname::text FROM pg_constraint WHERE conrelid = $1::text::regclass AND contype IN ('c', 'f')";
+
+/// A migrated database of these tests' own, each of its large tables full of rows that mean nothing.
+struct Filled {
+    url: String,
+    large: BTreeSet<String>,
+}
+
+async fn filled() -> &'static Filled {
+    static FILLED: tokio::sync::OnceCell<Filled> = tokio::sync::OnceCell::const_new();
+    FILLED.get_or_init(make).await
+}
+
+async fn make() -> Filled {
+    let instance = Instance::shared().await;
+    let owner = instance.log().await;
+    owner.sql.batch_execute("CREATE DATABASE statements").await.unwrap();
+    let url = instance.ready().database_url;
+    let url = format!("{}/statements", url.rsplit_once('/').unwrap().0);
+    operate(&url, &["migrate", "--mode", "test"]).await;
+    let sql = Log::open(&url).await.sql;
+    let mut large = BTreeSet::new();
+    for table in sql.query(TABLES, &[]).await.unwrap() {
+        let (schema, name): (String, String) = (table.get(0), table.get(1));
+        let table = format!("{schema}.{name}");
+        if !SMALL.contains(&table.as_str()) && !SMALL.contains(&name.as_str()) {
+            fill(&sql, &table).await;
+            large.insert(table);
+        } else if name == "checkpoint" {
+            // No read waits.
+            sql.batch_execute(&format!("UPDATE {table} SET position = 1000000000")).await.unwrap();
+        }
+    }
+    sql.batch_execute(&format!("UPDATE ledger.head SET position = {ROWS}; ANALYZE")).await.unwrap();
+    Filled { url, large }
+}
+
+async fn operate(database_url: &str, arguments: &[&str]) -> Value {
+    let mut command = tokio::process::Command::new(program());
+    command.args(arguments).args(["--json", "--database-url", database_url]).stdin(Stdio::null());
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+async fn fill(sql: &Client, table: &str) {
+    for check in sql.query(CHECKS, &[&table]).await.unwrap() {
+        let drop = format!("ALTER TABLE {table} DROP CONSTRAINT \"{}\"", check.get::<_, &str>(0));
+        sql.batch_execute(&drop).await.unwrap();
+    }
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for column in sql.query(COLUMNS, &[&table]).await.unwrap() {
+        let (name, kind, unique): (String, String, bool) = (column.get(0), column.get(1), column.get(2));
+        values.push(match (kind.as_str(), unique) {
+            ("text", true) => "'x' || lpad(n::text, 10, '0')",
+            ("text", false) => "'v' || n % 50",
+            ("bigint" | "integer" | "numeric", true) => "n",
+            ("bigint" | "integer" | "smallint" | "numeric", false) => "n % 50",
+            ("boolean", _) => "n % 2 = 0",
+            ("timestamp with time zone", _) => "now() - n * interval '1 second'",
+            ("date", _) => "current_date - n",
+            ("json", _) => "json_build_object('k', n::text)",
+            ("jsonb", _) => "jsonb_build_object('k', n::text)",
+            ("bytea", _) => "decode(lpad(to_hex(n), 64, '0'), 'hex')",
+            ("text[]", _) => "ARRAY['v' || n % 50]",
+            (other, _) => panic!("{table}.{name}: this test has no value of type {other}"),
+        });
+        names.push(name);
+    }
+    let insert = format!(
+        "INSERT INTO {table} ({}) SELECT {} FROM generate_series(1, {ROWS}) AS n",
+        names.join(", "),
+        values.join(", ")
+    );
+    sql.batch_execute(&insert).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
+}
+
+/// A statement with its placeholders filled in, once for each read model that it may be for.
+fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<String> {
+    if !["{schema}", "{live}", "{new}", "{table}"].iter().any(|place| statement.sql.contains(place)) {
+        return [statement.sql.clone()].into();
+    }
+    let schemas_and_tables = large.iter().filter_map(|table| table.split_once('.'));
+    let of_models = schemas_and_tables.filter(|(schema, _)| !["ledger", "personal"].contains(schema));
+    let of_models: Vec<_> = of_models.collect();
+    let here = |schema: &str| {
+        schema == statement.folder || of_models.iter().all(|(other, _)| *other != statement.folder)
+    };
+    let filled = of_models.iter().filter(|(schema, _)| here(schema)).map(|(schema, table)| {
+        let sql = statement.sql.replace("{schema}", schema).replace("{live}", schema);
+        sql.replace("{new}", schema).replace("{table}", table)
+    });
+    filled.collect()
+}
+
+/// Prepares a statement; the large tables that its generic plan reads from end to end.
+async fn scanned(sql: &Client, statement: &str, large: &BTreeSet<String>) -> Result<Vec<String>, String> {
+    let failed = |error: tokio_postgres::Error| {
+        error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+    };
+    if statement.starts_with("COPY") {
+        // Postgres looks at the columns only when the copy begins; dropping it takes it back.
+        let copy = sql.copy_in::<_, &'static [u8]>(statement).await.map_err(failed)?;
+        drop(copy);
+        return Ok(Vec::new());
+    }
+    sql.batch_execute(&format!("PREPARE looked_at AS {statement}")).await.map_err(failed)?;
+    let count = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'looked_at'";
+    let parameters: i32 = sql.query_one(count, &[]).await.map_err(failed)?.get(0);
+    let mut explain = "EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE looked_at".to_owned();
+    for number in 0..parameters {
+        let _ = write!(explain, "{}", if number == 0 { "(NULL" } else { ", NULL" });
+    }
+    explain.push_str(if parameters == 0 { "" } else { ")" });
+    let rows = sql.simple_query(&explain).await.map_err(failed)?;
+    sql.batch_execute("DEALLOCATE looked_at").await.map_err(failed)?;
+    let plan = rows.iter().find_map(|row| match row {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let plan: Value = serde_json::from_str(plan.unwrap_or_default()).map_err(|error| error.to_string())?;
+    Ok(scans(&plan, large))
+}
+
+/// The large tables that a plan reads from end to end.
+fn scans(plan: &Value, large: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    walk(plan, &mut |node| {
+        let table = format!(
+            "{}.{}",
+            node["Schema"].as_str().unwrap_or_default(),
+            node["Relation Name"].as_str().unwrap_or_default()
+        );
+        if node["Node Type"] == "Seq Scan" && large.contains(&table) {
+            found.push(table);
+        }
+    });
+    found
+}
+
+fn walk(plan: &Value, look: &mut impl FnMut(&Value)) {
+    match plan {
+        Value::Array(parts) => parts.iter().for_each(|part| walk(part, look)),
+        Value::Object(parts) => {
+            look(plan);
+            parts.values().for_each(|part| walk(part, look));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_statement_stands_in_a_constant() {
+    let found = statements::of_the_program();
+    assert!(found.astray.is_empty(), "SQL outside of constants:\n{}", found.astray.join("\n"));
+    for name in ["ledger/src/log/appender/session.rs APPEND", "projector/src/requests/query.rs FIND"] {
+        assert!(found.statements.iter().any(|statement| statement.name == name), "{name} was not found");
+    }
+    for name in READS_ALL.iter().chain(&BEGINNINGS) {
+        assert!(found.statements.iter().any(|statement| statement.name == *name), "{name} is no more");
+    }
+}
+
+#[test]
+fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
+    run(async {
+        let Filled { url, large } = filled().await;
+        let sql = Log::open(url).await.sql;
+        sql.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+        let mut wrong = Vec::new();
+        let whole = |statement: &Statement| !BEGINNINGS.contains(&statement.name.as_str());
+        for statement in statements::of_the_program().statements.into_iter().filter(whole) {
+            let instances = instances_of(&statement, large);
+            assert!(!instances.is_empty(), "{}", statement.name);
+            for instance in instances {
+                match scanned(&sql, &instance, large).await {
+                    Err(error) => wrong.push(format!("{}: {error}", statement.name)),
+                    Ok(tables) if tables.is_empty() || READS_ALL.contains(&statement.name.as_str()) => {}
+                    Ok(tables) => wrong.push(format!("{} scans {}", statement.name, tables.join(", "))),
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        // The test itself sees what it looks for.
+        for table in ["ledger.events", "ledger.state", "requests.opened", "requests.ended"] {
+            let worst = format!("SELECT count(*) FROM {table} AS t WHERE t::text = $1");
+            assert_eq!(scanned(&sql, &worst, large).await, Ok(vec![table.to_owned()]));
+        }
+        scanned(&sql, "SELECT no_such_column FROM ledger.events", large).await.unwrap_err();
+    });
+}
+
+/// Has Postgres write down the plan of everything that it carries out in this database.
+const EXPLAIN_ALL: &str = "\
+ALTER DATABASE statements SET session_preload_libraries = 'auto_explain';
+ALTER DATABASE statements SET auto_explain.log_min_duration = 0;
+ALTER DATABASE statements SET auto_explain.log_verbose = on;
+ALTER DATABASE statements SET auto_explain.log_format = 'json'";
+
+/// What is asked for: every list with each of its filters, alone and together. No path is too many: one that is not
+/// there is a 404.
+fn paths() -> Vec<String> {
+    let mut paths = Vec::new();
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let pairs = encoded(r#"[["k","v"]]"#);
+    let filters = [
+        format!("connection_id=con_{id}"),
+        format!("product_id=prd_{id}"),
+        format!("metadata_filters={pairs}"),
+        format!("reference_id=r-{id}"),
+        "limit=100".to_owned(),
+        "start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z".to_owned(),
+    ];
+    for list in [
+        "requests",
+        "connections",
+        "customers",
+        "meters",
+        "products",
+        "spend_keys",
+        "manage/spend_keys",
+        "secret_keys",
+        "usage",
+        "models",
+        "wallet",
+        "active-subscriptions",
+    ] {
+        for chosen in 0..1 << filters.len() {
+            let chosen: Vec<_> = filters
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| chosen >> at & 1 == 1)
+                .map(|(_, filter)| filter.as_str())
+                .collect();
+            paths.push(format!("/v1/{list}?{}", chosen.join("&")));
+        }
+    }
+    for one in [
+        "requests/req_",
+        "connections/con_",
+        "customers/con_",
+        "customers/r-",
+        "meters/prd_",
+        "spend_keys/sk_",
+    ] {
+        paths.push(format!("/v1/{one}{id}"));
+    }
+    paths
+}
+
+#[test]
+fn no_endpoint_scans_a_large_table() {
+    run(async {
+        let Filled { url, large } = filled().await;
+        let instance = Instance::shared().await;
+        Log::open(url).await.sql.batch_execute(EXPLAIN_ALL).await.unwrap();
+        let merchant = operate(url, &["merchant", "create"]).await;
+        let (id, key) = (merchant["merchant_id"].as_str().unwrap(), merchant["secret_key"].as_str().unwrap());
+        operate(url, &["wallet", "credit", "--merchant", id, "--amount", "1", "--reason", "a test"]).await;
+        let flags = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+        let gateway = SideGateway::start_on(instance, url, "nats://127.0.0.1:1", &flags).await;
+        let asked = async |request: Request| {
+            let response = request.bearer(key).send(gateway.address).await.unwrap();
+            assert!(response.status < 500, "{}", response.text());
+            response
+        };
+        let customer = asked(Request::new("POST", "/v1/customers").json(&json!({"reference_id": "r"})))
+            .await
+            .expect(201);
+        asked(Request::new("POST", "/v1/spend_keys").json(&json!({"name": "k"}))).await.expect(201);
+        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        asked(forward("GET", &endpoint.url)).await.expect(200);
+        for path in paths() {
+            asked(Request::new("GET", path)).await;
+        }
+        asked(Request::new("GET", format!("/v1/customers/{}", customer["customer_id"].as_str().unwrap())))
+            .await;
+        drop(gateway);
+
+        let log = std::fs::read_to_string(instance.data.join("logs/postgres.log")).unwrap();
+        let mut plans = plans(&log);
+        // Not an endpoint's: what the other test of this file looks at, in the same database at the same time.
+        plans.retain(|plan| !plan["Query Text"].as_str().unwrap().starts_with("PREPARE looked_at"));
+        for seen in [
+            "INSERT INTO ledger.events",
+            "FROM requests.requests",
+            "metadata @>",
+            "FROM connections.connections",
+        ] {
+            assert!(
+                plans.iter().any(|plan| plan["Query Text"].as_str().unwrap().contains(seen)),
+                "{seen}: no plan"
+            );
+        }
+        let wrong: BTreeSet<_> = plans
+            .iter()
+            .filter(|plan| !scans(plan, large).is_empty())
+            .map(|plan| format!("{:?}: {}", scans(plan, large), plan["Query Text"].as_str().unwrap()))
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.into_iter().collect::<Vec<_>>().join("\n"));
+    });
+}
+
+/// The plans in Postgres's log: each stands behind its duration, every line of it after a tab.
+fn plans(log: &str) -> Vec<Value> {
+    let mut plans = Vec::new();
+    let mut lines = log.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.contains(" ms  plan:") {
+            let mut text = String::new();
+            while let Some(line) = lines.next_if(|line| line.starts_with('\t')) {
+                text.push_str(line);
+            }
+            plans.push(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")));
+        }
+    }
+    plans
+}

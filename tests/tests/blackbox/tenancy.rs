@@ -1,0 +1,233 @@
+//! Merchants know nothing of each other: every operation of the served document is crossed with every id of another
+//! merchant. The document leads: what it names and this file cannot fill is a failure, so no endpoint is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farthing_tests::client::Request;
+use farthing_tests::document::{Document, Operation};
+use farthing_tests::merchant::{Merchant, token};
+use farthing_tests::provider::json as answer_json;
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+/// A merchant with one of everything.
+struct Owner {
+    merchant: Merchant,
+    customer_id: String,
+    reference_id: String,
+    meter_id: String,
+    meter_slug: String,
+    spend_key_id: String,
+    secret_key_id: String,
+    request_id: String,
+}
+
+impl Owner {
+    async fn new() -> Self {
+        let merchant = Merchant::funded("5").await;
+        let customer = merchant.customer("5").await;
+        let meter = merchant.call_meter("0.01").await;
+        let body = json!({"name": "theirs", "customer_id": customer.id});
+        let spend_key = merchant.post("/v1/spend_keys", &body).await.expect(201);
+        let issued = merchant.instance.operate(&["key", "issue", "--merchant", &merchant.id]).await;
+        let endpoint =
+            merchant.instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 3}})));
+        let credential = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+        }));
+        let call = Request::new(
+            "POST",
+            format!("/v1/forward?u={}", farthing_tests::merchant::encoded(&endpoint.url)),
+        )
+        .header("x-service-metadata", r#"{"owner":"theirs"}"#)
+        .json(&json!({"input": "hello"}));
+        let called = merchant.send(&credential, call).await;
+        assert_eq!(called.status, 200, "{}", called.text());
+        merchant.shown(&called.request_id(), "completed").await;
+        let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            customer_id: customer.id,
+            reference_id: customer.reference_id,
+            meter_id: meter.id,
+            meter_slug: meter.slug,
+            spend_key_id: text(&spend_key, "spend_key_id"),
+            secret_key_id: text(&issued, "secret_key_id"),
+            request_id: called.request_id(),
+            merchant,
+        }
+    }
+
+    /// What may stand behind `segment` in a path.
+    fn named(&self, segment: &str, operation: &Operation) -> Vec<String> {
+        match segment {
+            "customers" | "connections" => vec![self.customer_id.clone(), self.reference_id.clone()],
+            "meters" | "products" => vec![self.meter_id.clone(), self.meter_slug.clone()],
+            "spend_keys" => vec![self.spend_key_id.clone()],
+            "secret_keys" => vec![self.secret_key_id.clone()],
+            "requests" => vec![self.request_id.clone()],
+            _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
+        }
+    }
+
+    /// What a filter or a member of a body called `name` may hold; none for one that names no thing.
+    fn mentioned(&self, name: &str, operation: &Operation) -> Vec<String> {
+        match name {
+            "customer_id" => vec![self.customer_id.clone(), self.reference_id.clone()],
+            "connection_id" => vec![self.customer_id.clone()],
+            "reference_id" => vec![self.reference_id.clone()],
+            "meter_id" | "product_id" => vec![self.meter_id.clone()],
+            "meter_slug" => vec![self.meter_slug.clone()],
+            "request_id" => vec![self.request_id.clone()],
+            // The provider's own id of its answer: no thing of ours.
+            "response_id" => Vec::new(),
+            "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
+            _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
+                panic!("{}: this test does not know what {name} holds", operation.name())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn secrets_and_ids(&self) -> [&str; 6] {
+        [
+            &self.customer_id,
+            &self.reference_id,
+            &self.meter_id,
+            &self.spend_key_id,
+            &self.secret_key_id,
+            &self.request_id,
+        ]
+    }
+
+    /// Everything that its own GETs show of it, apart from what the clock moves.
+    async fn shown(&self, operations: &[Operation]) -> BTreeMap<String, Value> {
+        let mut shown = BTreeMap::new();
+        for operation in operations.iter().filter(|operation| operation.method == "GET") {
+            let target = with_required(
+                operation,
+                &operation.target(|segment| self.named(segment, operation).remove(0)),
+            );
+            let answer = self.merchant.get(&target).await;
+            assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+            shown.insert(target, answer.json());
+        }
+        shown
+    }
+}
+
+/// `target` with the query that the operation cannot do without.
+fn with_required(operation: &Operation, target: &str) -> String {
+    let start = operation.query.iter().any(|name| name == "start");
+    let joint = if target.contains('?') { '&' } else { '?' };
+    if start {
+        format!("{target}{joint}start=2026-01-01T00:00:00Z&end=2026-12-31T00:00:00Z")
+    } else {
+        target.to_owned()
+    }
+}
+
+/// A body with which the operation would succeed, but for what it names.
+fn body_of(operation: &Operation) -> Value {
+    match operation.id.trim_end_matches("_at_products").trim_end_matches("_at_manage_spend_keys") {
+        "create_customer" => json!({}),
+        "create_meter" => {
+            json!({"name": "mine", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]})
+        }
+        "create_spend_key" => json!({"name": "mine"}),
+        "report_request" | "create_request" => json!({"request_id": "mine", "tokens": 1}),
+        _ if ["PUT", "PATCH"].contains(&operation.method.as_str()) => json!({"name": "mine"}),
+        _ => panic!("{}: this test does not know a good body", operation.name()),
+    }
+}
+
+fn request(operation: &Operation, target: String) -> Request {
+    let request = Request::new(&operation.method, target);
+    if operation.body.is_some() { request.json(&body_of(operation)) } else { request }
+}
+
+#[test]
+fn nothing_of_another_merchant_is_found_by_its_id() {
+    run(async {
+        let (owner, stranger) = (Owner::new().await, Merchant::new().await);
+        let operations = Document::served().await.standard();
+        let before = owner.shown(&operations).await;
+        for operation in &operations {
+            let parameters = operation.path_parameters();
+            let Some((segment, _)) = parameters.first() else { continue };
+            assert_eq!(parameters.len(), 1, "{}: this test fills one parameter", operation.name());
+            for name in owner.named(segment, operation) {
+                let target = operation.target(|_| farthing_tests::merchant::encoded(&name));
+                let answer = stranger.rest(request(operation, target.clone())).await;
+                assert_eq!(answer.status, 404, "{} {target}: {}", operation.method, answer.text());
+                let code = operation.refuses(&answer, &target);
+                assert!(code.ends_with("_not_found") && code != "route_not_found", "{target}: {code}");
+            }
+        }
+        assert_eq!(owner.shown(&operations).await, before, "a stranger changed something");
+    });
+}
+
+#[test]
+fn nothing_of_another_merchant_is_in_any_list_whatever_the_filter() {
+    run(async {
+        let (owner, stranger) = (Owner::new().await, Merchant::new().await);
+        for operation in Document::served().await.standard() {
+            if operation.method != "GET" || !operation.path_parameters().is_empty() {
+                continue;
+            }
+            let plain = operation.target(|_| String::new());
+            let mut targets = vec![plain.clone()];
+            for name in &operation.query {
+                let values = owner.mentioned(name, &operation).into_iter();
+                targets
+                    .extend(values.map(|value| {
+                        format!("{plain}?{name}={}", farthing_tests::merchant::encoded(&value))
+                    }));
+            }
+            for target in targets {
+                let target = with_required(&operation, &target);
+                let answer = stranger.get(&target).await;
+                assert!([200, 404].contains(&answer.status), "{target}: {}", answer.text());
+                for id in owner.secrets_and_ids() {
+                    assert!(!answer.text().contains(id), "{target} shows {id}: {}", answer.text());
+                }
+                if answer.status == 200 && answer.json()["totals"].is_object() {
+                    assert_eq!(answer.json()["totals"]["total_requests"], 0, "{target}");
+                }
+            }
+            if operation.query.iter().any(|name| name == "cursor") {
+                for id in owner.secrets_and_ids() {
+                    let cursor = farthing_tests::merchant::encoded(id);
+                    let answer = stranger.get(&format!("{plain}?cursor={cursor}")).await;
+                    assert_eq!(answer.status, 400, "{plain}?cursor={id}: {}", answer.text());
+                    operation.refuses(&answer, id);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_of_another_merchant_is_named_in_a_body() {
+    run(async {
+        let (owner, stranger) = (Owner::new().await, Merchant::new().await);
+        // What a merchant gives its own things may be given by another as well.
+        let own = BTreeSet::from(["reference_id", "meter_slug", "request_id", "name"]);
+        for operation in Document::served().await.standard() {
+            let parameters = operation.path_parameters();
+            for member in operation.body.iter().flatten().filter(|_| parameters.is_empty()) {
+                if own.contains(member.as_str()) {
+                    continue;
+                }
+                for value in owner.mentioned(member, &operation) {
+                    let mut body = body_of(&operation);
+                    body[member] = json!(value);
+                    let target = operation.target(|_| String::new());
+                    let answer = stranger.rest(Request::new(&operation.method, target).json(&body)).await;
+                    assert_eq!(answer.status, 404, "{} {body}: {}", operation.name(), answer.text());
+                    operation.refuses(&answer, member);
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,139 @@
+//! The feed is a copy that anybody with rights on NATS can harm: it is made whole again from the log, and nothing
+//! else waits for it.
+
+use async_nats::jetstream;
+use farthing_tests::feed;
+use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::log::Logged;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use farthing_tests::wait::within;
+use serde_json::json;
+
+use crate::{HEAL, instance, put_away};
+
+/// A merchant with some events of its own on a fresh instance, nothing written any more; and the whole log, which
+/// the feed holds.
+async fn at_rest() -> (Merchant, Vec<Logged>) {
+    let instance = instance().await;
+    let merchant = Merchant::of(instance).await;
+    merchant.credit_own("1").await;
+    let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+    for _ in 0..5 {
+        merchant.fetch(&merchant.secret_key, &endpoint.url).await.expect(200);
+    }
+    let events = merchant.log.after(0).await;
+    feed::check(instance, &events).await;
+    (merchant, events)
+}
+
+#[test]
+fn a_feed_that_was_deleted_cut_or_written_into_is_made_whole_while_nothing_happens() {
+    run(async {
+        let (merchant, events) = at_rest().await;
+        let instance = merchant.instance;
+        let context = patient(instance).await;
+
+        context.delete_stream("LEDGER").await.unwrap();
+        feed::check(instance, &events).await;
+
+        let stream = context.get_stream("LEDGER").await.unwrap();
+        stream.purge().await.expect_err("a purge is refused");
+        stream.delete_message(1).await.expect_err("so is the deletion of a message");
+        let mut config = stream.get_info().await.unwrap().config;
+        config.max_messages = 3;
+        context.update_stream(config).await.unwrap();
+        feed::check(instance, &events).await;
+
+        let last = events.last().unwrap();
+        for headers in [async_nats::HeaderMap::new(), claiming(last, last.position)] {
+            publish(&context, headers).await;
+            within(HEAL, "the foreign message is gone", async || {
+                let state = feed::stream(instance).await?.get_info().await.ok()?.state;
+                (state.messages == events.len() as u64).then_some(())
+            })
+            .await;
+            feed::check(instance, &events).await;
+        }
+        assert_eq!(merchant.log.head().await, last.position, "nothing of this is in the log");
+        put_away(instance).await;
+    });
+}
+
+/// An administrator's way to JetStream, who waits while a busy disk keeps the server from answering.
+async fn patient(instance: &Instance) -> jetstream::Context {
+    let mut context = jetstream::new(instance.nats().await);
+    context.set_timeout(HEAL);
+    context
+}
+
+/// Somebody else writes into the feed. Once it is acknowledged it stands there, until the relay sees it.
+async fn publish(context: &jetstream::Context, headers: async_nats::HeaderMap) {
+    let sent = context.publish_with_headers("ledger.mer_nobody.wallet.credited", headers, "{}".into()).await;
+    sent.unwrap().await.unwrap();
+}
+
+/// Headers that claim to be the relay's.
+fn claiming(event: &Logged, position: i64) -> async_nats::HeaderMap {
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("farthing-position", position.to_string());
+    headers.insert("farthing-hash", farthing_ledger::secret::hex(&event.hash));
+    headers
+}
+
+#[test]
+fn a_feed_that_goes_on_where_the_log_does_not_is_left_for_an_operator_to_judge() {
+    run(async {
+        let (merchant, events) = at_rest().await;
+        let instance = merchant.instance;
+        // As after a failover of Postgres that lost the last event: consumers have seen what the log never says.
+        let context = patient(instance).await;
+        let last = events.last().unwrap();
+        publish(&context, claiming(last, last.position + 1)).await;
+        let says = format!("the stream's last event, at position {}, is not this log's", last.position + 1);
+        within(HEAL, "the relay says so", async || {
+            let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).ok()?;
+            said.contains(&says).then_some(())
+        })
+        .await;
+        merchant.credit_own("1").await;
+        merchant.get("/v1/connections").await.expect(200);
+        let state = feed::stream(instance).await.unwrap().get_info().await.unwrap().state;
+        assert_eq!(state.messages, events.len() as u64 + 1, "nothing is published on the fork");
+        context.delete_stream("LEDGER").await.unwrap();
+        feed::check(instance, &merchant.log.after(0).await).await;
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_later() {
+    run(async {
+        let (merchant, _) = at_rest().await;
+        let instance = merchant.instance;
+        let pids = instance.ready().pids;
+        // A server that hangs, for the projector; none at all, for the gateway.
+        signal(pids.nats, "STOP");
+        kill(pids.projectors[0]);
+        let database_url = instance.ready().database_url;
+        let flags = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+        let gateway = SideGateway::start_on(instance, &database_url, "nats://127.0.0.1:1", &flags).await;
+        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let mut ids = Vec::new();
+        for _ in 0..5 {
+            let call = forward("GET", &endpoint.url).bearer(&merchant.secret_key);
+            let response = call.send(gateway.address).await.unwrap();
+            response.expect(200);
+            ids.push(response.request_id());
+        }
+        // The new projector shows them, though NATS still hangs.
+        for id in &ids {
+            merchant.shown(id, "completed").await;
+        }
+        signal(pids.nats, "CONT");
+        drop(gateway);
+        feed::check(instance, &merchant.log.after(0).await).await;
+        put_away(instance).await;
+    });
+}
