@@ -1,7 +1,8 @@
 //! What may happen in a shop: random actions, and what calls ask for and end with.
 
-use farthing_ledger::command::Ending;
+use farthing_ledger::command::{Edit, Ending};
 use farthing_ledger::event::ProviderKeyType;
+use farthing_ledger::meter::TierType;
 use farthing_ledger::model_price::{Above, ListPrice, ModelPrice, TokenRates};
 use farthing_ledger::money::Amount;
 use farthing_ledger::usage::{Cached, MAX_COUNT, Split, Usage};

@@ -19,17 +19,15 @@ use farthing_ledger::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
 };
 use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
-use farthing_ledger::model_price::{Above, ListPrice, ModelPrice, TokenRates};
+use farthing_ledger::model_price::ListPrice;
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::SizeHint;
 use farthing_ledger::secret::{KeyHash, ServerKey};
 use farthing_ledger::state::{Holder, Missing, State, StateKey, Stuck, World};
-use farthing_ledger::usage::{Cached, MAX_COUNT, Split, Usage};
-use proptest::prelude::*;
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
-use crate::actions::{Action, Asked, Ended, USUAL_BY_ID, cents_to_amount};
+use crate::actions::{Action, Asked, Ended, USUAL_BY_ID};
 use crate::books::Books;
 
 struct KeyOf {
