@@ -10,6 +10,7 @@ mod customers;
 mod fields;
 mod meters;
 mod models;
+mod named;
 mod page;
 mod params;
 mod rate_limit;

@@ -1,7 +1,7 @@
 //! The fold: one row per spend key, and one per cycle in which it was used. Of several changes to a key within a
 //! batch only the last is written; what it spent only ever adds up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use farthing_ledger::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
@@ -22,7 +22,7 @@ pub(crate) struct Batch {
     pub(super) updated: BTreeMap<SpendKeyId, Updated>,
     pub(super) used: BTreeMap<SpendKeyId, DateTime<Utc>>,
     pub(super) spending: BTreeMap<(SpendKeyId, Cycle, DateTime<Utc>), Spending>,
-    pub(super) deleted: BTreeSet<SpendKeyId>,
+    pub(super) deleted: BTreeMap<SpendKeyId, DateTime<Utc>>,
 }
 
 /// New rows of the table `spend_keys`.
@@ -118,7 +118,7 @@ impl Projection for Batch {
                 self.updated.insert(event.spend_key_id, updated);
             }
             Event::SpendKeyDeleted(event) => {
-                self.deleted.insert(event.spend_key_id);
+                self.deleted.insert(event.spend_key_id, fact.occurred_at);
             }
             Event::RequestOpened(event) => self.admit(event.spend_key),
             Event::RequestMetered(event) => self.settle(event.spend_key, event.total_request_cost),
@@ -152,7 +152,7 @@ impl Projection for Batch {
         self.update(db).await?;
         self.mark_used(db).await?;
         self.add_spending(db).await?;
-        // Last: nothing is left of a key that was deleted, whatever else the batch says of it.
+        // Last: nothing but its place in the list is left of a key that was deleted, whatever else the batch says.
         self.delete(db).await
     }
 }

@@ -75,7 +75,7 @@ macro_rules! select_spend_keys {
             "WHEN 'daily' THEN $2 WHEN 'weekly' THEN $3 WHEN 'monthly' THEN $4 ELSE to_timestamp(0) END ",
             "LEFT JOIN spend_keys.spending AS total ON total.spend_key_id = k.spend_key_id ",
             "AND total.cycle = 'total' AND total.started_at = to_timestamp(0) ",
-            "WHERE k.merchant_id = $1 ",
+            "WHERE k.merchant_id = $1 AND k.deleted_at IS NULL ",
             $rest
         )
     };
@@ -102,7 +102,7 @@ pub const LIST_OF_CONNECTION_AFTER: &str = select_spend_keys!(
      ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $5"
 );
 
-/// When the spend key of a cursor came to be.
+/// When the spend key of a cursor came to be; one deleted in the meantime still has its place in the list.
 pub const CURSOR: &str =
     "SELECT created_at FROM spend_keys.spend_keys WHERE merchant_id = $1 AND spend_key_id = $2";
 

@@ -37,15 +37,17 @@ pub(crate) const ADD_SPENDING: &str = "INSERT INTO {schema}.spending AS s (spend
      SELECT more.spend_key_id, more.cycle, more.started_at, more.spent, more.requests \
      FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::numeric[], $5::bigint[]) \
          AS more(spend_key_id, cycle, started_at, spent, requests) \
-     WHERE EXISTS (SELECT FROM {schema}.spend_keys AS k WHERE k.spend_key_id = more.spend_key_id COLLATE \"C\") \
+     WHERE EXISTS (SELECT FROM {schema}.spend_keys AS k WHERE k.spend_key_id = more.spend_key_id COLLATE \"C\" \
+                   AND k.deleted_at IS NULL) \
      ON CONFLICT (spend_key_id, cycle, started_at) \
      DO UPDATE SET spent = s.spent + excluded.spent, requests = s.requests + excluded.requests";
 
 pub(crate) const DELETE_SPENDING: &str =
     "DELETE FROM {schema}.spending WHERE spend_key_id = ANY ($1::text[] COLLATE \"C\")";
 
-pub(crate) const DELETE: &str =
-    "DELETE FROM {schema}.spend_keys WHERE spend_key_id = ANY ($1::text[] COLLATE \"C\")";
+pub(crate) const DELETE: &str = "UPDATE {schema}.spend_keys AS k SET deleted_at = deleted.at \
+     FROM unnest($1::text[], $2::timestamptz[]) AS deleted(spend_key_id, at) \
+     WHERE k.spend_key_id = deleted.spend_key_id COLLATE \"C\"";
 
 fn texts<'a>(ids: impl IntoIterator<Item = &'a SpendKeyId>) -> Vec<String> {
     ids.into_iter().map(ToString::to_string).collect()
@@ -120,9 +122,10 @@ impl Batch {
 
     pub(super) async fn delete(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         if !self.deleted.is_empty() {
-            let ids = texts(&self.deleted);
+            let ids = texts(self.deleted.keys());
+            let instants: Vec<DateTime<Utc>> = self.deleted.values().copied().collect();
             db.execute(DELETE_SPENDING, &[&ids]).await?;
-            db.execute(DELETE, &[&ids]).await?;
+            db.execute(DELETE, &[&ids, &instants]).await?;
         }
         Ok(())
     }

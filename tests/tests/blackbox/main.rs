@@ -33,6 +33,7 @@ mod settlement;
 mod shutdown;
 mod slow;
 mod spellings;
+mod spend_key_list;
 mod spend_keys;
 mod sql;
 mod streaming;

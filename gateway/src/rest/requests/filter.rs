@@ -1,49 +1,23 @@
 //! Which requests are asked for, in either vocabulary; lists and reports of usage take the same words.
 
-use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
+use farthing_ledger::ids::MerchantId;
 use farthing_projector::requests::Filter;
 use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::openapi::values;
+use crate::rest::named::{Customer, Meter};
 use crate::rest::params::Params;
-use crate::rest::rules;
 
-/// Whose requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Customer {
-    Id(CustomerId),
-    Reference(String),
-}
-
-/// The parameters that narrow requests down; all that are given must hold.
+/// The parameter that narrows requests down beside those of their customer and their meter.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes what `Narrowed::read` reads")]
-pub(in crate::rest) struct NarrowingQuery {
-    /// Only this customer's.
-    #[param(inline)]
-    connection_id: Option<values::ReferenceOrId>,
-    /// The same in the newer word.
-    #[param(inline)]
-    customer_id: Option<values::ReferenceOrId>,
-    /// Only those counted on this meter.
-    #[param(inline)]
-    product_id: Option<values::SlugOrId>,
-    /// The same in the newer word.
-    #[param(inline)]
-    meter_id: Option<values::SlugOrId>,
+#[expect(dead_code, reason = "describes what `Params::metadata_filters` reads")]
+pub(in crate::rest) struct MetadataQuery {
     /// Only those with all of this metadata: a JSON array of [key, value] pairs of strings.
     #[param(inline)]
     metadata_filters: Option<values::MetadataFilters>,
-}
-
-/// On which meter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Meter {
-    Id(MeterId),
-    Slug(String),
 }
 
 /// The conditions of a query; all must hold.
@@ -58,14 +32,8 @@ impl Narrowed {
     /// `customer_id` or `connection_id` (by reference id as well), `meter_id` or `product_id` (by slug as well),
     /// `metadata_filters`.
     pub(in crate::rest) fn read(params: &mut Params) -> Self {
-        let customer = params.either("connection_id", "customer_id", |name| match name.parse() {
-            Ok(id) => Ok(Customer::Id(id)),
-            Err(_) => rules::reference_id(name).map(Customer::Reference),
-        });
-        let meter = params.either("product_id", "meter_id", |name| match name.parse() {
-            Ok(id) => Ok(Meter::Id(id)),
-            Err(_) => rules::slug(name).map(Meter::Slug),
-        });
+        let customer = Customer::read(params);
+        let meter = Meter::read(params);
         let metadata = params.metadata_filters();
         Self { customer, meter, metadata }
     }
@@ -76,20 +44,17 @@ impl Narrowed {
         app: &App,
         merchant_id: MerchantId,
     ) -> Result<Option<Filter>, ApiError> {
-        // What is deleted is still found by its id: its requests stay.
         let connection_id = match &self.customer {
             None => None,
-            Some(Customer::Id(id)) => Some(*id),
-            Some(Customer::Reference(reference)) => match app.customer_id(merchant_id, reference).await? {
+            Some(customer) => match customer.id(app, merchant_id).await? {
                 Some(id) => Some(id),
                 None => return Ok(None),
             },
         };
         let product_id = match &self.meter {
             None => None,
-            Some(Meter::Id(id)) => Some(*id),
-            Some(Meter::Slug(slug)) => match app.meter(merchant_id, slug).await? {
-                Some((id, _)) => Some(id),
+            Some(meter) => match meter.id(app, merchant_id).await? {
+                Some(id) => Some(id),
                 None => return Ok(None),
             },
         };
@@ -100,7 +65,7 @@ impl Narrowed {
 #[cfg(test)]
 mod tests {
     use chrono::Utc;
-    use farthing_ledger::ids::Mint;
+    use farthing_ledger::ids::{CustomerId, MeterId, Mint};
 
     use super::*;
 

@@ -6,12 +6,13 @@ use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query;
 
-use super::filter::{Narrowed, NarrowingQuery};
+use super::filter::{MetadataQuery, Narrowed};
 use super::resource::Request;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
+use crate::rest::named::{CustomerQuery, MeterQuery};
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::{Reads, within};
@@ -19,7 +20,7 @@ use crate::rest::reads::{Reads, within};
 /// 200 with a page of the merchant's requests; all filters that are given must hold.
 #[utoipa::path(
     get, path = "/requests", operation_id = "list_requests", tag = "requests",
-    params(PageQuery, NarrowingQuery),
+    params(PageQuery, CustomerQuery, MeterQuery, MetadataQuery),
     responses((status = 200, description = "A page of requests.", body = List<Request>)),
 )]
 pub(super) async fn list(

@@ -4,6 +4,7 @@
 mod create;
 mod delete;
 mod find;
+mod list;
 mod resource;
 mod rotate;
 mod settings;
@@ -20,7 +21,7 @@ use crate::openapi::also_at;
 /// The routes of spend keys, at both of their paths.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::default()
-        .routes(at_both(routes!(create::create)))
+        .routes(at_both(routes!(list::list, create::create)))
         .routes(at_both(routes!(find::find, update::update, delete::delete)))
         .routes(at_both(routes!(rotate::rotate)))
 }

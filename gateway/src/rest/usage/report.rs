@@ -13,9 +13,10 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
+use crate::rest::named::{CustomerQuery, MeterQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::{Reads, within};
-use crate::rest::requests::filter::{Narrowed, NarrowingQuery};
+use crate::rest::requests::filter::{MetadataQuery, Narrowed};
 
 /// The longest time that one report covers.
 const MAX_SPAN: TimeDelta = TimeDelta::days(366);
@@ -28,7 +29,9 @@ const MAX_SPAN: TimeDelta = TimeDelta::days(366);
         ("start" = DateTime<FixedOffset>, Query, description = "The first instant; its offset says where days begin."),
         ("end" = Option<DateTime<FixedOffset>>, Query,
             description = "The instant it ends before, at most 366 days later; else the end of the present day."),
-        NarrowingQuery,
+        CustomerQuery,
+        MeterQuery,
+        MetadataQuery,
     ),
     responses((status = 200, description = "The counters of each day and of all.", body = Usage)),
 )]
