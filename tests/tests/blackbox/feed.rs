@@ -55,6 +55,8 @@ fn the_doorbell_tells_the_newest_position() {
             }
             panic!("the subscription ended");
         };
-        tokio::time::timeout(farthing_tests::wait::PATIENCE, newer).await.expect("a bell for the call's append");
+        tokio::time::timeout(farthing_tests::wait::PATIENCE, newer)
+            .await
+            .expect("a bell for the call's append");
     });
 }

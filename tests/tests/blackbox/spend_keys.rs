@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use farthing_tests::client::{Request, Response};
+use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
@@ -42,8 +43,7 @@ fn both_gateways(merchant: &Merchant) -> [SocketAddr; 2] {
 }
 
 /// `count` calls at once, over both gateways.
-async fn at_once(merchant: &Merchant, request: &Request, count: usize) -> Vec<Response> {
-    let gateways = both_gateways(merchant);
+async fn at_once(gateways: [SocketAddr; 2], request: &Request, count: usize) -> Vec<Response> {
     let calls: Vec<_> = (0..count)
         .map(|number| {
             let request = request.clone();
@@ -77,7 +77,8 @@ fn a_request_limit_of_100_admits_exactly_100_of_1000_concurrent_calls_on_two_gat
         let merchant = Merchant::new().await;
         let key = key(&merchant, json!({"request_limit": {"count": 100, "cycle": "total"}})).await;
         let endpoint = free(&merchant);
-        let answers = at_once(&merchant, &forward("GET", &endpoint.url).bearer(&key.raw), 1_000).await;
+        let answers =
+            at_once(both_gateways(&merchant), &forward("GET", &endpoint.url).bearer(&key.raw), 1_000).await;
         let (answered, refused): (Vec<_>, Vec<_>) =
             answers.iter().partition(|response| response.status == 200);
         for response in &answered {
@@ -101,7 +102,8 @@ fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gate
         let merchant = Merchant::new().await;
         let key = key(&merchant, json!({"rate_limit": {"rpm": 100, "burst": 10}})).await;
         let endpoint = free(&merchant);
-        let answers = at_once(&merchant, &forward("GET", &endpoint.url).bearer(&key.raw), 1_022).await;
+        let answers =
+            at_once(both_gateways(&merchant), &forward("GET", &endpoint.url).bearer(&key.raw), 1_022).await;
         let admitted = answers.iter().filter(|response| response.status == 200).count();
         for response in answers.iter().filter(|response| response.status != 200) {
             response.refused(429, "rate_limit_exceeded");
@@ -331,5 +333,64 @@ fn a_keys_counters_are_the_sum_of_its_requests_and_failed_calls_count_without_co
         let last: DateTime<Utc> = last.unwrap().as_str().unwrap().parse().unwrap();
         let used: DateTime<Utc> = shown["last_used_at"].as_str().unwrap().parse().unwrap();
         assert_eq!(used, last);
+    });
+}
+
+#[test]
+fn a_spend_limit_of_a_dollar_admits_exactly_100_of_1000_concurrent_calls_at_a_cent_on_two_gateways() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let openai = &merchant.instance.openai;
+        let prices = merchant.instance.file("a-cent-a-call.json");
+        let entry = json!({"provider": "openai", "model": "a-cent", "per_request": "0.01"});
+        let catalogue =
+            json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": [entry]});
+        std::fs::write(&prices, catalogue.to_string()).unwrap();
+        let flags = [
+            format!("--prices={}", prices.display()),
+            format!("--provider-host=openai={}", openai.authority()),
+            "--provider-key=openai=sk-managed".to_owned(),
+            "--allow-address=127.0.0.0/8".to_owned(),
+        ];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let gateways = [
+            SideGateway::start(merchant.instance, &flags).await,
+            SideGateway::start(merchant.instance, &flags).await,
+        ];
+        let limits = json!({"spend_limit": {"amount": "1.00", "cycle": "total"}});
+        let key = key(&merchant, limits).await;
+        let endpoint = openai.endpoint(|_| {
+            json(200, &json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}))
+        });
+        let request = forward("POST", &endpoint.url).bearer(&key.raw).json(&json!({"model": "a-cent"}));
+        let answers = at_once(gateways.each_ref().map(|gateway| gateway.address), &request, 1_000).await;
+        let (answered, refused): (Vec<_>, Vec<_>) =
+            answers.iter().partition(|response| response.status == 200);
+        for response in &answered {
+            response.expect(200);
+            let metered = merchant.charged(response).await;
+            assert_eq!(metered["total_request_cost"], "0.0100000000", "{metered}");
+        }
+        for response in &refused {
+            response.refused(402, "spend_limit_exceeded");
+        }
+        assert_eq!((answered.len(), refused.len()), (100, 900));
+        assert_eq!(endpoint.calls().len(), 100, "only what is admitted reaches the provider");
+        assert_eq!(admissions(&merchant).await.len(), 100, "what is refused is not a request");
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.own_balance().await, "9.0000000000");
+        let shown = shown(&merchant, &key).await;
+        for (name, value) in [
+            ("current_spend", json!("1.0000000000")),
+            ("total_spend", json!("1.0000000000")),
+            ("current_requests", json!(100)),
+            ("total_requests", json!(100)),
+        ] {
+            assert_eq!(shown[name], value, "{name}");
+        }
+        // Not a single one more, wherever it is asked for.
+        for gateway in &gateways {
+            request.send(gateway.address).await.unwrap().refused(402, "spend_limit_exceeded");
+        }
     });
 }
