@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts in place what Farthing needs beside Rust: a C compiler and linker, Postgres, nats-server, curl. Does nothing
-# where all of it is there. With `conformance`, also what tests/conformance/run needs. On Debian and
+# where all of it is there. With `conformance`, also Python, for tests/conformance/run. On Debian and
 # Ubuntu it installs what is missing, as root or by sudo; the servers that the
 # packages bring are not started, and Farthing never touches them: it runs private ones of its own.
 set -eu
@@ -34,7 +34,7 @@ give_up() {
     echo "Please install, then run this again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
     echo "  macOS:           brew install postgresql@17 nats-server" >&2
-    echo "  elsewhere:       Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl" >&2
+    echo "  elsewhere:       Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv" >&2
     exit 1
 }
 

@@ -7,6 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{Codes, envelope};
 
+/// The errors of every endpoint: a head that is not read to its end.
+const OF_A_HEAD: [&str; 2] = ["uri_too_long", "headers_too_large"];
+
+/// The errors that come before a key is known: they tell of no rate limit.
+const BEFORE_THE_KEY: [&str; 3] = ["401", "414", "431"];
+
 /// The errors of every endpoint that takes a secret key.
 const OF_A_KEY: [&str; 6] = [
     "auth_header_missing",
@@ -67,6 +73,7 @@ pub(super) fn apply(document: &mut Value) {
 /// Adds what the conventions say of the operation.
 fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     let mut codes = Codes::default();
+    codes.add(OF_A_HEAD);
     match kind {
         Kind::Standard => {
             operation.insert("security".to_owned(), json!([{"secretKey": []}]));
@@ -109,7 +116,7 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
         response["headers"] = success_headers(kind, method);
     }
     responses.extend(codes.responses(kind != Kind::Forward).map(|(status, mut response)| {
-        if kind == Kind::Standard && status != "401" {
+        if kind == Kind::Standard && !BEFORE_THE_KEY.contains(&status.as_str()) {
             add_rate_limit(&mut response["headers"]);
         }
         if kind != Kind::Open && method == "post" {

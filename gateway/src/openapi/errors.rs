@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, Resource};
 
-/// One of every error with a code of its own. A code that no description may name is missing here.
+/// One of every error with a code of its own.
 fn every() -> Vec<ApiError> {
     let request_id = RequestId::new(ulid::Ulid::nil());
     vec![
@@ -50,8 +50,10 @@ fn every() -> Vec<ApiError> {
         ApiError::IdempotencyCompleted(request_id),
         ApiError::IdempotencyKeyReused,
         ApiError::BodyTooLarge,
+        ApiError::UriTooLong,
         ApiError::ContentTypeUnsupported,
         ApiError::RateLimitExceeded { retry_after_seconds: 1 },
+        ApiError::HeadTooLarge,
         ApiError::RequestLimitExceeded { retry_after_seconds: None },
         ApiError::Internal(String::new()),
         ApiError::ProviderUnreachable,
@@ -156,4 +158,33 @@ pub(super) fn envelope() -> Value {
             },
         }},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the variants of the enum `name` in `source`.
+    fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+        let (_, body) = source.split_once(&format!("enum {name} {{\n")).unwrap();
+        let (body, _) = body.split_once("\n}\n").unwrap();
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+        names.filter_map(|line| line.split([',', '(', ' ']).next()).collect()
+    }
+
+    #[test]
+    fn every_error_can_be_described() {
+        let source = include_str!("../error.rs");
+        let described: Vec<_> = every().iter().map(|error| format!("{error:?}")).collect();
+        let errors = variants(source, "ApiError");
+        assert!(errors.contains(&"HeadTooLarge") && errors.contains(&"Internal"), "{errors:?}");
+        for name in errors {
+            let own = |shown: &String| shown.split(['(', ' ']).next() == Some(name);
+            assert!(described.iter().any(own), "{name}");
+        }
+        for name in variants(source, "Resource") {
+            assert!(described.contains(&format!("NotFound({name})")), "{name}");
+        }
+    }
 }

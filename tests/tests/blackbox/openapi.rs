@@ -69,6 +69,10 @@ fn every_operation_has_a_name_of_its_own_and_tells_its_success_and_its_errors() 
                 for code in ["auth_header_missing", "auth_header_invalid", "secret_key_invalid"] {
                     assert!(codes.iter().any(|told| told == code), "{name} {code}");
                 }
+                assert_eq!(
+                    (operation.codes(414), operation.codes(431)),
+                    (vec!["uri_too_long".to_owned()], vec!["headers_too_large".to_owned()])
+                );
                 for status in [429, 500, 503] {
                     assert!(!operation.codes(status).is_empty(), "{name} {status}");
                 }

@@ -15,7 +15,7 @@ use crate::rest::reads::{Reads, within};
 /// 200 with a page of the merchant's customers, narrowed by `reference_id`.
 #[utoipa::path(
     get, path = "/customers", operation_id = "list_customers", tag = "customers",
-    params(PageQuery, ("reference_id" = inline(Option<values::Text>), Query, description = "Only the one of this name.")),
+    params(PageQuery, ("reference_id" = inline(Option<values::Filter>), Query, description = "Only the one of this name.")),
     responses((status = 200, description = "A page of customers.", body = List<Customer>)),
 )]
 pub(super) async fn list(

@@ -110,7 +110,7 @@ enum FeeStructure {
 #[expect(dead_code, reason = "describes what `Configuration::read` reads")]
 struct FixedFee {
     /// Dollars per call, token, character or second.
-    #[schema(value_type = f64, minimum = 0, maximum = 1)]
+    #[schema(value_type = f64, minimum = 0, maximum = 1_000_000)]
     fixed_fee: Decimal,
 }
 
@@ -120,7 +120,7 @@ struct FixedFee {
 #[expect(dead_code, reason = "describes what `Configuration::read` reads")]
 struct PercentageFee {
     /// Percent points of the provider's cost.
-    #[schema(value_type = f64, minimum = 0, maximum = 100)]
+    #[schema(value_type = f64, minimum = 0, maximum = 1_000_000)]
     percentage_fee: Decimal,
 }
 
