@@ -1,5 +1,5 @@
 //! What every answer keeps, errors included: `x-service-request-id`, where a key was recognised the `X-RateLimit-*`
-//! headers, and where a read model lags behind the log `x-service-stale`. Invariant: a handler that panics is
+//! headers, unless it was found to be good no more, and where a read model lags behind the log `x-service-stale`. Invariant: a handler that panics is
 //! answered with the error envelope.
 
 use std::panic::AssertUnwindSafe;
@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use chrono::Utc;
 use farthing_ledger::ids::RequestId;
 use futures_util::FutureExt as _;
+use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
 
 use super::rate_limit::Standing;
@@ -58,12 +59,13 @@ pub(crate) async fn keep_conventions(
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response =
         answered.unwrap_or_else(|_| ApiError::Internal("a handler panicked".to_owned()).into_response());
+    let names_a_good_key = response.status() != StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     if !headers.contains_key(SERVICE_REQUEST_ID) {
         let id = RequestId::new(app.mint.next(Utc::now())).to_string();
         headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
     }
-    if let Some(standing) = notes.standing.get() {
+    if let Some(standing) = notes.standing.get().filter(|_| names_a_good_key) {
         headers.insert(LIMIT, standing.limit.into());
         headers.insert(REMAINING, standing.remaining.into());
         headers.insert(RESET, standing.reset_unix_seconds.into());

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use chrono::Utc;
+use farthing_ledger::command::to_millisecond;
 use farthing_ledger::ids::MerchantId;
 use farthing_ledger::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
@@ -26,14 +28,22 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
-        let (key, standing) = app.count_call(hash).await?.ok_or(ApiError::SecretKeyInvalid)?;
-        if let Some(notes) = parts.extensions.get::<Notes>() {
-            notes.standing(standing);
+        match counted(parts, app, StateKey::SecretKey(hash)).await? {
+            Some(State::SecretKey(key)) => Ok(Self { merchant_id: key.merchant_id }),
+            Some(_) | None => Err(ApiError::SecretKeyInvalid),
         }
-        match standing.retry_after_seconds {
-            Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
-            None => Ok(Self { merchant_id: key.merchant_id }),
-        }
+    }
+}
+
+/// The state of a key by its hash, once the call is counted against the key's rate limit.
+async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State>, ApiError> {
+    let Some((state, standing)) = app.count_call(key).await? else { return Ok(None) };
+    if let Some(notes) = parts.extensions.get::<Notes>() {
+        notes.standing(standing);
+    }
+    match standing.retry_after_seconds {
+        Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
+        None => Ok(Some(state)),
     }
 }
 
@@ -42,7 +52,7 @@ impl FromRequestParts<Arc<App>> for Merchant {
 pub(super) enum Caller {
     /// A merchant, by a secret key.
     Merchant(#[expect(dead_code, reason = "that there is one is what counts")] Merchant),
-    /// A spend key.
+    /// A spend key that may be used now, as at the forward endpoint.
     SpendKey(Box<SpendKey>),
 }
 
@@ -55,12 +65,20 @@ impl FromRequestParts<Arc<App>> for Caller {
             return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
         }
         let hash = app.server_key.hash(token);
-        let Some(State::SpendKeyHash(id)) = app.state(StateKey::SpendKeyHash(hash)).await? else {
+        let Some(State::SpendKeyHash(id)) = counted(parts, app, StateKey::SpendKeyHash(hash)).await? else {
             return Err(ApiError::SpendKeyInvalid);
         };
-        match app.state(StateKey::SpendKey(id)).await? {
-            Some(State::SpendKey(key)) => Ok(Self::SpendKey(key)),
-            Some(_) | None => Err(ApiError::SpendKeyInvalid),
+        match app.states([StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
+            [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
+                if let Some(customer) = key.customer_id
+                    && app.state(StateKey::Customer(customer)).await?.is_none()
+                {
+                    return Err(ApiError::SpendKeyInvalid);
+                }
+                key.check_usable(spending.instant(to_millisecond(Utc::now())))?;
+                Ok(Self::SpendKey(key))
+            }
+            _ => Err(ApiError::SpendKeyInvalid),
         }
     }
 }

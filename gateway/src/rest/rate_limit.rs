@@ -3,8 +3,7 @@
 //! all gateways, and only keys that exist are counted at all.
 
 use deadpool_postgres::Object;
-use farthing_ledger::secret::KeyHash;
-use farthing_ledger::state::{SecretKey, State, StateKey};
+use farthing_ledger::state::{State, StateKey};
 
 use super::reads::within;
 use crate::app::App;
@@ -16,12 +15,13 @@ const CALLS_PER_WINDOW: u32 = 1000;
 /// Length of a window.
 const WINDOW_SECONDS: i64 = 60;
 
-/// Finds the key $1 and counts a call with it in the window, of $2 seconds, that the database's clock is in; a clock
-/// that steps back starts no new window. A call beyond the limit, $3, counts as one beyond it however many there are.
+/// Finds the key $1, of the kind $4, and counts a call with it in the window, of $2 seconds, that the database's clock
+/// is in; a clock that steps back starts no new window. A call beyond the limit, $3, counts as one beyond it however many
+/// there are.
 const COUNT: &str = "\
 WITH found AS (
     SELECT s.id, s.body, floor(extract(epoch FROM clock_timestamp()))::bigint AS now
-    FROM ledger.state AS s WHERE s.kind = 'secret_key' AND s.id = $1
+    FROM ledger.state AS s WHERE s.kind = $4 AND s.id = $1
 ), counted AS (
     INSERT INTO ledger.rate_window AS w (key_hash, started, calls)
     SELECT f.id, f.now - f.now % $2, 1 FROM found AS f
@@ -60,28 +60,25 @@ impl Standing {
 }
 
 impl App {
-    /// The secret key of `hash`, and where it stands with this call counted; none where there is no such key.
-    pub(super) async fn count_call(&self, hash: KeyHash) -> Result<Option<(SecretKey, Standing)>, ApiError> {
+    /// The state of a key, secret or spend, that stands under its hash, and where the key stands with this call counted;
+    /// none where there is no such key.
+    pub(super) async fn count_call(&self, key: StateKey) -> Result<Option<(State, Standing)>, ApiError> {
         let connection = self.connection().await?;
-        within(count(&connection, StateKey::SecretKey(hash))).await
+        within(count(&connection, key)).await
     }
 }
 
-async fn count(connection: &Object, key: StateKey) -> Result<Option<(SecretKey, Standing)>, ApiError> {
-    let (_, id) = key.stored();
+async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, Standing)>, ApiError> {
+    let (kind, id) = key.stored();
     let limit = i32::try_from(CALLS_PER_WINDOW).unwrap_or(i32::MAX);
     let statement = connection.prepare_cached(COUNT).await?;
-    let Some(row) = connection.query_opt(&statement, &[&id, &WINDOW_SECONDS, &limit]).await? else {
+    let Some(row) = connection.query_opt(&statement, &[&id, &WINDOW_SECONDS, &limit, &kind]).await? else {
         return Ok(None);
     };
-    let unreadable = |why: String| ApiError::Internal(format!("the state of a secret key: {why}"));
-    let key = match State::from_json(&key, row.try_get(0)?) {
-        Ok(State::SecretKey(key)) => key,
-        Ok(other) => return Err(unreadable(format!("is {other:?}"))),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
+    let state = State::from_json(&key, row.try_get(0)?)
+        .map_err(|error| ApiError::Internal(format!("the state of a key: {error}")))?;
     let calls = u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u32::MAX);
-    Ok(Some((key, Standing::new(calls, row.try_get(2)?, row.try_get(1)?))))
+    Ok(Some((state, Standing::new(calls, row.try_get(2)?, row.try_get(1)?))))
 }
 
 #[cfg(test)]

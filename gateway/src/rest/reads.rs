@@ -41,9 +41,18 @@ impl App {
 
     /// The authoritative state of `key`.
     pub(crate) async fn state(&self, key: StateKey) -> Result<Option<State>, ApiError> {
+        let [state] = self.states([key]).await?;
+        Ok(state)
+    }
+
+    /// The authoritative states of `keys`, all of one moment.
+    pub(super) async fn states<const N: usize>(
+        &self,
+        keys: [StateKey; N],
+    ) -> Result<[Option<State>; N], ApiError> {
         let connection = self.connection().await?;
-        let states = within(states::load(&connection, &[key])).await?;
-        Ok(states.into_iter().next().flatten())
+        let mut states = within(states::load(&connection, &keys)).await?.into_iter();
+        Ok(std::array::from_fn(|_| states.next().flatten()))
     }
 
     /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.

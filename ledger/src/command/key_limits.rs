@@ -18,17 +18,23 @@ pub(super) struct KeyLimits<'w> {
     pub(super) spending: &'w Spending,
 }
 
-impl KeyLimits<'_> {
-    /// May the key be used at all at the instant `now`?
-    pub(super) fn check_key(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
-        let expires_at = self.key.settings.expires_at;
-        if expires_at.is_some_and(|expires_at| expires_at <= self.spending.instant(now)) {
+impl SpendKey {
+    /// May the key be used at all at the instant `at` of its clock ([`Spending::instant`])?
+    pub fn check_usable(&self, at: DateTime<Utc>) -> Result<(), Refusal> {
+        if self.settings.expires_at.is_some_and(|expires_at| expires_at <= at) {
             return Err(Refusal::SpendKeyExpired);
         }
-        match self.key.status {
+        match self.status {
             SpendKeyStatus::Active => Ok(()),
             SpendKeyStatus::Paused => Err(Refusal::SpendKeyPaused),
         }
+    }
+}
+
+impl KeyLimits<'_> {
+    /// May the key be used at all at the instant `now`?
+    pub(super) fn check_key(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
+        self.key.check_usable(self.spending.instant(now))
     }
 
     /// May it be used for this provider and this model? An empty list allows nothing, and a call that names no

@@ -18,6 +18,7 @@ mod idempotency;
 mod log;
 mod long_lists;
 mod meters;
+mod models;
 mod openapi;
 mod operator;
 mod projections;

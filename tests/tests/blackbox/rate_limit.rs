@@ -17,9 +17,10 @@ const CONNECTIONS: usize = 20;
 /// Windows that may end while a test fills them before it gives up.
 const ATTEMPTS: usize = 5;
 
-/// Rows of the count that no issued key stands behind.
+/// Rows of the count behind which no key of anybody's stands.
 const STRANGERS: &str = "SELECT count(*) FROM ledger.rate_window AS w WHERE NOT EXISTS (
-    SELECT FROM ledger.events WHERE kind = 'secret_key.issued' AND body->>'key_hash' = w.key_hash)";
+    SELECT FROM ledger.events WHERE kind IN ('secret_key.issued', 'spend_key.created', 'key.rotated')
+        AND body->>'key_hash' = w.key_hash)";
 
 fn number(response: &Response, name: &str) -> u64 {
     response.head.header(name).unwrap_or_else(|| panic!("no {name}: {response:?}")).parse().unwrap()
@@ -99,6 +100,8 @@ fn a_key_that_does_not_exist_is_not_counted() {
             let refused = request.send(merchant.gateway()).await.unwrap();
             refused.refused(401, "secret_key_invalid");
             assert_eq!(refused.head.header("x-ratelimit-limit"), None);
+            let request = Request::new("GET", "/v1/models").bearer(&format!("spk_nobody{stranger}"));
+            request.send(merchant.gateway()).await.unwrap().refused(401, "spend_key_invalid");
         }
         let rows = merchant.log.sql.query_one(STRANGERS, &[]).await.unwrap();
         assert_eq!(rows.get::<_, i64>(0), 0);

@@ -32,7 +32,8 @@ struct Model {
     get, path = "/models", operation_id = "list_models", tag = "models",
     responses(
         (status = 200, description = "Every model that has a price.", body = Models),
-        (status = 401, description = "spend_key_invalid"),
+        (status = 401, description = "spend_key_invalid spend_key_expired"),
+        (status = 403, description = "spend_key_paused"),
     ),
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Json<Models> {
