@@ -19,7 +19,7 @@ pub struct Scope<'a> {
     pub merchant_id: MerchantId,
     /// The method.
     pub method: &'a str,
-    /// The path as it was called; for a forwarded call the URL it goes to.
+    /// The path as it was called; of a forwarded call the endpoint's, whichever spelling was used.
     pub path: &'a str,
 }
 

@@ -55,9 +55,12 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
 const KEY_HEADERS: [&str; 6] =
     ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
 
-/// Is there a key of the caller's own among what goes to the provider?
-pub(super) fn hold_a_key(headers: &HeaderMap) -> bool {
-    KEY_HEADERS.iter().any(|name| headers.contains_key(*name))
+/// The keys of the caller's own among what goes to the provider, with the headers that they stand in.
+pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
+    KEY_HEADERS
+        .into_iter()
+        .flat_map(|name| headers.get_all(name).iter().map(move |value| (name, value.clone())))
+        .collect()
 }
 
 /// Puts the provider's own key where the credential was.

@@ -12,7 +12,7 @@ use farthing_ledger::log::claims;
 use farthing_ledger::secret::ServerKey;
 use farthing_ledger::state::{State, StateKey};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Frame;
 
 use super::request_body::Known;
@@ -24,6 +24,9 @@ use crate::rest::within;
 /// The longest answer that is kept, in bytes.
 const MAX_KEPT: usize = 256 * 1024;
 
+/// The path of the endpoint, in whichever spelling it was called.
+const PATH: &str = "/v1/forward";
+
 /// The content types of answers that come piece by piece; these are not kept.
 const STREAMS: [&str; 4] =
     ["text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl"];
@@ -31,6 +34,21 @@ const STREAMS: [&str; 4] =
 /// The key of a call, where it has one and the method is one that may change something.
 pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
     if matches!(*method, Method::GET | Method::HEAD) { Ok(None) } else { idempotency::key(headers) }
+}
+
+/// What a call under a key asks for: under the same key, anything else is another call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The method.
+    pub(super) method: &'a Method,
+    /// Where it goes, with the keys that stand there, but without the one that the credential brought.
+    pub(super) url: &'a Uri,
+    /// The provider key that the credential brought.
+    pub(super) provider_key: Option<&'a str>,
+    /// The caller's own keys in headers, with the names of these.
+    pub(super) own_keys: &'a [(&'static str, HeaderValue)],
+    /// What is known of the body.
+    pub(super) body: &'a Known,
 }
 
 /// A call under a key.
@@ -41,40 +59,59 @@ pub(super) struct Keyed {
     keeps: bool,
 }
 
+/// Whether a call under a key begins.
+pub(super) enum Begun {
+    /// It is open.
+    Now(Opened),
+    /// The key has been used: this is answered.
+    Before(Response),
+}
+
 impl Keyed {
-    /// The claim of `key` on the call that `command` would open. The path of its scope is the URL it goes to.
+    /// The claim of `key` on the call that `command` would open.
     pub(super) async fn new(
         app: &App,
         key: &str,
-        method: &Method,
-        body: &Known,
+        asked: Asked<'_>,
         command: &OpenRequest,
     ) -> Result<Self, ApiError> {
         let (merchant_id, path) = scope(app, command).await?;
-        let scope = Scope { merchant_id, method: method.as_str(), path: &path };
-        let length = body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
-        let payer = payer(command);
-        let content = [&body.first[..], length.as_bytes(), payer.as_bytes()];
-        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &content), keeps: body.whole })
+        let scope = Scope { merchant_id, method: asked.method.as_str(), path: &path };
+        let url = asked.url.to_string();
+        let length = asked.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let payer = payer(app, merchant_id, command).await?;
+        let metadata = serde_json::json!(command.metadata).to_string();
+        let provider_key = asked.provider_key.unwrap_or_default();
+        let mut content = vec![
+            url.as_bytes(),
+            &asked.body.first[..],
+            length.as_bytes(),
+            payer.as_bytes(),
+            metadata.as_bytes(),
+            provider_key.as_bytes(),
+        ];
+        content.extend(asked.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &content), keeps: asked.body.whole })
     }
 
     /// Opens the call, unless the key has been used: then what it is answered.
-    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<Option<Response>, ApiError> {
+    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<Begun, ApiError> {
         let connection = app.connection().await?;
         let before = within(claims::find(&connection, &self.claim)).await?;
         drop(connection);
-        let Some(standing) = (match before {
-            Some(standing) => Some(standing),
-            None => self.claim(app, command).await?,
-        }) else {
-            return Ok(None);
+        let standing = match before {
+            Some(standing) => standing,
+            None => match self.claim(app, command).await? {
+                Ok(opened) => return Ok(Begun::Now(opened)),
+                Err(standing) => standing,
+            },
         };
         let answer = idempotency::answer_to(standing, &app.server_key, &self.claim.id)?;
-        Ok(Some(answer.into_response()))
+        Ok(Begun::Before(answer.into_response()))
     }
 
     /// Opens the call and claims the key in one append, or says what has claimed the key before.
-    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Option<Standing>, ApiError> {
+    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, Standing>, ApiError> {
         let request_id = command.request_id;
         let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
             Ok(_) => Keep::Call(request_id),
@@ -82,18 +119,19 @@ impl Keyed {
             Err(_) => Keep::Nothing,
         };
         match app.ledger.submit_claiming(command, self.claim.clone(), keep).await? {
-            Written::Now(Ok(_), _) => Ok(None),
+            Written::Now(Ok(opened), _) => Ok(Ok(opened)),
             Written::Now(Err(refusal), _) => Err(refusal.into()),
-            Written::Before(standing) => Ok(Some(standing)),
+            Written::Before(standing) => Ok(Err(standing)),
         }
     }
 
-    /// What keeps the answer that begins with `status` and `headers`.
+    /// What keeps the answer that begins with `status` and `headers`. A provider's 5xx is the end of the call, but no
+    /// answer to rely on: it is not kept.
     pub(super) fn keeper(&self, status: StatusCode, headers: &HeaderMap) -> Keeper {
         let content_type =
             headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let keeps = self.keeps && !STREAMS.contains(&essence.as_str());
+        let keeps = self.keeps && !status.is_server_error() && !STREAMS.contains(&essence.as_str());
         let head = keeps.then(|| (status, headers.clone()));
         Keeper { claim: self.claim.id.clone(), head, body: BytesMut::new() }
     }
@@ -104,12 +142,12 @@ impl Keyed {
     }
 }
 
-/// The merchant and the path that a key counts under: of a merchant's own call the URL it goes to, of a spend key's
-/// the spend key as well, since whoever holds one knows nothing of another's calls.
+/// The merchant and the path that a key counts under: the endpoint's, in either spelling. Of a spend key's call the
+/// spend key is named as well, since whoever holds one knows nothing of another's calls.
 async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String), ApiError> {
     match &command.caller {
         Caller::SecretKey(hash) => match app.state(StateKey::SecretKey(hash.clone())).await? {
-            Some(State::SecretKey(key)) => Ok((key.merchant_id, command.endpoint.clone())),
+            Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
             Some(_) | None => Err(ApiError::SecretKeyInvalid),
         },
         Caller::SpendKey(hash) => {
@@ -125,29 +163,43 @@ async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String),
             {
                 return Err(unknown);
             }
-            Ok((key.merchant_id, format!("{id} {}", command.endpoint)))
+            Ok((key.merchant_id, format!("{PATH} {id}")))
         }
     }
 }
 
-/// Who pays, as the caller named it: the same key for another payer is another request.
-fn payer(command: &OpenRequest) -> String {
+/// Who pays by which meter, however the caller spelled it. What is not there is refused as the ledger would: a
+/// deleted customer's credential is not answered from before either.
+async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Result<String, ApiError> {
     let customer = match &command.customer {
-        None => String::new(),
-        Some(CustomerRef::Id(id) | CustomerRef::Secret(id)) => id.to_string(),
-        Some(CustomerRef::Reference(reference)) => format!("={reference}"),
+        None => None,
+        Some(named) => {
+            let (name, unknown) = match named {
+                CustomerRef::Id(id) => (id.to_string(), Refusal::CustomerNotFound),
+                CustomerRef::Secret(id) => (id.to_string(), Refusal::ConnectionSecretInvalid),
+                CustomerRef::Reference(reference) => (reference.clone(), Refusal::CustomerNotFound),
+            };
+            Some(app.customer_id(merchant_id, &name).await?.ok_or(unknown)?)
+        }
     };
     let meter = match &command.meter {
-        None => String::new(),
-        Some(MeterRef::Id(id) | MeterRef::Secret(id)) => id.to_string(),
-        Some(MeterRef::Slug(slug)) => format!("={slug}"),
+        None => None,
+        Some(named) => {
+            let (name, unknown) = match named {
+                MeterRef::Id(id) => (id.to_string(), Refusal::MeterNotFound),
+                MeterRef::Secret(id) => (id.to_string(), Refusal::ProductSecretInvalid),
+                MeterRef::Slug(slug) => (slug.clone(), Refusal::MeterNotFound),
+            };
+            Some(app.meter(merchant_id, &name).await?.ok_or(unknown)?.0)
+        }
     };
     let billing = match command.billing {
         Billing::Usual => "usual",
         Billing::Disabled => "disabled",
         Billing::MeteringOnly => "metering only",
     };
-    serde_json::json!([customer, meter, billing]).to_string()
+    let (customer, meter) = (customer.map(|id| id.to_string()), meter.map(|id| id.to_string()));
+    Ok(serde_json::json!([customer, meter, billing]).to_string())
 }
 
 /// Collects an answer for keeping, as far as it may be kept.

@@ -10,6 +10,7 @@ mod headers;
 mod keyed;
 mod metadata;
 mod metered_body;
+mod prepare;
 mod provider;
 mod request_body;
 mod settlement;
@@ -25,14 +26,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use chrono::Utc;
-use farthing_ledger::command::{Caller, Failed, OpenRequest, Settled};
+use farthing_ledger::command::{Failed, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::log::appender::Closing;
-use farthing_ledger::pricing::SizeHint;
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderValue, Method, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -45,16 +45,14 @@ use utoipa_axum::routes;
 
 pub(crate) use self::address::AddressGuard;
 use self::dialer::{Bounded, Dialer, SystemResolver};
-use self::headers::Slot;
-use self::keyed::Keyed;
+use self::keyed::{Begun, Keyed};
 use self::metered_body::{BodyEnd, MeteredBody};
+use self::prepare::{Call, prepare};
 pub(crate) use self::provider::Providers;
 pub use self::provider::{BUILT_IN, ProviderHost, ProviderKey};
-use self::provider::{CallersKey, Key};
-use self::request_body::{Ahead, ReadAhead, RequestBody, Unsent, read_ahead};
+use self::request_body::{RequestBody, Unsent};
 use self::settlement::{End, settle, until_durable};
-use self::target::{KeyParameter, Query};
-use self::usage::{Scanner, Shape, read_request};
+use self::usage::{Scanner, Shape};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::openapi::also_at;
@@ -197,15 +195,6 @@ async fn answer(forwarder: Arc<Forwarder>, request_id: RequestId, request: Reque
     }
 }
 
-/// What is known of a call before the ledger is asked.
-struct Call {
-    command: OpenRequest,
-    outgoing: Request<RequestBody>,
-    method: Method,
-    shape: Shape,
-    keyed: Option<Keyed>,
-}
-
 async fn carry(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
@@ -213,14 +202,13 @@ async fn carry(
     gone: CancellationToken,
 ) -> Result<Response, ApiError> {
     let Call { command, outgoing, method, shape, keyed } = prepare(&forwarder, request_id, request).await?;
-    match &keyed {
-        None => drop(forwarder.app.ledger.submit(command).await?),
-        Some(keyed) => {
-            if let Some(given_before) = keyed.open(&forwarder.app, command).await? {
-                return Ok(given_before);
-            }
-        }
-    }
+    let merchant_id = match &keyed {
+        None => forwarder.app.ledger.submit(command).await?.merchant_id,
+        Some(keyed) => match keyed.open(&forwarder.app, command).await? {
+            Begun::Now(opened) => opened.merchant_id,
+            Begun::Before(given_before) => return Ok(given_before),
+        },
+    };
     let mut connected = true;
     let answered = tokio::select! {
         answered = forwarder.client.request(outgoing) => answered.map_err(|error| {
@@ -241,132 +229,6 @@ async fn carry(
     let closing = keyed.filter(|_| !connected).map(|keyed| keyed.release());
     settled(&forwarder, request_id, Settled::Failed(Failed::because(reason)), closing).await?;
     Err(error)
-}
-
-/// Reads the call: who, where to, what for. Nothing has happened yet, so any refusal leaves nothing behind.
-async fn prepare(
-    forwarder: &Forwarder,
-    request_id: RequestId,
-    request: Request<Body>,
-) -> Result<Call, ApiError> {
-    let app = &forwarder.app;
-    let (parts, body) = request.into_parts();
-    let query = Query::read(parts.uri.query().unwrap_or_default());
-    let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
-    // What stands in the log is the URL without the caller's own provider key.
-    let recorded = target(&query, &found, None)?;
-    let target = target(&query, &found, found.credential.provider_key.as_deref())?;
-    if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
-        return Err(ApiError::ForwardUrlInvalid("holds a credential of this service"));
-    }
-    if let Some(address) = literal_address(&target)
-        && !forwarder.guard.permits(address)
-    {
-        return Err(ApiError::ForwardUrlForbidden);
-    }
-    let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
-
-    let key = keyed::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let ahead = if key.is_some() { Ahead::Anything } else { Ahead::Json };
-    let patience = app.timeouts.body;
-    let ReadAhead { body, whole, known_bytes, known } =
-        tokio::time::timeout(patience, read_ahead(&parts.headers, body, ahead, patience))
-            .await
-            .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
-            .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
-    let asked = whole.as_deref().map(read_request).unwrap_or_default();
-
-    let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
-    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| found.slot != Slot::Query) {
-        headers::set_provider_key(&mut outgoing_headers, found.slot, key).map_err(|_| {
-            let issue = crate::error::Issue::new(["provider_key"], "cannot stand in a header");
-            ApiError::ForwardTokenJsonInvalid(vec![issue])
-        })?;
-    }
-    let provider = app.providers.at(&target);
-    let brings_key = found.credential.provider_key.is_some()
-        || headers::hold_a_key(&outgoing_headers)
-        || !target::keys_within(&target).is_empty();
-    let callers_key = if brings_key { CallersKey::Present } else { CallersKey::Absent };
-    let provider_key = app.providers.key(provider, callers_key).map_err(|_| ApiError::ProviderKeyMissing)?;
-    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
-    if asked.is_ambiguous && (on_spend_key || matches!(provider_key, Key::Managed(_))) {
-        return Err(ApiError::issue(["model"], "stands more than once in the body"));
-    }
-    if let Key::Managed(key) = provider_key {
-        // With a key of this instance only what reports its usage is paid for.
-        if asked.hides_usage && provider::tells_usage_when_asked(&target) {
-            return Err(ApiError::issue(["stream_options", "include_usage"], "must be true for a stream"));
-        }
-        if asked.is_background {
-            return Err(ApiError::issue(["background"], "must not be true"));
-        }
-        outgoing_headers.remove("x-http-method-override");
-        let (name, value) = provider::key_header(provider, &target, key);
-        outgoing_headers.insert(name, value);
-    }
-    // Where the URL names the model, the provider looks nowhere else.
-    let model = provider::model_within(&target).map(str::to_owned).or(asked.model);
-    let list_price =
-        app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
-    let provider_key_type = provider_key.key_type();
-    let shape = Shape::of(provider.name);
-    let provider = provider.name.to_owned();
-    let mut endpoint = parts.method.to_string();
-    endpoint.push(' ');
-    endpoint.push_str(&target::without_keys(&recorded.to_string()));
-    let credential = found.credential;
-    let command = OpenRequest {
-        request_id,
-        gateway_id: app.gateway_id,
-        caller: credential.caller,
-        customer: credential.customer,
-        meter: credential.meter,
-        billing: credential.billing,
-        provider,
-        provider_key_type,
-        endpoint,
-        model,
-        list_price,
-        metadata,
-        size: SizeHint { max_output_tokens: asked.max_output_tokens, input_bytes: known_bytes },
-        settings: app.settings,
-        now: request_id.made_at(),
-    };
-    let keyed = match key.zip(known) {
-        Some((key, known)) => Some(Keyed::new(app, &key, &parts.method, &known, &command).await?),
-        None => None,
-    };
-    let mut outgoing = Request::new(body);
-    *outgoing.method_mut() = parts.method.clone();
-    *outgoing.uri_mut() = target;
-    *outgoing.headers_mut() = outgoing_headers;
-    let unsized_body = !outgoing.body().is_end_stream() && outgoing.body().size_hint().exact().is_none();
-    if unsized_body && parts.method == Method::GET {
-        // Not every GET is without a body; hyper sends one only when told.
-        outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    *outgoing.version_mut() = Version::HTTP_11;
-    Ok(Call { command, outgoing, method: parts.method, shape, keyed })
-}
-
-fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
-    let key = if found.slots.contains(&Slot::Query) {
-        KeyParameter::IsCredential
-    } else {
-        KeyParameter::IsProviders
-    };
-    let provider_key = provider_key.filter(|_| found.slot == Slot::Query);
-    query.target(key, provider_key).map_err(|error| match error {
-        target::Error::Missing => ApiError::ForwardUrlMissing,
-        target::Error::Invalid(why) => ApiError::ForwardUrlInvalid(why),
-    })
-}
-
-/// The address that the URL itself names, if it names one: it can be refused without a request on record. The
-/// dialer checks every address again, whatever it came from.
-fn literal_address(target: &Uri) -> Option<std::net::IpAddr> {
-    target.host()?.trim_matches(['[', ']']).parse().ok()
 }
 
 async fn pass_back(

@@ -56,7 +56,7 @@ impl App {
     }
 
     /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.
-    pub(super) async fn customer_id(
+    pub(crate) async fn customer_id(
         &self,
         merchant_id: MerchantId,
         name: &str,
@@ -80,7 +80,7 @@ impl App {
 
 impl App {
     /// The merchant's meter called `name`, an id or a slug, by the authoritative state.
-    pub(super) async fn meter(
+    pub(crate) async fn meter(
         &self,
         merchant_id: MerchantId,
         name: &str,

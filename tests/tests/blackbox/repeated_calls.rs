@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use farthing_tests::client::{Body, Connection, Request, Response};
-use farthing_tests::merchant::{Merchant, chunks, forward, token};
+use farthing_tests::merchant::{Merchant, chunks, encoded, forward, token};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, head, json, last_chunk, whole};
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
@@ -106,12 +106,13 @@ fn fifty_calls_with_one_key_on_two_gateways_reach_the_provider_once_and_are_char
 }
 
 #[test]
-fn a_whole_answer_is_given_again_whatever_its_status_and_another_request_is_another() {
+fn a_whole_answer_is_given_again_and_another_body_is_another_call() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let endpoints = [
             merchant.instance.provider.endpoint(|_| json(200, &json!({"a": 1}))),
-            merchant.instance.provider.endpoint(|_| json(500, &json!({"error": "the provider's own"}))),
+            merchant.instance.provider.endpoint(|_| json(400, &json!({"error": "the provider's own"}))),
+            merchant.instance.provider.endpoint(|_| json(429, &json!({"error": "the provider's own"}))),
             merchant.instance.provider.endpoint(|_| whole(204, &[], b"")),
             merchant.instance.provider.endpoint(|_| whole(200, &[], &vec![b'x'; 256 * 1024])),
             merchant.instance.provider.endpoint(|_| {
@@ -120,25 +121,23 @@ fn a_whole_answer_is_given_again_whatever_its_status_and_another_request_is_anot
             }),
         ];
         for endpoint in &endpoints {
-            let request = keyed(endpoint, "one", &json!({"input": "hello"}));
+            let key = endpoint.path.as_str();
+            let request = keyed(endpoint, key, &json!({"input": "hello"}));
             let first = merchant.send(&merchant.secret_key, request.clone()).await;
-            assert!(!is_replay(&first), "another URL is another scope");
+            assert!(!is_replay(&first));
             for answer in again(&merchant, &merchant.secret_key, &request).await {
                 assert_eq!((answer.status, &answer.body), (first.status, &first.body));
                 assert!(is_replay(&answer) && answer.request_id() == first.request_id());
             }
-            let other = keyed(endpoint, "one", &json!({"input": "another"}));
+            let other = keyed(endpoint, key, &json!({"input": "another"}));
             merchant.send(&merchant.secret_key, other.clone()).await.refused(422, "idempotency_key_reused");
-            let payer = token(&json!({"secret_key": merchant.secret_key, "customer_id": "somebody"}));
-            let for_another = keyed(endpoint, "one", &json!({"input": "hello"}));
-            merchant.send(&payer, for_another).await.refused(422, "idempotency_key_reused");
             let put = Request { method: "PUT".to_owned(), ..request };
             let put = merchant.send(&merchant.secret_key, put).await;
             assert!(put.status == first.status && !is_replay(&put), "another method is another scope");
             assert_eq!(endpoint.calls().len(), 2);
         }
         let other = Merchant::funded("10").await;
-        let request = keyed(&endpoints[0], "one", &json!({"input": "hello"}));
+        let request = keyed(&endpoints[0], &endpoints[0].path, &json!({"input": "hello"}));
         let theirs = other.send(&other.secret_key, request).await;
         assert!(theirs.status == 200 && !is_replay(&theirs), "another merchant's key is another");
         // A method that changes nothing has no such keys.
@@ -147,6 +146,108 @@ fn a_whole_answer_is_given_again_whatever_its_status_and_another_request_is_anot
             assert!(!is_replay(&merchant.send(&merchant.secret_key, request).await));
         }
         assert_eq!(endpoints[0].calls().len(), 5);
+    });
+}
+
+/// A request to a path of the endpoint's own choosing.
+fn at(path: &str, target: &str) -> Request {
+    let request = Request::new("POST", format!("{path}?u={target}")).json(&json!({"input": "hello"}));
+    request.header("Idempotency-Key", "one")
+}
+
+#[test]
+fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let (customer, other_customer) =
+            (merchant.customer("10").await, merchant.customer_called("another", "10").await);
+        let (meter, other_meter) = (merchant.call_meter("0.5").await, merchant.call_meter("0.25").await);
+        let provider = &merchant.instance.provider;
+        let endpoint = provider.endpoint(|_| json(200, &json!({"a": 1})));
+        let elsewhere = provider.endpoint(|_| json(200, &json!({"a": 2})));
+        let key = &merchant.secret_key;
+        let connection = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
+        let with = |fields: Value| {
+            let mut all = json!({"secret_key": key, "provider_key": "sk-theirs"});
+            all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            token(&all)
+        };
+        let credential = with(json!({"customer_id": customer.id, "meter_slug": meter.slug}));
+        let request =
+            || at("/v1/forward", &endpoint.url).header("x-service-metadata", r#"{"a":"1","b":"2"}"#);
+        let first = merchant.send(&credential, request()).await;
+        first.expect(200);
+        assert!(!is_replay(&first));
+
+        // The same call, however it is spelled.
+        let metadata = |request: Request, text: &str| request.header("x-service-metadata", text);
+        let plain = encoded(&endpoint.url);
+        for (credential, request) in [
+            (credential.clone(), request()),
+            (credential.clone(), metadata(at("/v1/forward/", &endpoint.url), r#"{"b":"2","a":"1"}"#)),
+            (credential.clone(), metadata(at("/v1/forward", &plain), r#"{ "a": "1", "b": "2" }"#)),
+            (with(json!({"customer_id": customer.reference_id, "product_secret": meter.secret})), request()),
+            (
+                with(json!({"connection_secret": connection["connection_secret"], "meter_id": meter.id})),
+                request(),
+            ),
+        ] {
+            let answer = merchant.send(&credential, request).await;
+            assert!(is_replay(&answer) && answer.request_id() == first.request_id(), "{}", answer.text());
+        }
+
+        // Another call under the same key.
+        let meant = json!({"customer_id": customer.id, "meter_slug": meter.slug});
+        let changed = |name: &str, value: Value| {
+            let mut fields = meant.clone();
+            fields[name] = value;
+            with(fields)
+        };
+        for (credential, request) in [
+            (credential.clone(), metadata(at("/v1/forward", &elsewhere.url), r#"{"a":"1","b":"2"}"#)),
+            (
+                credential.clone(),
+                metadata(at("/v1/forward", &format!("{}?x=1", endpoint.url)), r#"{"a":"1","b":"2"}"#),
+            ),
+            (credential.clone(), at("/v1/forward", &endpoint.url)),
+            (credential.clone(), metadata(at("/v1/forward", &endpoint.url), r#"{"a":"1","b":"3"}"#)),
+            (credential.clone(), request().header("x-api-key", "sk-another")),
+            (changed("provider_key", json!("sk-another")), request()),
+            (changed("customer_id", json!(other_customer.id)), request()),
+            (changed("customer_id", json!(other_customer.reference_id)), request()),
+            (changed("meter_slug", json!(other_meter.slug)), request()),
+            (changed("disable_billing", json!(true)), request()),
+            (key.clone(), request()),
+        ] {
+            merchant.send(&credential, request).await.refused(422, "idempotency_key_reused");
+        }
+        for (name, code) in [("customer_id", "customer_not_found"), ("meter_slug", "meter_not_found")] {
+            merchant.send(&changed(name, json!("nobodys")), request()).await.refused(404, code);
+        }
+        assert_eq!((endpoint.calls().len(), elsewhere.calls().len()), (1, 0));
+        assert_eq!(merchant.balance(&customer).await, "9.5000000000");
+        // A deleted customer's credential stops at once: it is not answered from before either.
+        merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        merchant.send(&credential, request()).await.refused(404, "customer_not_found");
+        assert_eq!(endpoint.calls().len(), 1);
+    });
+}
+
+#[test]
+fn a_providers_failure_ends_the_call_and_is_named_rather_than_repeated() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        for status in [500, 502, 503, 529] {
+            let endpoint = merchant
+                .instance
+                .provider
+                .endpoint(move |_| json(status, &json!({"error": "the provider's own"})));
+            let request = keyed(&endpoint, &endpoint.path, &json!({}));
+            let first = merchant.send(&merchant.secret_key, request.clone()).await;
+            assert_eq!((first.status, first.json()), (status, json!({"error": "the provider's own"})));
+            is_completed(&merchant, &merchant.secret_key, &request, &first.request_id()).await;
+            assert_eq!(endpoint.calls().len(), 1, "the key never causes a second call");
+        }
     });
 }
 
@@ -159,10 +260,10 @@ fn an_answer_that_is_not_kept_is_named_and_the_provider_is_not_called_again() {
         let long = provider.endpoint(|_| whole(200, &[], &vec![b'x'; 256 * 1024 + 1]));
         let broken = provider.endpoint(|_| vec![head(200, &[("Content-Length", "10")]), Step::Close]);
         for endpoint in [&streamed, &long, &broken] {
-            let request = keyed(endpoint, "one", &json!({"input": "hello"}));
+            let request = keyed(endpoint, &endpoint.path, &json!({"input": "hello"}));
             let first = merchant.send(&merchant.secret_key, request.clone()).await.request_id();
             is_completed(&merchant, &merchant.secret_key, &request, &first).await;
-            let other = keyed(endpoint, "one", &json!({"input": "another"}));
+            let other = keyed(endpoint, &endpoint.path, &json!({"input": "another"}));
             merchant.send(&merchant.secret_key, other).await.refused(422, "idempotency_key_reused");
             assert_eq!(endpoint.calls().len(), 1);
         }
@@ -212,7 +313,7 @@ fn a_call_that_never_reached_a_provider_leaves_its_key_free() {
         assert!(!is_replay(&first), "a refused call is no call");
 
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let nobody = forward("POST", &format!("http://{closed}/")).header("Idempotency-Key", "one");
+        let nobody = forward("POST", &format!("http://{closed}/")).header("Idempotency-Key", "two");
         let mut ids = HashSet::new();
         for answer in again(&merchant, &credential, &nobody).await {
             answer.refused(502, "provider_unreachable");
