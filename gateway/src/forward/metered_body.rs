@@ -17,8 +17,7 @@ use tokio::time::{Instant, Sleep};
 use super::keyed::Keeper;
 use super::settlement::{End, Unsettled, settle, until_durable};
 use super::usage::Scanner;
-use super::{DRAIN_TIMEOUT, Forwarder};
-use farthing_ledger::ids::RequestId;
+use super::{CallId, DRAIN_TIMEOUT, Forwarder};
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -41,17 +40,17 @@ pub(super) enum BodyEnd {
 }
 
 /// The provider's side of an answer.
-struct Answer {
-    forwarder: Arc<Forwarder>,
-    request_id: RequestId,
-    status: StatusCode,
-    upstream: Incoming,
-    scanner: Scanner,
+pub(super) struct Answer {
+    pub(super) forwarder: Arc<Forwarder>,
+    pub(super) id: CallId,
+    pub(super) status: StatusCode,
+    pub(super) upstream: Incoming,
+    pub(super) scanner: Scanner,
     /// Collects the answer, where it may be asked for again.
-    keeper: Option<Keeper>,
+    pub(super) keeper: Option<Keeper>,
     /// Bytes to come, where the provider announced them.
-    left: Option<u64>,
-    body_end: BodyEnd,
+    pub(super) left: Option<u64>,
+    pub(super) body_end: BodyEnd,
 }
 
 impl Answer {
@@ -64,7 +63,7 @@ impl Answer {
         let ledger = forwarder.app.ledger.clone();
         forwarder.tasks.spawn(until_durable(
             ledger,
-            self.request_id,
+            self.id.request_id,
             settled,
             closing,
             forwarder.abort.clone(),
@@ -114,28 +113,10 @@ pub(crate) struct MeteredBody {
 }
 
 impl MeteredBody {
-    pub(super) fn new(
-        forwarder: Arc<Forwarder>,
-        request_id: RequestId,
-        status: StatusCode,
-        upstream: Incoming,
-        scanner: Scanner,
-        keeper: Option<Keeper>,
-        body_end: BodyEnd,
-    ) -> Self {
-        let left = upstream.size_hint().exact();
-        let (now, patience) = (Instant::now(), forwarder.app.timeouts.silence);
+    pub(super) fn new(answer: Answer) -> Self {
+        let (now, patience) = (Instant::now(), answer.forwarder.app.timeouts.silence);
         Self {
-            state: State::Streaming(Answer {
-                forwarder,
-                request_id,
-                status,
-                upstream,
-                scanner,
-                keeper,
-                left,
-                body_end,
-            }),
+            state: State::Streaming(answer),
             patience,
             heard_at: now,
             idle: Box::pin(tokio::time::sleep_until(now + patience)),
@@ -233,26 +214,28 @@ impl Drop for MeteredBody {
 
 async fn drain(mut answer: Answer) {
     let forwarder = Arc::clone(&answer.forwarder);
-    let end = match forwarder.drains.try_acquire() {
-        Ok(_permit) => {
-            let read_on = async {
-                while let Some(frame) = http_body_util::BodyExt::frame(&mut answer.upstream).await {
-                    match frame {
-                        Ok(frame) if !answer.note(&frame) => {}
-                        Ok(_) => return End::Whole,
-                        Err(_) => return End::BrokenOff,
-                    }
-                }
-                answer.ended()
-            };
-            tokio::select! {
-                end = read_on => end,
-                () = tokio::time::sleep(DRAIN_TIMEOUT) => End::BrokenOff,
-                () = forwarder.hurry.cancelled() => End::BrokenOff,
-            }
+    let place = forwarder.place(answer.id);
+    let end = if place.is_some() {
+        tokio::select! {
+            end = read_on(&mut answer) => end,
+            () = tokio::time::sleep(DRAIN_TIMEOUT) => End::Left,
+            () = forwarder.hurry.cancelled() => End::BrokenOff,
         }
-        Err(_) => End::BrokenOff,
+    } else {
+        End::Left
     };
+    drop(place);
     // Its outcome is in the log; nobody is left to tell.
     let _ = answer.settle(end).await;
+}
+
+async fn read_on(answer: &mut Answer) -> End {
+    while let Some(frame) = http_body_util::BodyExt::frame(&mut answer.upstream).await {
+        match frame {
+            Ok(frame) if !answer.note(&frame) => {}
+            Ok(_) => return End::Whole,
+            Err(_) => return End::BrokenOff,
+        }
+    }
+    answer.ended()
 }

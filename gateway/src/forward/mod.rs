@@ -10,6 +10,7 @@ mod headers;
 mod keyed;
 mod metadata;
 mod metered_body;
+mod places;
 mod prepare;
 mod provider;
 mod request_body;
@@ -29,7 +30,7 @@ use chrono::Utc;
 use farthing_ledger::command::{Failed, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::idempotency::ClaimId;
-use farthing_ledger::ids::RequestId;
+use farthing_ledger::ids::{MerchantId, RequestId};
 use farthing_ledger::log::appender::Closing;
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Version};
@@ -37,7 +38,6 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -46,7 +46,8 @@ use utoipa_axum::routes;
 pub(crate) use self::address::AddressGuard;
 use self::dialer::{Bounded, Dialer, SystemResolver};
 use self::keyed::{Begun, Keyed};
-use self::metered_body::{BodyEnd, MeteredBody};
+use self::metered_body::{Answer, BodyEnd, MeteredBody};
+use self::places::{Place, Places};
 use self::prepare::{Call, prepare};
 pub(crate) use self::provider::Providers;
 pub use self::provider::{BUILT_IN, ProviderHost, ProviderKey};
@@ -57,9 +58,6 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::openapi::also_at;
 use crate::rest::SERVICE_REQUEST_ID;
-
-/// Answers read on after their callers have gone, at once.
-const MAX_DRAINS: usize = 1_000;
 
 /// How long an answer is waited for, or read on, after its caller has gone.
 const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
@@ -81,7 +79,8 @@ pub(crate) struct Forwarder {
     hurry: CancellationToken,
     /// Ends what cannot be waited for any longer, settlements included.
     abort: CancellationToken,
-    drains: Semaphore,
+    /// For answers whose callers have gone.
+    places: Places,
 }
 
 impl Forwarder {
@@ -105,17 +104,27 @@ impl Forwarder {
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
             .build(Bounded::new(connector, app.timeouts.connect));
-        let drains = Semaphore::new(MAX_DRAINS);
-        Self { app, client, guard, tasks, hurry, abort, drains }
+        Self { app, client, guard, tasks, hurry, abort, places: Places::default() }
     }
 
     /// Ends when nobody waits for an answer any more and it has been waited for on the caller's behalf all the same:
-    /// for a while, and only so many at once.
-    async fn waited_enough_for(&self, gone: CancellationToken) {
+    /// for a while, and only while there is a place.
+    async fn waited_enough_for(&self, gone: CancellationToken, id: CallId) {
         gone.cancelled().await;
-        if let Ok(_permit) = self.drains.try_acquire() {
+        if let Some(_place) = self.place(id) {
             tokio::time::sleep(DRAIN_TIMEOUT).await;
         }
+    }
+
+    /// A place for a call whose caller has gone. Without one the provider is left, and the call charged what was
+    /// reported so far, as `partial`; where nothing was, it ends as `caller_gone`.
+    fn place(&self, id: CallId) -> Option<Place> {
+        let place = self.places.take(id.merchant_id);
+        if place.is_none() {
+            let CallId { request_id, merchant_id } = id;
+            tracing::warn!(%request_id, %merchant_id, "no place to read on for a caller who has gone");
+        }
+        place
     }
 }
 
@@ -195,6 +204,14 @@ async fn answer(forwarder: Arc<Forwarder>, request_id: RequestId, request: Reque
     }
 }
 
+/// A call that is open.
+#[derive(Debug, Clone, Copy)]
+struct CallId {
+    request_id: RequestId,
+    /// Whose call.
+    merchant_id: MerchantId,
+}
+
 async fn carry(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
@@ -209,6 +226,7 @@ async fn carry(
             Begun::Before(given_before) => return Ok(given_before),
         },
     };
+    let id = CallId { request_id, merchant_id };
     let mut connected = true;
     let answered = tokio::select! {
         answered = forwarder.client.request(outgoing) => answered.map_err(|error| {
@@ -219,11 +237,11 @@ async fn carry(
             Err((FailureReason::ProviderTimeout, ApiError::ProviderTimeout))
         }
         // Nobody is left to read the error.
-        () = forwarder.waited_enough_for(gone) => Err((FailureReason::CallerGone, ApiError::ProviderTimeout)),
+        () = forwarder.waited_enough_for(gone, id) => Err((FailureReason::CallerGone, ApiError::ProviderTimeout)),
         () = forwarder.hurry.cancelled() => Err((FailureReason::Abandoned, ApiError::ProviderTimeout)),
     };
     let (reason, error) = match answered {
-        Ok(response) => return pass_back(forwarder, request_id, &method, shape, keyed, response).await,
+        Ok(response) => return pass_back(forwarder, id, &method, shape, keyed, response).await,
         Err(unanswered) => unanswered,
     };
     let closing = keyed.filter(|_| !connected).map(|keyed| keyed.release());
@@ -233,7 +251,7 @@ async fn carry(
 
 async fn pass_back(
     forwarder: Arc<Forwarder>,
-    request_id: RequestId,
+    id: CallId,
     method: &Method,
     shape: Shape,
     keyed: Option<Keyed>,
@@ -242,7 +260,7 @@ async fn pass_back(
     let (mut parts, upstream) = response.into_parts();
     let scanner = Scanner::new(shape, &parts.headers);
     let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
-    let framing = if framed { BodyEnd::Told } else { BodyEnd::ByClosing };
+    let body_end = if framed { BodyEnd::Told } else { BodyEnd::ByClosing };
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
     let keeper = keyed.map(|keyed| keyed.keeper(parts.status, &parts.headers));
@@ -250,10 +268,21 @@ async fn pass_back(
         // Nothing follows the head, so the head is the end.
         let closing = keeper.and_then(|keeper| keeper.kept(&forwarder.app.server_key));
         let ended = settle(parts.status, scanner.report(), End::Whole);
-        settled(&forwarder, request_id, ended, closing).await?;
+        settled(&forwarder, id.request_id, ended, closing).await?;
         Body::empty()
     } else {
-        Body::new(MeteredBody::new(forwarder, request_id, parts.status, upstream, scanner, keeper, framing))
+        let status = parts.status;
+        let left = upstream.size_hint().exact();
+        Body::new(MeteredBody::new(Answer {
+            forwarder,
+            id,
+            status,
+            upstream,
+            scanner,
+            keeper,
+            left,
+            body_end,
+        }))
     };
     Ok(Response::from_parts(parts, body))
 }

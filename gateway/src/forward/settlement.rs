@@ -33,6 +33,8 @@ pub(crate) enum End {
     Whole,
     /// The provider broke off, or was no longer waited for.
     BrokenOff,
+    /// The caller had gone, and the provider was left before its end.
+    Left,
 }
 
 /// What a provider's answer with `status` comes to.
@@ -54,12 +56,13 @@ pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Sett
     let usage = match (reported, end) {
         (Reported::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),
         (Reported::Nothing, End::BrokenOff) => return failed(FailureReason::ProviderGone, None),
+        (Reported::Nothing, End::Left) => return failed(FailureReason::CallerGone, None),
         (Reported::Nothing, End::Whole) => None,
         (Reported::Usage(usage), _) => Some(usage),
     };
     let ending = match end {
         End::Whole => Ending::Whole,
-        End::BrokenOff => Ending::Partial,
+        End::BrokenOff | End::Left => Ending::Partial,
     };
     Settled::Metered(Metered {
         http_status,

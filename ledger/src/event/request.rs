@@ -251,7 +251,7 @@ pub enum FailureReason {
     ProviderGone,
     /// The provider's address is not allowed.
     AddressForbidden,
-    /// The caller went away before the provider answered.
+    /// The caller went away before the provider reported any usage, and was not waited for any longer.
     CallerGone,
     /// The reported usage is not believable; it is kept raw.
     UsageInvalid,

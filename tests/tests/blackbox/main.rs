@@ -11,6 +11,7 @@ mod connections;
 mod conventions;
 mod credentials;
 mod customers;
+mod departed;
 mod feed;
 mod guard;
 mod headers;

@@ -1,0 +1,115 @@
+//! Callers who go away in numbers: a merchant's places for reading on are bounded, and no other merchant pays for it.
+
+use std::time::Duration;
+
+use farthing_tests::client::Connection;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, last_chunk};
+use farthing_tests::run;
+use farthing_tests::wait::{eventually, within};
+use serde_json::json;
+
+/// Calls of one merchant that a gateway reads on at once.
+const PLACES: usize = 100;
+
+/// How long a hundred calls may take to begin, on a slow machine that also builds.
+const MANY: Duration = Duration::from_mins(1);
+
+/// An answer that reports 7 tokens, waits, and ends with a report of 9.
+fn reports_twice(merchant: &Merchant, gate: &Gate) -> Endpoint {
+    let gate = gate.clone();
+    merchant.instance.provider.endpoint(move |_| {
+        vec![
+            event_stream(),
+            chunk("data: {\"usage\":{\"tokens\":7}}\n\n"),
+            Step::Wait(gate.clone()),
+            chunk("data: {\"usage\":{\"tokens\":9}}\n\n"),
+            last_chunk(),
+        ]
+    })
+}
+
+/// A call whose first report has been read.
+async fn begun(merchant: &Merchant, endpoint: &Endpoint) -> (Connection, String) {
+    let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+    connection.send(&forward("GET", &endpoint.url).bearer(&merchant.secret_key)).await.unwrap();
+    let head = connection.head("GET").await.unwrap();
+    connection.read.piece().await.unwrap();
+    (connection, head.header("x-service-request-id").unwrap().to_owned())
+}
+
+/// How the merchant's metered calls ended: how many whole, how many in part.
+async fn metered(merchant: &Merchant) -> (usize, usize) {
+    let events = merchant.events().await;
+    let metered: Vec<_> = events.iter().filter(|event| event.kind == "request.metered").collect();
+    let partial = metered.iter().filter(|event| event.body["marks"] == json!(["partial"])).count();
+    for event in &metered {
+        let tokens = if event.body["marks"] == json!(["partial"]) { 7 } else { 9 };
+        assert_eq!(event.body["usage"]["tokens"]["input"], tokens, "{}", event.body);
+    }
+    (metered.len() - partial, partial)
+}
+
+#[test]
+fn a_merchant_whose_callers_leave_in_numbers_takes_no_place_from_another() {
+    run(async {
+        let (crowd, other) = (Merchant::funded("10").await, Merchant::funded("10").await);
+        let (crowds, others) = (Gate::default(), Gate::default());
+        let endpoint = reports_twice(&crowd, &crowds);
+        let mut calls = Vec::new();
+        for _ in 0..PLACES + 3 {
+            calls.push(begun(&crowd, &endpoint).await);
+        }
+        drop(calls);
+        // Three find no place: they are charged what was reported so far, and marked.
+        within(MANY, "three are left", async || (metered(&crowd).await == (0, 3)).then_some(())).await;
+
+        // All the crowd's places are taken now; the other merchant's call is read on all the same.
+        let theirs = reports_twice(&other, &others);
+        let (connection, id) = begun(&other, &theirs).await;
+        drop(connection);
+        others.open();
+        let key = format!("{id}/metered");
+        let whole = eventually("it is read to its end", async || other.log.event(&key).await).await;
+        assert_eq!(whole.body["marks"], json!([]));
+        assert_eq!(metered(&other).await, (1, 0));
+        assert_eq!(metered(&crowd).await, (0, 3), "the others of the crowd keep their places");
+
+        crowds.open();
+        within(MANY, "the crowd's calls are read to their end", async || {
+            (metered(&crowd).await == (PLACES, 3)).then_some(())
+        })
+        .await;
+        crowd.nothing_is_held().await;
+        other.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_call_that_finds_no_place_and_has_reported_nothing_ends_as_left_by_its_caller() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let gate = Gate::default();
+        let endpoint = reports_twice(&merchant, &gate);
+        let waits = gate.clone();
+        let silent = merchant.instance.provider.endpoint(move |_| {
+            vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(waits.clone()), last_chunk()]
+        });
+        let mut calls = Vec::new();
+        for _ in 0..=PLACES {
+            calls.push(begun(&merchant, &endpoint).await);
+        }
+        drop(calls);
+        within(MANY, "one is left", async || (metered(&merchant).await == (0, 1)).then_some(())).await;
+        let (connection, id) = begun(&merchant, &silent).await;
+        drop(connection);
+        let failed = merchant.failed_request(&id).await;
+        assert_eq!((&failed["reason"], &failed["http_status"]), (&json!("caller_gone"), &json!(200)));
+        gate.open();
+        within(MANY, "the others are read to their end", async || {
+            (metered(&merchant).await == (PLACES, 1)).then_some(())
+        })
+        .await;
+        merchant.nothing_is_held().await;
+    });
+}
