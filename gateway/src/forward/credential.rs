@@ -5,7 +5,6 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use farthing_ledger::command::{Billing, Caller, CustomerRef, MeterRef};
-use farthing_ledger::ids::{CustomerId, MeterId};
 use farthing_ledger::secret::ServerKey;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -13,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::headers::Slot;
 use crate::error::{ApiError, Issue};
+use crate::rest::rules;
 
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
@@ -240,15 +240,10 @@ impl Fields<'_> {
     }
 
     fn customer(&self, server_key: &ServerKey) -> Result<Option<CustomerRef>, ApiError> {
-        let mut found = None;
-        for name in ["customer_id", "connection_id"] {
-            let Some(text) = self.text(name)? else { continue };
-            let named = match text.parse::<CustomerId>() {
-                Ok(id) => CustomerRef::Id(id),
-                Err(_) => CustomerRef::Reference(text.to_owned()),
-            };
-            once(&mut found, named, name)?;
-        }
+        let mut found = self.either("connection_id", "customer_id", |text| match text.parse() {
+            Ok(id) => Ok(CustomerRef::Id(id)),
+            Err(_) => Ok(CustomerRef::Reference(text)),
+        })?;
         if let Some(secret) = self.text("connection_secret")? {
             let read = server_key.read_connection_secret(secret);
             let (id, _) =
@@ -259,12 +254,7 @@ impl Fields<'_> {
     }
 
     fn meter(&self, server_key: &ServerKey) -> Result<Option<MeterRef>, ApiError> {
-        let mut found = None;
-        for name in ["meter_id", "product_id"] {
-            let Some(text) = self.text(name)? else { continue };
-            let id: MeterId = text.parse().map_err(|_| invalid(name, "is not the id of a meter"))?;
-            once(&mut found, MeterRef::Id(id), name)?;
-        }
+        let mut found = self.either("product_id", "meter_id", rules::meter)?;
         if let Some(slug) = self.text("meter_slug")? {
             once(&mut found, MeterRef::Slug(slug.to_owned()), "meter_slug")?;
         }
@@ -274,6 +264,20 @@ impl Fields<'_> {
             once(&mut found, MeterRef::Secret(id), "product_secret")?;
         }
         Ok(found)
+    }
+
+    /// One of two names of the same thing; both may be given when they agree.
+    fn either<T: PartialEq>(
+        &self,
+        older: &str,
+        newer: &str,
+        rule: impl Fn(String) -> Result<T, String>,
+    ) -> Result<Option<T>, ApiError> {
+        let named = |name: &str| {
+            let text = self.text(name)?.map(str::to_owned);
+            text.map(&rule).transpose().map_err(|message| invalid(name, &message))
+        };
+        rules::either(older, named(older)?, named(newer)?).map_err(|message| invalid(newer, &message))
     }
 
     fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
@@ -301,6 +305,7 @@ fn once<T>(found: &mut Option<T>, named: T, name: &str) -> Result<(), ApiError> 
 #[cfg(test)]
 mod tests {
     use base64::engine::general_purpose::{STANDARD as B64, URL_SAFE_NO_PAD};
+    use farthing_ledger::ids::{CustomerId, MeterId};
     use http::{HeaderName, HeaderValue};
     use serde_json::json;
 
@@ -414,6 +419,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn both_names_of_one_thing_may_be_given_when_they_agree() {
+        let server_key = ServerKey::random();
+        let (customer, meter) = (CustomerId::new(ulid(1)), MeterId::new(ulid(2)));
+        for (customer_name, meter_name, customer, meter) in [
+            (customer.to_string(), meter.to_string(), CustomerRef::Id(customer), MeterRef::Id(meter)),
+            (
+                "ada".to_owned(),
+                "chat".to_owned(),
+                CustomerRef::Reference("ada".to_owned()),
+                MeterRef::Slug("chat".to_owned()),
+            ),
+        ] {
+            let both = json!({"secret_key": "s", "customer_id": customer_name, "connection_id": customer_name,
+                              "meter_id": meter_name, "product_id": meter_name});
+            let read = from_token(&both, &server_key).unwrap();
+            assert_eq!((read.customer, read.meter), (Some(customer), Some(meter)));
+        }
+    }
+
     fn ulid(n: u128) -> ulid::Ulid {
         ulid::Ulid::from_parts(1, n)
     }
@@ -437,7 +462,9 @@ mod tests {
             json!({"secret_key": "s", "customer_id": 7}),
             json!({"secret_key": "s", "customer_id": "a\0b"}),
             json!({"secret_key": "s", "customer_id": long}),
-            json!({"secret_key": "s", "meter_id": "m"}),
+            json!({"secret_key": "s", "meter_id": "prd_x"}),
+            json!({"secret_key": "s", "meter_id": "m", "product_id": "n"}),
+            json!({"secret_key": "s", "meter_id": "m", "meter_slug": "n"}),
             json!({"secret_key": "s", "customer_id": "a", "connection_id": "b"}),
             json!({"secret_key": "s", "disable_billing": "yes"}),
             json!({"secret_key": "s", "spend_key": "spk_k"}),

@@ -97,14 +97,14 @@ impl<'a> Fields<'a> {
     }
 
     /// One of two names of the same member; both may be given when they agree.
-    pub(super) fn either(&mut self, older: &str, newer: &str, max: usize) -> Option<String> {
-        let (by_older, by_newer) = (self.text(older, max), self.text(newer, max));
-        if let (Some(one), Some(other)) = (&by_older, &by_newer)
-            && one != other
-        {
-            self.refuse(newer, format!("names another thing than {older}"));
-        }
-        by_newer.or(by_older)
+    pub(super) fn either<T: PartialEq>(
+        &mut self,
+        older: &str,
+        newer: &str,
+        rule: impl Fn(String) -> Result<T, String>,
+    ) -> Option<T> {
+        let (by_older, by_newer) = (self.ruled(older, &rule), self.ruled(newer, &rule));
+        self.keep(newer, rules::either(older, by_older, by_newer)).flatten()
     }
 
     /// One of the named values.

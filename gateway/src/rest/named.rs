@@ -1,6 +1,7 @@
 //! Customers and meters as the parameters of a query name them: by id or by the merchant's own name, in either
 //! vocabulary.
 
+use farthing_ledger::command::MeterRef;
 use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
 use utoipa::IntoParams;
 
@@ -69,27 +70,19 @@ pub(super) struct MeterQuery {
 
 /// A meter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Meter {
-    /// By its id.
-    Id(MeterId),
-    /// By the merchant's own name.
-    Slug(String),
-}
+pub(super) struct Meter(pub(super) MeterRef);
 
 impl Meter {
     /// `meter_id` or `product_id`.
     pub(super) fn read(params: &mut Params) -> Option<Self> {
-        params.either("product_id", "meter_id", |name| match name.parse() {
-            Ok(id) => Ok(Self::Id(id)),
-            Err(_) => rules::slug(name).map(Self::Slug),
-        })
+        params.either("product_id", "meter_id", rules::meter).map(Self)
     }
 
     /// Its id; none where no meter has the slug. What is deleted is still found by its id: its history stays.
     pub(super) async fn id(&self, app: &App, merchant_id: MerchantId) -> Result<Option<MeterId>, ApiError> {
-        match self {
-            Self::Id(id) => Ok(Some(*id)),
-            Self::Slug(slug) => Ok(app.meter(merchant_id, slug).await?.map(|(id, _)| id)),
+        match &self.0 {
+            MeterRef::Id(id) | MeterRef::Secret(id) => Ok(Some(*id)),
+            MeterRef::Slug(slug) => Ok(app.meter(merchant_id, slug).await?.map(|(id, _)| id)),
         }
     }
 }

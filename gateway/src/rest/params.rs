@@ -99,12 +99,7 @@ impl Params {
         rule: impl Fn(String) -> Result<T, String>,
     ) -> Option<T> {
         let (by_older, by_newer) = (self.ruled(older, &rule), self.ruled(newer, &rule));
-        if let (Some(one), Some(other)) = (&by_older, &by_newer)
-            && one != other
-        {
-            self.refuse(newer, format!("names another thing than {older}"));
-        }
-        by_newer.or(by_older)
+        self.keep(newer, rules::either(older, by_older, by_newer)).flatten()
     }
 
     fn keep<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {

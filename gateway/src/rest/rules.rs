@@ -1,6 +1,8 @@
 //! The rules that plain values keep wherever they come in (interface.md, Limits; completion.md sections 1 and 7).
 //! Each answers the value or the end of a sentence that says what is wrong with it.
 
+use farthing_ledger::command::MeterRef;
+
 /// Characters of a name, a reference id, a metadata key or value.
 pub(crate) const MAX_TEXT: usize = 255;
 
@@ -77,6 +79,27 @@ pub(crate) fn slug(slug: String) -> Result<String, String> {
     Err("must have between 1 and 255 ASCII letters, digits, dashes and underscores".to_owned())
 }
 
+/// A meter by the name of either vocabulary: its id or its slug.
+pub(crate) fn meter(name: String) -> Result<MeterRef, String> {
+    match name.parse() {
+        Ok(id) => Ok(MeterRef::Id(id)),
+        Err(_) => slug(name).map(MeterRef::Slug),
+    }
+}
+
+/// What a caller names by the `older` name of a thing, by its newer one, or by both: then they must agree. Else the end
+/// of a sentence about the newer.
+pub(crate) fn either<T: PartialEq>(
+    older: &str,
+    by_older: Option<T>,
+    by_newer: Option<T>,
+) -> Result<Option<T>, String> {
+    match (by_older, by_newer) {
+        (Some(one), Some(other)) if one != other => Err(format!("names another thing than {older}")),
+        (by_older, by_newer) => Ok(by_newer.or(by_older)),
+    }
+}
+
 /// A count above zero.
 pub(crate) fn count(count: u64) -> Result<u64, String> {
     if (1..=MAX_COUNT).contains(&count) {
@@ -108,6 +131,15 @@ mod tests {
         for bad in ["", "a", "@b", "a@", "a@b@c", "a b@c", "a@b\n", "a@b\0"] {
             assert!(email(bad.to_owned()).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn two_names_of_one_thing_agree() {
+        assert_eq!(either::<u8>("a", None, None), Ok(None));
+        assert_eq!(either("a", Some(1), None), Ok(Some(1)));
+        assert_eq!(either("a", None, Some(2)), Ok(Some(2)));
+        assert_eq!(either("a", Some(1), Some(1)), Ok(Some(1)));
+        assert!(either("a", Some(1), Some(2)).is_err());
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn rubbish_in_a_credential_is_refused() {
             token(&json!({"secret_key": key, "customer_id": "con_"})),
             token(&json!({"secret_key": key, "customer_id": "nobody"})),
             token(&json!({"secret_key": key, "customer_id": "'; DROP TABLE ledger.events; --"})),
-            token(&json!({"secret_key": key, "customer_id": customer.id, "connection_id": customer.id})),
+            token(&json!({"secret_key": key, "customer_id": customer.id, "connection_id": "another"})),
             token(&json!({"secret_key": key, "customer_id": customer.id, "meter_slug": 1.5})),
             token(&json!({"secret_key": key, "customer_id": customer.id, "meter_slug": "none"})),
             token(&json!({"secret_key": key, "customer_id": customer.id, "meter_slug": "\u{0}"})),

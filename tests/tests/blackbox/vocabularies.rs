@@ -190,5 +190,52 @@ fn both_names_at_once_must_mean_the_same_thing() {
             refused.refused(400, "forward_token_json_invalid");
         }
         assert_eq!(endpoint.calls().len(), 0);
+        let key = &merchant.secret_key;
+        for fields in [
+            json!({"secret_key": key, "customer_id": ada.id, "connection_id": ada.id, "meter_id": one.id, "product_id": one.id}),
+            json!({"secret_key": key, "customer_id": "ada", "connection_id": "ada", "meter_id": one.slug, "product_id": one.slug}),
+            json!({"secret_key": key, "connection_id": "ada", "product_id": one.slug}),
+        ] {
+            let answer = merchant.call(&token(&fields), &endpoint.url).await;
+            let shown = merchant.shown(&answer.request_id(), "completed").await;
+            assert_eq!(
+                (&shown["customer_id"], &shown["meter_id"]),
+                (&json!(ada.id), &json!(one.id)),
+                "{fields}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_slug_names_a_meter_wherever_its_id_does() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let meter = merchant.call_meter("0.1").await;
+        for (number, (name, value)) in [
+            ("meter_id", &meter.id),
+            ("product_id", &meter.id),
+            ("meter_id", &meter.slug),
+            ("product_id", &meter.slug),
+            ("meter_slug", &meter.slug),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let mut report = json!({"request_id": format!("report {number}"), "tokens": 1});
+            report[name] = json!(value);
+            let made = merchant.post("/v1/requests", &report).await.expect(201);
+            assert_eq!(made["meter_id"], meter.id.as_str(), "{report}");
+        }
+        for name in ["meter_id", "product_id"] {
+            for value in [&meter.id, &meter.slug] {
+                let listed = merchant.get(&format!("/v1/requests?{name}={value}")).await.expect(200);
+                assert_eq!(listed["data"].as_array().unwrap().len(), 5, "{name}={value}");
+                merchant.get(&format!("/v1/meters/{value}")).await.expect(200);
+            }
+        }
+        let both = json!({"request_id": "both", "meter_id": meter.id, "product_id": meter.slug});
+        let error = merchant.post("/v1/requests", &both).await.refused(400, "validation_error");
+        assert_eq!(error["issues"][0]["path"], json!(["meter_id"]));
     });
 }

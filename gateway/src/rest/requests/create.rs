@@ -9,7 +9,7 @@ use farthing_ledger::command::{
     CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported, to_millisecond,
 };
 use farthing_ledger::event::{Event, RequestMetered, RequestOpened, codec};
-use farthing_ledger::ids::{MeterId, RequestId};
+use farthing_ledger::ids::RequestId;
 use farthing_ledger::usage::{MAX_COUNT, Split, Usage};
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query::{self, RequestRow};
@@ -128,7 +128,15 @@ struct NewRequest {
     request_id: values::Text,
     /// By id or reference id.
     customer_id: Option<values::ReferenceOrId>,
-    meter_id: Option<MeterId>,
+    /// The same in the older word.
+    connection_id: Option<values::ReferenceOrId>,
+    /// In place of `customer_id`.
+    reference_id: Option<values::ReferenceId>,
+    /// By id or slug.
+    meter_id: Option<values::SlugOrId>,
+    /// The same in the older word.
+    product_id: Option<values::SlugOrId>,
+    /// In place of `meter_id`.
     meter_slug: Option<values::MeterSlug>,
     /// `other` when absent.
     provider: Option<values::Text>,
@@ -182,7 +190,7 @@ impl Wanted {
         let mut body = Fields::of(json)?;
         let reported_id = body.ruled("request_id", reported_id);
         let reported_id = body.required("request_id", reported_id);
-        let customer = body.either("connection_id", "customer_id", rules::MAX_TEXT);
+        let customer = body.either("connection_id", "customer_id", |name| rules::text(name, rules::MAX_TEXT));
         let reference = body.ruled("reference_id", rules::reference_id);
         if customer.is_some() && reference.is_some() {
             body.refuse("reference_id", "names a customer that customer_id names already");
@@ -191,11 +199,7 @@ impl Wanted {
             Ok(id) => CustomerRef::Id(id),
             Err(_) => CustomerRef::Reference(name),
         });
-        let meter = body.either("product_id", "meter_id", rules::MAX_TEXT);
-        let meter = meter.and_then(|name| {
-            let id = name.parse().map(MeterRef::Id);
-            id.map_err(|malformed| body.refuse("meter_id", malformed.to_string())).ok()
-        });
+        let meter = body.either("product_id", "meter_id", rules::meter);
         let slug = body.ruled("meter_slug", rules::slug);
         if meter.is_some() && slug.is_some() {
             body.refuse("meter_slug", "names a meter that meter_id names already");
@@ -368,7 +372,9 @@ mod tests {
             (r#"{"request_id": "a", "usage": 7}"#, "usage"),
             (r#"{"request_id": "a", "input_tokens": 1, "usage": {"input_tokens": 2}}"#, "usage"),
             (r#"{"request_id": "a", "input_seconds": 0.0000000001}"#, "input_seconds"),
-            (r#"{"request_id": "a", "meter_id": "con_x"}"#, "meter_id"),
+            (r#"{"request_id": "a", "meter_id": "prd_x"}"#, "meter_id"),
+            (r#"{"request_id": "a", "meter_id": "b", "product_id": "c"}"#, "meter_id"),
+            (r#"{"request_id": "a", "meter_id": "b", "meter_slug": "c"}"#, "meter_slug"),
             (r#"{"request_id": "a", "customer_id": "b", "connection_id": "c"}"#, "customer_id"),
             (r#"{"request_id": "a", "customer_id": "b", "reference_id": "c"}"#, "reference_id"),
             (r#"{"request_id": "a", "timestamp": "yesterday"}"#, "timestamp"),

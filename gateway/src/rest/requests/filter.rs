@@ -65,6 +65,7 @@ impl Narrowed {
 #[cfg(test)]
 mod tests {
     use chrono::Utc;
+    use farthing_ledger::command::MeterRef;
     use farthing_ledger::ids::{CustomerId, MeterId, Mint};
 
     use super::*;
@@ -87,14 +88,20 @@ mod tests {
         let both = read(&[("customer_id", &con), ("connection_id", &con), ("meter_id", &prd)]).unwrap();
         assert_eq!(older, newer);
         assert_eq!(both, newer);
-        assert_eq!((older.customer, older.meter), (Some(Customer::Id(customer)), Some(Meter::Id(meter))));
+        assert_eq!(
+            (older.customer, older.meter),
+            (Some(Customer::Id(customer)), Some(Meter(MeterRef::Id(meter))))
+        );
         for (name, other) in [("customer_id", "connection_id"), ("connection_id", "customer_id")] {
             let by_reference = read(&[(name, "user-1")]).unwrap();
             assert_eq!(by_reference.customer, Some(Customer::Reference("user-1".to_owned())));
             assert!(read(&[(name, "user-1"), (other, "user-2")]).is_err(), "two names for two things");
         }
         for name in ["meter_id", "product_id"] {
-            assert_eq!(read(&[(name, "chat")]).unwrap().meter, Some(Meter::Slug("chat".to_owned())));
+            assert_eq!(
+                read(&[(name, "chat")]).unwrap().meter,
+                Some(Meter(MeterRef::Slug("chat".to_owned())))
+            );
         }
     }
 

@@ -88,7 +88,7 @@ impl Wanted {
         let mut body = Fields::of(json)?;
         let name = body.text("name", rules::MAX_TEXT);
         let name = body.required("name", name);
-        let customer = body.either("connection_id", "customer_id", rules::MAX_TEXT);
+        let customer = body.either("connection_id", "customer_id", |name| rules::text(name, rules::MAX_TEXT));
         let allowed_models = body.texts("allowed_models", MAX_ALLOWED);
         let allowed_providers = body.texts("allowed_providers", MAX_ALLOWED);
         let spend_limit = body.object("spend_limit", spend_limit);
