@@ -12,7 +12,7 @@ use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::{self, Appender};
-use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::connect::{self, Role, words};
 use farthing_ledger::secret::ServerKey;
 use ipnet::IpNet;
 use tokio::net::TcpListener;
@@ -76,7 +76,7 @@ pub enum Error {
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
     /// Postgres.
-    #[error("Postgres: {0}")]
+    #[error("Postgres: {}", words(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// The pool of connections.
     #[error("the pool of connections: {0}")]

@@ -15,7 +15,7 @@ use farthing_ledger::event::FailureReason;
 use farthing_ledger::ids::{GatewayId, RequestId};
 use farthing_ledger::log::appender;
 use farthing_ledger::log::claims;
-use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::connect::{self, Role, words};
 use farthing_ledger::state::{State, StateKey};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -44,7 +44,7 @@ const PURGES: u32 = 10;
 /// Why a round was not carried out; the next one comes.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error(transparent)]
+    #[error("Postgres: {}", words(.0))]
     Postgres(#[from] tokio_postgres::Error),
     #[error("the database did not answer in time")]
     Slow,

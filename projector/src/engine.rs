@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use farthing_ledger::event::Recorded;
-use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::connect::{self, Role, words};
 use farthing_ledger::log::reader::{self, Entry};
 use farthing_ledger::log::tail::{Pace, Tail};
 use farthing_schema::read_model::ReadModel;
@@ -38,7 +38,7 @@ const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer, or refuses.
-    #[error("the database refuses: {}", detail(.0))]
+    #[error("the database refuses: {}", words(.0))]
     Database(#[from] tokio_postgres::Error),
     /// The log cannot be read.
     #[error(transparent)]
@@ -66,10 +66,6 @@ pub enum Error {
     /// Another rebuild of the read model is under way.
     #[error("another rebuild of {0} is under way")]
     RebuildUnderWay(&'static str),
-}
-
-fn detail(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// A read model's fold: the value is a batch of row changes, made of events and nothing else.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
 use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
+use farthing_ledger::log::connect::words;
 use farthing_ledger::log::states;
 use farthing_ledger::state::{Meter, State, StateKey};
 use farthing_projector::{ReadModel, checkpoint, query};
@@ -167,7 +168,7 @@ impl From<tokio_postgres::Error> for ApiError {
             Some(said) => ["08", "53", "57"].iter().any(|class| said.code().code().starts_with(class)),
             None => error.is_closed() || error.source().is_some_and(<dyn StdError>::is::<std::io::Error>),
         };
-        let text = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+        let text = words(&error);
         if away { Self::LedgerUnavailable(text) } else { Self::Internal(text) }
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio_postgres::IsolationLevel;
 
 use super::chain::{self, GENESIS, Link};
-use super::connect::{self, Role};
+use super::connect::{self, Role, words};
 use super::states;
 use crate::event::{Event, Fact, codec};
 use crate::ids::WalletId;
@@ -32,7 +32,7 @@ const MAX_FINDINGS: usize = 100;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres.
-    #[error(transparent)]
+    #[error("Postgres: {}", words(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// States.
     #[error(transparent)]

@@ -1,5 +1,7 @@
-//! Connections to Postgres, each under the role that may do just what its process does.
+//! Connections to Postgres, each under the role that may do just what its process does, and the words for what goes
+//! wrong with them.
 
+use std::error::Error as _;
 use std::str::FromStr as _;
 use std::time::Duration;
 
@@ -50,6 +52,16 @@ pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_pos
         }
     });
     Ok(client)
+}
+
+/// What may be told of an error of Postgres: its message and SQLSTATE, or what broke the connection. Not its detail,
+/// which quotes the values of a statement.
+pub fn words(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(said), _) => format!("{} (SQLSTATE {})", said.message(), said.code().code()),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
 }
 
 #[cfg(test)]

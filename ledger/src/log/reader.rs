@@ -5,7 +5,7 @@ use futures_util::TryStreamExt as _;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::connect::{self, Role};
+use super::connect::{self, Role, words};
 use crate::event::{Fact, Recorded, codec};
 use crate::ids::{self, MerchantId};
 
@@ -26,7 +26,7 @@ const ROWS_BETWEEN_YIELDS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer.
-    #[error("the log is out of reach: {0}")]
+    #[error("the log is out of reach: {}", words(.0))]
     Database(#[from] tokio_postgres::Error),
     /// An event is missing: the log is damaged.
     #[error("the log has a gap: position {expected} is missing, {found} follows")]

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connect::{self, Role};
+use super::connect::{self, Role, words};
 use super::reader::{self, Entry, Reader};
 use super::tail::{Follower, Pace, Page, Tail};
 use crate::secret::hex;
@@ -58,7 +58,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer.
-    #[error("the database is out of reach: {0}")]
+    #[error("the database is out of reach: {}", words(.0))]
     Database(#[from] tokio_postgres::Error),
     /// The log cannot be read.
     #[error(transparent)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tokio_postgres::{Client, Statement};
 
+use super::connect::words;
 use crate::state::{State, StateKey};
 
 /// One statement, hence one snapshot: the states and the head they belong to.
@@ -17,7 +18,7 @@ LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres.
-    #[error(transparent)]
+    #[error("Postgres: {}", words(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// A stored state that this program cannot read.
     #[error("the stored state of {kind} {id} is unreadable: {source}")]

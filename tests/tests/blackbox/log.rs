@@ -1,6 +1,7 @@
 //! The log is gap-free, chained and append-only, for everybody.
 
 use farthing_tests::books::Books;
+use farthing_tests::instance::Instance;
 use farthing_tests::log::check_chain;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::provider::json;
@@ -151,5 +152,24 @@ fn log_verify_proves_the_log() {
         let merchant = merchant_with_traffic().await;
         let report = merchant.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
+    });
+}
+
+#[test]
+fn an_error_of_postgres_is_told_by_its_message_and_sqlstate_without_the_values() {
+    run(async {
+        let log = Instance::shared().await.log().await;
+        log.sql.batch_execute("CREATE TEMPORARY TABLE secrets (secret text PRIMARY KEY)").await.unwrap();
+        let insert = "INSERT INTO secrets (secret) VALUES ($1)";
+        log.sql.execute(insert, &[&"a password"]).await.unwrap();
+        let error = log.sql.execute(insert, &[&"a password"]).await.unwrap_err();
+        let detail = error.as_db_error().and_then(|said| said.detail()).unwrap_or_default();
+        assert!(detail.contains("a password"), "{detail}");
+        let told = farthing_ledger::log::connect::words(&error);
+        assert!(told.contains("secrets_pkey") && told.ends_with("(SQLSTATE 23505)"), "{told}");
+        assert!(!told.contains("a password"), "{told}");
+        let nowhere = tokio_postgres::connect("postgres://127.0.0.1:1/nowhere", tokio_postgres::NoTls).await;
+        let told = farthing_ledger::log::connect::words(&nowhere.err().unwrap());
+        assert!(told.contains("refused"), "{told}");
     });
 }

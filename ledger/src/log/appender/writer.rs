@@ -17,6 +17,7 @@ use super::Config;
 use super::batch::{Batch, Job, Step};
 use super::session::{Head, IS_RECORDED, NEXT_EPOCH, Session, read_fact, read_head};
 use crate::idempotency::ClaimId;
+use crate::log::connect::words;
 use crate::log::states;
 use crate::state::{StateKey, World};
 
@@ -42,7 +43,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error(transparent)]
+    #[error("Postgres: {}", words(.0))]
     Postgres(#[from] tokio_postgres::Error),
     #[error(transparent)]
     States(#[from] states::Error),
