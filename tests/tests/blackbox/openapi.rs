@@ -1,6 +1,7 @@
 //! The document of the interface and the reference that shows it are true and served by the program itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::document::Document;
@@ -50,6 +51,35 @@ fn every_operation_of_the_document_is_routed() {
             );
         }
     });
+}
+
+/// The lines of code below `folder` that make a route of a handler without its description.
+fn plain_routes(folder: &Path, files: &mut usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(plain_routes(&path, files));
+            continue;
+        }
+        *files += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let plain = code.filter(|line| [".route(", ".route_service("].iter().any(|made| line.contains(made)));
+        found.extend(plain.map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    found
+}
+
+#[test]
+fn no_route_is_made_without_a_description() {
+    let mut files = 0;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let found = plain_routes(&root.join("gateway/src/rest"), &mut files);
+    assert!(found.is_empty(), "use routes! and also_at:\n{}", found.join("\n"));
+    assert!(files > 40, "{files} files");
+    // The test itself sees what it looks for: the pages beside the interface are plain routes.
+    assert!(!plain_routes(&root.join("gateway/src/docs"), &mut files).is_empty());
 }
 
 #[test]
