@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
 use farthing_ledger::command::Refusal;
+use farthing_ledger::event::DeclineReason;
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::log::appender;
 use farthing_ledger::money::Amount;
@@ -56,6 +57,14 @@ pub(crate) enum Resource {
     SecretKey,
     /// `spend_key_not_found`
     SpendKey,
+    /// `plan_not_found`
+    Plan,
+    /// `subscription_not_found`
+    Subscription,
+    /// `credit_bundle_not_found`
+    CreditBundle,
+    /// `checkout_session_not_found`
+    CheckoutSession,
     /// `route_not_found`
     Route,
 }
@@ -69,6 +78,10 @@ impl Resource {
             Self::Request => ("request_not_found", "There is no such request."),
             Self::SecretKey => ("secret_key_not_found", "There is no such secret key."),
             Self::SpendKey => ("spend_key_not_found", "There is no such spend key."),
+            Self::Plan => ("plan_not_found", "There is no such plan."),
+            Self::Subscription => ("subscription_not_found", "There is no such subscription."),
+            Self::CreditBundle => ("credit_bundle_not_found", "There is no such credit bundle."),
+            Self::CheckoutSession => ("checkout_session_not_found", "There is no such checkout session."),
             Self::Route => ("route_not_found", "There is nothing at this path."),
         }
     }
@@ -98,6 +111,10 @@ pub(crate) enum ApiError {
     ModelNotPriced,
     /// 400: the provider wants a key, and there is neither one of the caller's nor one of this instance's.
     ProviderKeyMissing,
+    /// 400: the plan costs something, so it is subscribed to through a checkout session.
+    PlanNotFree,
+    /// 400: the credit bundle is another plan's than the subscription's.
+    CreditBundlePlanMismatch,
     /// 401: no credential.
     AuthHeaderMissing,
     /// 401: the credential is not of a form that could be one.
@@ -126,6 +143,8 @@ pub(crate) enum ApiError {
         /// The hold.
         needed: Amount,
     },
+    /// 402: the payment processor took no money; says why.
+    PaymentDeclined(DeclineReason),
     /// 403: the spend key does not work for now.
     SpendKeyPaused,
     /// 403: the spend key's list of models does not hold the body's.
@@ -142,12 +161,18 @@ pub(crate) enum ApiError {
     ReferenceIdConflict,
     /// 409: another meter of the merchant has the slug.
     MeterSlugConflict,
+    /// 409: the customer has a subscription already.
+    SubscriptionAlreadyActive,
+    /// 409: another payment is under way for the same thing.
+    PaymentInProgress,
     /// 409: the call that the idempotency key began is in flight.
     IdempotencyInProgress(RequestId),
     /// 409: the call that the idempotency key began has ended, and its answer was not kept.
     IdempotencyCompleted(RequestId),
     /// 422: the idempotency key was used for another request.
     IdempotencyKeyReused,
+    /// 410: the checkout session's time is over.
+    CheckoutSessionExpired,
     /// 413: the body is larger than the endpoint takes.
     BodyTooLarge,
     /// 414: the request target is longer than a URI can be here.
@@ -246,6 +271,38 @@ impl ApiError {
                 "provider_key_missing",
                 "The provider wants a key: send your own as provider_key, or have the operator set one up.",
             ),
+            Self::PlanNotFree => (
+                S::BAD_REQUEST,
+                "plan_not_free",
+                "The plan costs something: it is subscribed to through a checkout session.",
+            ),
+            Self::CreditBundlePlanMismatch => {
+                (S::BAD_REQUEST, "credit_bundle_plan_mismatch", "The credit bundle belongs to another plan.")
+            }
+            Self::PaymentDeclined(reason) => {
+                let why = match reason {
+                    DeclineReason::CardDeclined => "the card was declined",
+                    DeclineReason::InsufficientFunds => "the card has insufficient funds",
+                    DeclineReason::ExpiredCard => "the card has expired",
+                    DeclineReason::MethodRemoved => "the payment method is no more",
+                };
+                return (
+                    S::PAYMENT_REQUIRED,
+                    "payment_declined",
+                    format!("The payment was declined: {why}."),
+                );
+            }
+            Self::SubscriptionAlreadyActive => (
+                S::CONFLICT,
+                "subscription_already_active",
+                "The customer has an active subscription already.",
+            ),
+            Self::PaymentInProgress => {
+                (S::CONFLICT, "payment_in_progress", "A payment for this is under way.")
+            }
+            Self::CheckoutSessionExpired => {
+                (S::GONE, "checkout_session_expired", "The checkout session has expired.")
+            }
             Self::AuthHeaderMissing => {
                 (S::UNAUTHORIZED, "auth_header_missing", "The Authorization header is missing.")
             }
@@ -364,6 +421,12 @@ impl ApiError {
             | Self::SecretKeyLastRemaining
             | Self::ModelNotPriced
             | Self::ProviderKeyMissing
+            | Self::PlanNotFree
+            | Self::CreditBundlePlanMismatch
+            | Self::PaymentDeclined(_)
+            | Self::SubscriptionAlreadyActive
+            | Self::PaymentInProgress
+            | Self::CheckoutSessionExpired
             | Self::AuthHeaderMissing
             | Self::AuthHeaderInvalid
             | Self::SecretKeyInvalid
@@ -488,7 +551,7 @@ impl From<Refusal> for ApiError {
             Refusal::SpendLimitExceeded { left, needed } => Self::SpendLimitExceeded { left, needed },
             Refusal::MeterSlugConflict => Self::MeterSlugConflict,
             Refusal::ModelNotPriced => Self::ModelNotPriced,
-            Refusal::InsufficientBalance { available, needed } => {
+            Refusal::InsufficientBalance { available, needed, asks_by_itself: _ } => {
                 Self::InsufficientBalance { available, needed }
             }
             Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
@@ -496,7 +559,28 @@ impl From<Refusal> for ApiError {
                 Self::issue(["usage"], "is out of range: nobody could be billed for it")
             }
             Refusal::AmountNotPositive => Self::issue(["amount"], "must be above zero"),
-            Refusal::MerchantNotFound | Refusal::RequestNotOpen => Self::Internal(refusal.to_string()),
+            Refusal::PlanNotFound => Self::NotFound(Resource::Plan),
+            Refusal::PlanNotFree => Self::PlanNotFree,
+            Refusal::CreditAbovePrice => {
+                Self::issue(["included_credit"], "must not be above period_amount, where that is above zero")
+            }
+            Refusal::CreditBundleNotFound => Self::NotFound(Resource::CreditBundle),
+            Refusal::CreditBundlePlanMismatch => Self::CreditBundlePlanMismatch,
+            Refusal::SubscriptionNotFound => Self::NotFound(Resource::Subscription),
+            Refusal::SubscriptionAlreadyActive => Self::SubscriptionAlreadyActive,
+            Refusal::PaymentMethodNotFound => {
+                Self::issue(["payment_method_id"], "must name a payment method of the wallet")
+            }
+            Refusal::PaymentUnderWay => Self::PaymentInProgress,
+            Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),
+            Refusal::CheckoutSessionExpired => Self::CheckoutSessionExpired,
+            Refusal::ClockOutOfRange => Self::issue(
+                ["advance_seconds"],
+                "must be above zero, and the clock at most a hundred years ahead",
+            ),
+            Refusal::MerchantNotFound | Refusal::RequestNotOpen | Refusal::PaymentNotOpen => {
+                Self::Internal(refusal.to_string())
+            }
         }
     }
 }

@@ -119,6 +119,18 @@ id! {
     SecretKeyId "key"
     /// One credit of a wallet.
     CreditId "crd"
+    /// A plan, in the older words a subscription config.
+    PlanId "sc"
+    /// A credit bundle of a plan.
+    CreditBundleId "cb"
+    /// A customer's subscription to a plan.
+    SubscriptionId "sub"
+    /// A payment through the payment processor.
+    PaymentId "pay"
+    /// A payment method of a wallet.
+    PaymentMethodId "pm"
+    /// A checkout session.
+    CheckoutSessionId "cs"
     /// One running gateway process.
     GatewayId "gw"
 }

@@ -1,6 +1,6 @@
 //! The domain of Farthing: money, events, states, decisions, and the append-only log.
 //!
-//! The core (`command`, `state`, `pricing`, `meter`, `model_price`, `usage`, `period`, `cycle`, `bucket`, `spending`) takes values and returns values: no clock,
+//! The core (`command`, `state`, `pricing`, `meter`, `model_price`, `usage`, `period`, `plan`, `cycle`, `bucket`, `spending`) takes values and returns values: no clock,
 //! no I/O, no randomness, not async. Only [`log`] touches Postgres and NATS.
 
 pub mod bucket;
@@ -14,6 +14,7 @@ pub mod meter;
 pub mod model_price;
 pub mod money;
 pub mod period;
+pub mod plan;
 pub mod pricing;
 pub mod secret;
 pub mod spending;

@@ -104,7 +104,7 @@ impl World {
             wallet_id: Some(wallet_id),
             merchant_wallet_id: self.merchant_wallet,
         };
-        let hold = Hold { wallet: amount("0.1"), merchant: amount("0.0019") };
+        let hold = Hold { wallet: amount("0.1"), merchant: amount("0.0019"), beside_plan: false };
         let debit = |wallet_id, customer_id, amount| {
             Event::WalletDebited(WalletDebited {
                 request_id,

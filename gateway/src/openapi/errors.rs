@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use farthing_ledger::event::DeclineReason;
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::money::Amount;
 use serde_json::{Map, Value, json};
@@ -41,6 +42,16 @@ fn every() -> Vec<ApiError> {
         ApiError::NotFound(Resource::Request),
         ApiError::NotFound(Resource::SpendKey),
         ApiError::NotFound(Resource::SecretKey),
+        ApiError::NotFound(Resource::Plan),
+        ApiError::NotFound(Resource::Subscription),
+        ApiError::NotFound(Resource::CreditBundle),
+        ApiError::NotFound(Resource::CheckoutSession),
+        ApiError::PlanNotFree,
+        ApiError::CreditBundlePlanMismatch,
+        ApiError::PaymentDeclined(DeclineReason::CardDeclined),
+        ApiError::SubscriptionAlreadyActive,
+        ApiError::PaymentInProgress,
+        ApiError::CheckoutSessionExpired,
         ApiError::NotFound(Resource::Route),
         ApiError::MethodNotAllowed,
         ApiError::SecretKeyLastRemaining,

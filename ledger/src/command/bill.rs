@@ -52,7 +52,7 @@ impl Bearers {
         let of = |payer: Payer| {
             Amount::sum(parts.iter().filter(|(bearer, _)| *bearer == Some(payer)).map(|(_, part)| *part))
         };
-        Ok(Hold { wallet: of(Payer::Wallet)?, merchant: of(Payer::Merchant)? })
+        Ok(Hold { wallet: of(Payer::Wallet)?, merchant: of(Payer::Merchant)?, beside_plan: false })
     }
 
     /// The service charge on `fee`: nothing where nobody is charged the fee.

@@ -48,6 +48,7 @@ impl Command for CreateSpendKey {
             key_preview: self.key_preview.clone(),
             settings: self.settings.clone(),
         });
+        let created_at = world.now(self.merchant_id, self.now)?;
         let key = SpendKey {
             merchant_id: self.merchant_id,
             wallet_id,
@@ -58,9 +59,9 @@ impl Command for CreateSpendKey {
             revision: 0,
             status: SpendKeyStatus::Active,
             settings: self.settings.clone(),
-            created_at: self.now,
+            created_at,
         };
-        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, self.now) };
+        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, created_at) };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

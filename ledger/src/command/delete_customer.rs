@@ -3,8 +3,9 @@
 
 use chrono::{DateTime, Utc};
 
+use super::update_subscription::cancelled;
 use super::{Command, Decision, PersonalChange, Refusal, Stop};
-use crate::event::{CustomerDeleted, Event};
+use crate::event::{CancelReason, CustomerDeleted, Event};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::World;
 
@@ -26,12 +27,18 @@ impl Command for DeleteCustomer {
         let customer = world.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
         let customer = customer.ok_or(Refusal::CustomerNotFound)?;
-        let event = Event::CustomerDeleted(CustomerDeleted {
+        let mut events = Vec::with_capacity(2);
+        if let Some(id) = customer.subscription_id
+            && let Some(subscription) = world.subscription(id)?
+        {
+            events.push(cancelled(world, subscription, CancelReason::CustomerDeleted)?);
+        }
+        events.push(Event::CustomerDeleted(CustomerDeleted {
             customer_id: self.customer_id,
             wallet_id: customer.wallet_id,
             reference_id: customer.reference_id.clone(),
-        });
-        let decision = Decision::append(self.merchant_id, self.now, vec![event], ());
+        }));
+        let decision = Decision::append(self.merchant_id, self.now, events, ());
         Ok(Decision { personal: Some((self.customer_id, PersonalChange::Erase)), ..decision })
     }
 }

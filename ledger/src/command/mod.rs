@@ -1,48 +1,76 @@
 //! Commands, in the imperative, and the decisions about them. A decision is pure: it sees states and values, and
 //! returns events or a refusal. A refusal appends nothing.
 
+mod add_payment_method;
+mod advance_clock;
+mod advance_subscription;
 mod already_so;
 mod bill;
+mod complete_checkout_session;
+mod complete_payment;
+mod create_checkout_session;
 mod create_customer;
+mod create_plan;
 mod create_spend_key;
 mod credit_wallet;
 mod define_meter;
 mod delete_customer;
 mod delete_meter;
+mod delete_plan;
 mod delete_spend_key;
+mod fill_up;
 mod issue_secret_key;
 mod key_limits;
 mod open_request;
 mod register_merchant;
 mod report_request;
+mod request_payment;
 mod revoke_secret_key;
 mod rotate_spend_key;
+mod set_autopay;
 mod settle_request;
+mod start_subscription;
 mod update_customer;
 mod update_meter;
+mod update_plan;
 mod update_spend_key;
+mod update_subscription;
 
 use chrono::{DateTime, Utc};
 
+pub use self::add_payment_method::AddPaymentMethod;
+pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};
+pub use self::advance_subscription::{AdvanceSubscription, Advanced};
 pub use self::already_so::AlreadySo;
 pub use self::bill::service_charge_payer;
+pub use self::complete_checkout_session::CompleteCheckoutSession;
+pub use self::complete_payment::{CompletePayment, Paid};
+pub use self::create_checkout_session::CreateCheckoutSession;
 pub use self::create_customer::{CreateCustomer, CustomerMade};
+pub use self::create_plan::{CreatePlan, NewBundle};
 pub use self::create_spend_key::CreateSpendKey;
 pub use self::credit_wallet::{CreditTarget, CreditWallet, Credited};
 pub use self::define_meter::{DefineMeter, Slug};
 pub use self::delete_customer::DeleteCustomer;
 pub use self::delete_meter::DeleteMeter;
+pub use self::delete_plan::DeletePlan;
 pub use self::delete_spend_key::DeleteSpendKey;
+pub use self::fill_up::FillUp;
 pub use self::issue_secret_key::IssueSecretKey;
 pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened, RequestSettings};
 pub use self::register_merchant::RegisterMerchant;
 pub use self::report_request::{ReportRequest, Reported};
+pub use self::request_payment::{Payee, Purchase, RequestPayment};
 pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
+pub use self::set_autopay::SetAutopay;
 pub use self::settle_request::{Ending, Failed, Metered, SettleRequest, Settled};
+pub use self::start_subscription::StartSubscription;
 pub use self::update_customer::UpdateCustomer;
 pub use self::update_meter::UpdateMeter;
+pub use self::update_plan::{BundleEdit, PlanEdits, UpdatePlan};
 pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
+pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
 use crate::event::{ContactPart, Event, Fact};
 use crate::ids::{CustomerId, MerchantId};
 use crate::money::{self, Amount};
@@ -91,10 +119,12 @@ pub enum Refusal {
     /// The money available does not cover the hold.
     #[error("the balance available ({available}) does not cover this call ({needed})")]
     InsufficientBalance {
-        /// Balance minus open holds.
+        /// The money there is less open holds.
         available: Amount,
         /// The hold.
         needed: Amount,
+        /// The customer whose wallet asks for money by itself when it falls short: see [`FillUp`].
+        asks_by_itself: Option<CustomerId>,
     },
     /// No spend key has this hash, or its customer is no more.
     #[error("the spend key is not valid")]
@@ -143,6 +173,45 @@ pub enum Refusal {
     /// The request has ended, or never was.
     #[error("the request is not open")]
     RequestNotOpen,
+    /// No such plan of this merchant.
+    #[error("no such plan")]
+    PlanNotFound,
+    /// The plan costs something: it begins with a payment.
+    #[error("the plan is not free: it is subscribed to through a checkout session")]
+    PlanNotFree,
+    /// A plan's credit is not above its price, where it has one.
+    #[error("the included credit must not be above the plan's price")]
+    CreditAbovePrice,
+    /// No such credit bundle of this merchant, or of this plan.
+    #[error("no such credit bundle")]
+    CreditBundleNotFound,
+    /// The credit bundle is another plan's.
+    #[error("the credit bundle belongs to another plan")]
+    CreditBundlePlanMismatch,
+    /// No such subscription of this merchant, or not any more.
+    #[error("no such subscription")]
+    SubscriptionNotFound,
+    /// The customer has a subscription, which this plan is not dearer than.
+    #[error("the customer has an active subscription")]
+    SubscriptionAlreadyActive,
+    /// No such payment method of this wallet, or none at all.
+    #[error("no such payment method")]
+    PaymentMethodNotFound,
+    /// The payment has ended, or never was.
+    #[error("the payment is not open")]
+    PaymentNotOpen,
+    /// Another payment is under way for this.
+    #[error("a payment is under way")]
+    PaymentUnderWay,
+    /// No such checkout session of this merchant, or it is completed.
+    #[error("no such checkout session")]
+    CheckoutSessionNotFound,
+    /// The checkout session's time is over.
+    #[error("the checkout session has expired")]
+    CheckoutSessionExpired,
+    /// A clock goes forward only, and not beyond a hundred years.
+    #[error("the clock can only be put forward, by up to a hundred years in all")]
+    ClockOutOfRange,
 }
 
 impl From<money::Error> for Refusal {
@@ -257,6 +326,16 @@ pub trait Command: Send + 'static {
 
     /// Decides, given the states; asks for those it lacks.
     fn decide(&self, world: &World) -> Result<Decision<Self::Outcome>, Stop>;
+}
+
+/// Decides `command` and gives each fact the time of its merchant's clock: what a decision appends happens at the
+/// machine's now, put forward as far as the merchant's clock is.
+pub fn decide<C: Command>(command: &C, world: &World) -> Result<Decision<C::Outcome>, Stop> {
+    let mut decision = command.decide(world)?;
+    for fact in &mut decision.facts {
+        fact.occurred_at = world.now(fact.merchant_id, fact.occurred_at)?;
+    }
+    Ok(decision)
 }
 
 /// The instant `at` cut to the millisecond, as the log keeps it.

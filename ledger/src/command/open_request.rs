@@ -17,7 +17,7 @@ use crate::money::Amount;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
-use crate::state::{Customer, Holder, World};
+use crate::state::{Customer, Holder, Merchant, Missing, Reach, WalletOwner, World};
 
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,20 +220,42 @@ impl OpenRequest {
     /// The tightest headroom of the wallets held on, or the refusal.
     fn admit(world: &World, parties: Parties, hold: Hold) -> Result<Amount, Stop> {
         let mut tightest: Option<Amount> = None;
-        for (wallet_id, needed) in
-            [(parties.wallet_id, hold.wallet), (Some(parties.merchant_wallet_id), hold.merchant)]
-        {
+        for (wallet_id, needed, reach) in [
+            (parties.wallet_id, hold.wallet, hold.reach()),
+            (Some(parties.merchant_wallet_id), hold.merchant, Reach::All),
+        ] {
             let Some(wallet_id) = wallet_id.filter(|_| needed.is_positive()) else { continue };
             let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
-            let available = wallet.available()?;
+            let available = wallet.available(reach)?;
             let rest = available.minus(needed)?;
             if rest.is_negative() {
-                return Err(Refusal::InsufficientBalance { available, needed }.into());
+                let asks_by_itself = match wallet.owner {
+                    WalletOwner::Customer(id) => Some(id).filter(|_| wallet.asks_by_itself()),
+                    WalletOwner::Merchant => None,
+                };
+                return Err(Refusal::InsufficientBalance { available, needed, asks_by_itself }.into());
             }
             tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
         }
         Ok(tightest.unwrap_or(Amount::ZERO))
     }
+}
+
+/// When the usage period around `now` began: with the subscription's cycle, else by the month since the connection came
+/// to be, or the merchant for a call without a customer (completion.md section 4).
+pub(super) fn usage_period_start(
+    world: &World,
+    merchant: &Merchant,
+    customer: Option<&Customer>,
+    now: DateTime<Utc>,
+) -> Result<DateTime<Utc>, Missing> {
+    let Some(customer) = customer else { return Ok(period_around(merchant.created_at, now).start) };
+    if customer.subscription_id.is_some()
+        && let Some(plan) = world.wallet(customer.wallet_id)?.and_then(|wallet| wallet.plan.as_ref())
+    {
+        return Ok(plan.cycle_start);
+    }
+    Ok(period_around(customer.created_at, now).start)
 }
 
 impl Command for OpenRequest {
@@ -242,8 +264,9 @@ impl Command for OpenRequest {
     fn decide(&self, world: &World) -> Result<Decision<Opened>, Stop> {
         let Principals { merchant_id, customer, key } = self.principals(world)?;
         let merchant = world.merchant(merchant_id)?.ok_or(Refusal::SecretKeyInvalid)?;
+        let now = merchant.now(self.now);
         if let Some(key) = key {
-            key.check_key(self.now)?;
+            key.check_key(now)?;
             key.check_lists(&self.provider, self.model.as_deref())?;
         }
         let terms = self.terms(world, merchant_id)?;
@@ -251,8 +274,10 @@ impl Command for OpenRequest {
 
         let customer_id = customer.map(|(id, _)| id);
         let holder = customer_id.map_or(Holder::Merchant(merchant_id), Holder::Customer);
-        let anchor = customer.map_or(merchant.created_at, |(_, customer)| customer.created_at);
-        let period_start = terms.as_ref().map(|_| period_around(anchor, self.now).start);
+        let meter_id = terms.as_ref().map(|terms| terms.meter_id);
+        let customers = customer.map(|(_, customer)| customer);
+        let period_start =
+            meter_id.map(|_| usage_period_start(world, merchant, customers, now)).transpose()?;
         let position = match (&terms, period_start) {
             (Some(terms), Some(start)) => world.position(holder, terms.meter_id, start)?,
             _ => Decimal::ZERO,
@@ -271,8 +296,12 @@ impl Command for OpenRequest {
             terms: terms.as_ref(),
             model_price: model_price.as_ref(),
         };
-        let hold = bill::hold(conditions, self.size, position, &self.settings)?;
-        let spend_key = key.map(|key| key.admit(hold, self.now)).transpose()?;
+        let mut hold = bill::hold(conditions, self.size, position, &self.settings)?;
+        if let Some(wallet_id) = parties.wallet_id.filter(|_| hold.wallet.is_positive()) {
+            let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
+            hold.beside_plan = wallet.reach(meter_id) == Reach::BesidePlan;
+        }
+        let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         let headroom = Self::admit(world, parties, hold)?;
         let event = Event::RequestOpened(Box::new(event::RequestOpened {
             request_id: self.request_id,

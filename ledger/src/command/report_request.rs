@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
+use super::open_request::usage_period_start;
 use super::settle_request::{Metered, SettleRequest, Settled};
 use super::{Command, CustomerRef, Decision, MeterRef, Refusal, Stop, bill};
 use crate::event::{Charge, Event, Hold, Parties, ProviderKeyType, RequestMetered, RequestOpened};
 use crate::ids::{GatewayId, MerchantId, RequestId};
 use crate::model_price::ListPrice;
-use crate::period::period_around;
 use crate::state::{self, World};
 
 /// Reports a call that was made elsewhere. No balance is asked for: what the customer's wallet does not cover is the
@@ -73,7 +73,9 @@ impl ReportRequest {
         // Whoever made the call has paid the provider for it.
         let provider_key_type = ProviderKeyType::Unmanaged;
         let model_price = bill::needed_price(&self.list_price, provider_key_type, terms.as_ref())?;
-        let anchor = customer.map_or(merchant.created_at, |(_, customer)| customer.created_at);
+        let customers = customer.map(|(_, customer)| customer);
+        let now = merchant.now(self.now);
+        let period_start = terms.as_ref().map(|_| usage_period_start(world, merchant, customers, now));
         Ok(RequestOpened {
             request_id: self.request_id,
             gateway_id: self.gateway_id,
@@ -88,7 +90,7 @@ impl ReportRequest {
             endpoint: self.endpoint.clone(),
             model: self.metered.model.clone(),
             metadata: self.metadata.clone(),
-            period_start: terms.as_ref().map(|_| period_around(anchor, self.now).start),
+            period_start: period_start.transpose()?,
             terms,
             hold: Hold::default(),
             model_price,
@@ -106,8 +108,11 @@ impl Command for ReportRequest {
             return Ok(Decision::already(Reported::Existing(*existing)));
         }
         let opened = Box::new(self.opened(world)?);
-        let open =
-            state::OpenRequest { merchant_id: self.merchant_id, opened_at: self.now, opened: opened.clone() };
+        let open = state::OpenRequest {
+            merchant_id: self.merchant_id,
+            opened_at: world.now(self.merchant_id, self.now)?,
+            opened: opened.clone(),
+        };
         let settled = Settled::Metered(self.metered.clone());
         let settlement = SettleRequest { request_id: self.request_id, settled, now: self.now };
         let settled = match settlement.metered(world, &open, &self.metered) {

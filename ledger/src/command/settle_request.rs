@@ -5,13 +5,14 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
 use super::bill::{Conditions, bill};
+use super::fill_up::Need;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
-    Event, FailureReason, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
+    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
 };
-use crate::ids::{CustomerId, RequestId, WalletId};
+use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
 use crate::money::Amount;
-use crate::state::{self, Holder, World};
+use crate::state::{self, Holder, Reach, Wallet, World};
 use crate::usage::Usage;
 
 /// A call that the provider answered with a 2xx.
@@ -128,14 +129,12 @@ impl SettleRequest {
         let bill = bill(Conditions::of(opened), &usage, position)?;
 
         // Money held for other calls is not there for this one.
-        let covered = match parties.wallet_id {
-            Some(id) if bill.on_wallet.is_positive() => {
-                let wallet = world.wallet(id)?.expect("a customer has a wallet");
-                let there = wallet.available()?.plus(opened.hold.wallet)?;
-                bill.on_wallet.min(there.max(Amount::ZERO))
-            }
-            _ => Amount::ZERO,
+        let meter_id = opened.terms.as_ref().map(|terms| terms.meter_id);
+        let draw = match parties.wallet_id {
+            Some(id) => Draw::of(world, id, opened.hold, meter_id, bill.on_wallet)?,
+            None => Draw::default(),
         };
+        let covered = draw.amount;
         let overrun = bill.on_wallet.minus(covered)?;
         let on_merchant = bill.on_merchant.plus(overrun)?;
 
@@ -146,7 +145,7 @@ impl SettleRequest {
         let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
             request_id: self.request_id,
             parties,
-            meter_id: opened.terms.as_ref().map(|terms| terms.meter_id),
+            meter_id,
             period_start: opened.period_start,
             opened_at: Some(open.opened_at),
             hold: opened.hold,
@@ -168,25 +167,29 @@ impl SettleRequest {
             spend_key: opened.spend_key,
         }))];
         if let Some(wallet_id) = parties.wallet_id {
-            events.extend(self.debit(world, wallet_id, parties.customer_id, covered)?);
+            events.extend(self.debit(wallet_id, parties.customer_id, draw)?);
         }
-        events.extend(self.debit(world, parties.merchant_wallet_id, None, on_merchant)?);
+        let merchant = world.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
+        let draw = Draw::from(merchant, on_merchant, Reach::All)?;
+        events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
+        let asked = self.asked_by_wallets(world, open, &events)?;
+        events.extend(asked);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
     }
 
     fn debit(
         &self,
-        world: &World,
         wallet_id: WalletId,
         customer_id: Option<CustomerId>,
-        amount: Amount,
+        draw: Draw,
     ) -> Result<Option<Event>, Stop> {
+        let Draw { amount, sources, balance } = draw;
         if amount.is_zero() {
             return Ok(None);
         }
-        let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
-        let balance_after = wallet.balance.minus(amount)?;
-        let sources = vec![WalletSource { source: Source::Balance, amount }];
+        let from_balance =
+            sources.iter().filter(|part| part.source == Source::Balance).map(|part| part.amount);
+        let balance_after = balance.minus(Amount::sum(from_balance)?)?;
         Ok(Some(Event::WalletDebited(WalletDebited {
             request_id: self.request_id,
             wallet_id,
@@ -195,6 +198,70 @@ impl SettleRequest {
             sources,
             balance_after,
         })))
+    }
+
+    /// The payment that the customer's wallet asks for by itself, once `events` are so.
+    fn asked_by_wallets(
+        &self,
+        world: &World,
+        open: &state::OpenRequest,
+        events: &[Event],
+    ) -> Result<Option<Event>, Stop> {
+        let parties = open.parties();
+        let Some(wallet_id) = parties.wallet_id else { return Ok(None) };
+        let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
+        if !wallet.asks_by_itself() {
+            return Ok(None);
+        }
+        let mut after = wallet.clone();
+        let reach = open.hold().reach();
+        after.release(open.hold().wallet, reach)?;
+        for event in events {
+            if let Event::WalletDebited(debited) = event
+                && debited.wallet_id == wallet_id
+            {
+                after.debit(&debited.sources)?;
+            }
+        }
+        let need = Need { wallet_id, wallet: &after, hold: open.hold().wallet, reach };
+        let now = world.now(open.merchant_id, self.now)?;
+        need.payment(world, PaymentId::new(self.request_id.ulid()), now)
+    }
+}
+
+/// What is drawn from a wallet.
+#[derive(Debug, Default)]
+struct Draw {
+    /// How much, the sum of the sources.
+    amount: Amount,
+    /// Where from, in order.
+    sources: Vec<WalletSource>,
+    /// The balance before it.
+    balance: Amount,
+}
+
+impl Draw {
+    /// What of `wanted` the customer's wallet covers, once `hold` is released: money held for other calls is not there.
+    fn of(
+        world: &World,
+        wallet_id: WalletId,
+        hold: Hold,
+        meter_id: Option<MeterId>,
+        wanted: Amount,
+    ) -> Result<Self, Stop> {
+        if !wanted.is_positive() {
+            return Ok(Self::default());
+        }
+        let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
+        let reach = wallet.reach(meter_id);
+        let mut freed = wallet.clone();
+        freed.release(hold.wallet, hold.reach())?;
+        let there = freed.available(reach)?.max(Amount::ZERO);
+        Ok(Self::from(&freed, wanted.min(there), reach)?)
+    }
+
+    fn from(wallet: &Wallet, amount: Amount, reach: Reach) -> Result<Self, crate::money::Error> {
+        Ok(Self { amount, sources: wallet.draw(amount, reach)?, balance: wallet.balance })
     }
 }
 

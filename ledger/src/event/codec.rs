@@ -8,9 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CustomerCreated, CustomerDeleted, CustomerUpdated, Event, KeyRotated, MerchantRegistered, MeterDefined,
-    MeterDeleted, MeterUpdated, RequestFailed, RequestMetered, RequestOpened, SecretKeyIssued,
-    SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated, WalletCredited, WalletDebited,
+    AutopayChanged, BundlePurchased, CheckoutSessionCompleted, CheckoutSessionCreated, ClockAdvanced,
+    CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, CustomerCreated, CustomerDeleted,
+    CustomerUpdated, CycleEnded, Event, KeyRotated, MerchantRegistered, MeterDefined, MeterDeleted,
+    MeterUpdated, PaymentDeclined, PaymentMethodAdded, PaymentRequested, PaymentSucceeded, PlanCreated,
+    PlanDeleted, PlanUpdated, RenewalFailed, RequestFailed, RequestMetered, RequestOpened, SecretKeyIssued,
+    SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated, SubscriptionCancelled,
+    SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated, SubscriptionUpgraded, WalletCredited,
+    WalletDebited,
 };
 
 /// An event that this program cannot read.
@@ -114,6 +119,28 @@ kinds! {
     RequestMetered "request.metered"
     WalletDebited "wallet.debited"
     RequestFailed "request.failed"
+    ClockAdvanced "clock.advanced"
+    PlanCreated "plan.created"
+    PlanUpdated "plan.updated"
+    PlanDeleted "plan.deleted"
+    CreditBundleCreated "credit_bundle.created"
+    CreditBundleUpdated "credit_bundle.updated"
+    CreditBundleDeleted "credit_bundle.deleted"
+    SubscriptionStarted "subscription.started"
+    SubscriptionUpdated "subscription.updated"
+    CycleEnded "subscription.cycle_ended"
+    SubscriptionRenewed "subscription.renewed"
+    RenewalFailed "subscription.renewal_failed"
+    SubscriptionUpgraded "subscription.upgraded"
+    SubscriptionCancelled "subscription.cancelled"
+    BundlePurchased "bundle.purchased"
+    PaymentMethodAdded "payment_method.added"
+    AutopayChanged "wallet.autopay_changed"
+    PaymentRequested "payment.requested"
+    PaymentSucceeded "payment.succeeded"
+    PaymentDeclined "payment.declined"
+    CheckoutSessionCreated "checkout_session.created"
+    CheckoutSessionCompleted "checkout_session.completed"
 }
 
 fn write<K: Kind>(body: &K) -> Encoded {

@@ -1,7 +1,12 @@
 //! Events: the immutable facts of the ledger, in the past tense. Everything shown anywhere is a fold of these.
 
+mod checkout;
 pub mod codec;
+mod movement;
+mod payment;
+mod plan;
 mod request;
+mod subscription;
 
 use std::collections::BTreeMap;
 
@@ -9,9 +14,24 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::checkout::{CheckoutMode, CheckoutSessionCompleted, CheckoutSessionCreated};
+pub use self::movement::Movement;
+pub use self::payment::{
+    Autopay, AutopayChanged, Card, DeclineReason, PaymentDeclined, PaymentMethodAdded, PaymentRequested,
+    PaymentSucceeded, Purpose,
+};
+pub use self::plan::{
+    BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, PlanCreated, PlanDeleted,
+    PlanUpdated,
+};
 pub use self::request::{
     Charge, FailureReason, Hold, KeyUse, Mark, ModelCost, Parties, ProviderKeyType, RequestFailed,
     RequestMetered, RequestOpened, ServiceCharge, Source, WalletDebited, WalletSource,
+};
+pub use self::subscription::{
+    BundlePurchased, CancelReason, CycleEnded, ExpiredBundle, PendingChange, RenewalFailed, Subscriber,
+    SubscriptionCancelled, SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated,
+    SubscriptionUpgraded,
 };
 use crate::ids::{CreditId, CustomerId, MerchantId, MeterId, SecretKeyId, SpendKeyId, WalletId};
 use crate::meter::Price;
@@ -318,6 +338,18 @@ pub struct WalletCredited {
     pub balance_after: Amount,
 }
 
+/// A merchant's clock was put forward, on an instance in test mode. Whatever is decided for the merchant from now on is
+/// decided at the machine's time plus what it is ahead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockAdvanced {
+    /// The merchant.
+    pub merchant_id: MerchantId,
+    /// By how much, in seconds; above zero.
+    pub seconds: i64,
+    /// How far it is ahead of the machine's clock from now on, in seconds.
+    pub ahead_seconds: i64,
+}
+
 /// A fact of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant holds the struct of its own name, documented there")]
@@ -340,6 +372,28 @@ pub enum Event {
     RequestMetered(Box<RequestMetered>),
     WalletDebited(WalletDebited),
     RequestFailed(RequestFailed),
+    ClockAdvanced(ClockAdvanced),
+    PlanCreated(PlanCreated),
+    PlanUpdated(PlanUpdated),
+    PlanDeleted(PlanDeleted),
+    CreditBundleCreated(CreditBundleCreated),
+    CreditBundleUpdated(CreditBundleUpdated),
+    CreditBundleDeleted(CreditBundleDeleted),
+    SubscriptionStarted(Box<SubscriptionStarted>),
+    SubscriptionUpdated(Box<SubscriptionUpdated>),
+    CycleEnded(CycleEnded),
+    SubscriptionRenewed(Box<SubscriptionRenewed>),
+    RenewalFailed(RenewalFailed),
+    SubscriptionUpgraded(Box<SubscriptionUpgraded>),
+    SubscriptionCancelled(SubscriptionCancelled),
+    BundlePurchased(BundlePurchased),
+    PaymentMethodAdded(PaymentMethodAdded),
+    AutopayChanged(AutopayChanged),
+    PaymentRequested(Box<PaymentRequested>),
+    PaymentSucceeded(PaymentSucceeded),
+    PaymentDeclined(PaymentDeclined),
+    CheckoutSessionCreated(CheckoutSessionCreated),
+    CheckoutSessionCompleted(CheckoutSessionCompleted),
 }
 
 impl Event {
@@ -364,6 +418,43 @@ impl Event {
             Self::RequestMetered(event) => format!("{}/metered", event.request_id),
             Self::WalletDebited(event) => format!("{}/debited/{}", event.request_id, event.wallet_id),
             Self::RequestFailed(event) => format!("{}/failed", event.request_id),
+            Self::ClockAdvanced(event) => format!("{}/clock/{}", event.merchant_id, event.ahead_seconds),
+            Self::PlanCreated(event) => format!("{}/created", event.plan_id),
+            Self::PlanUpdated(event) => format!("{}/updated/{}", event.plan_id, event.revision),
+            Self::PlanDeleted(event) => format!("{}/deleted", event.plan_id),
+            Self::CreditBundleCreated(event) => format!("{}/created", event.credit_bundle_id),
+            Self::CreditBundleUpdated(event) => {
+                format!("{}/updated/{}", event.credit_bundle_id, event.revision)
+            }
+            Self::CreditBundleDeleted(event) => format!("{}/deleted", event.credit_bundle_id),
+            Self::SubscriptionStarted(event) => format!("{}/started", event.subscriber.subscription_id),
+            Self::SubscriptionUpdated(event) => {
+                format!("{}/updated/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::CycleEnded(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/ended/{}", event.ended_at.timestamp_millis())
+            }
+            Self::SubscriptionRenewed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/renewed/{}", event.cycle.start.timestamp_millis())
+            }
+            Self::RenewalFailed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/failed/{}/{}", event.retry_at.timestamp_millis(), event.attempt)
+            }
+            Self::SubscriptionUpgraded(event) => {
+                format!("{}/upgraded/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::SubscriptionCancelled(event) => format!("{}/cancelled", event.subscriber.subscription_id),
+            Self::BundlePurchased(event) => format!("{}/purchased", event.payment_id),
+            Self::PaymentMethodAdded(event) => format!("{}/added", event.payment_method_id),
+            Self::AutopayChanged(event) => format!("{}/autopay/{}", event.wallet_id, event.revision),
+            Self::PaymentRequested(event) => format!("{}/requested", event.payment_id),
+            Self::PaymentSucceeded(event) => format!("{}/succeeded", event.payment_id),
+            Self::PaymentDeclined(event) => format!("{}/declined", event.payment_id),
+            Self::CheckoutSessionCreated(event) => format!("{}/created", event.checkout_session_id),
+            Self::CheckoutSessionCompleted(event) => format!("{}/completed", event.checkout_session_id),
         }
     }
 }

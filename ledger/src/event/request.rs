@@ -7,11 +7,14 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::ids::{CustomerId, GatewayId, MeterId, RequestId, SpendKeyId, WalletId};
+use crate::ids::{
+    CustomerId, GatewayId, MeterId, PaymentId, RequestId, SpendKeyId, SubscriptionId, WalletId,
+};
 use crate::meter::{Payer, Terms};
 use crate::model_price::ModelPrice;
 use crate::money::{self, Amount};
 use crate::pricing::Fee;
+use crate::state::Reach;
 use crate::usage::Usage;
 
 /// Whose provider key pays the provider.
@@ -42,9 +45,17 @@ pub struct Hold {
     pub wallet: Amount,
     /// On the merchant's wallet.
     pub merchant: Amount,
+    /// The credit of the customer's plan may not cover it: that is for calls on other meters.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside_plan: bool,
 }
 
 impl Hold {
+    /// How far into the customer's wallet it reaches.
+    pub fn reach(self) -> Reach {
+        if self.beside_plan { Reach::BesidePlan } else { Reach::All }
+    }
+
     /// What is set aside on both wallets together.
     pub fn total(self) -> Result<Amount, money::Error> {
         self.wallet.plus(self.merchant)
@@ -209,6 +220,10 @@ pub struct RequestMetered {
 pub enum Source {
     /// The wallet's balance.
     Balance,
+    /// The credit that a subscription's cycles brought.
+    PlanCredit(SubscriptionId),
+    /// The credit of a bundle, by the payment that bought it.
+    BundleCredit(PaymentId),
 }
 
 /// One source of a debit.

@@ -1,7 +1,7 @@
 //! The audit: reads the whole log once, proves the hash chain and the gap-free positions, folds every state anew
 //! and compares it with the stored ones, and proves the sums of money.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt as _;
@@ -11,10 +11,10 @@ use tokio_postgres::IsolationLevel;
 use super::chain::{self, GENESIS, Link};
 use super::connect::{self, Role, words};
 use super::states;
-use crate::event::{Event, Fact, codec};
+use crate::event::{Event, Fact, Movement, codec};
 use crate::ids::WalletId;
-use crate::money::Amount;
-use crate::state::{State, StateKey, WalletOwner, apply, effects};
+use crate::money::{self, Amount};
+use crate::state::{Reach, State, StateKey, Wallet, WalletOwner, apply, effects};
 
 const EVENTS: &str = "\
 SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
@@ -54,10 +54,19 @@ pub struct Report {
     pub states: usize,
     /// The sum of all credits, in dollars.
     pub credited: Amount,
+    /// The sum of the credit that plans and bundles brought, in dollars.
+    pub granted: Amount,
+    /// The sum of the credit that expired, in dollars.
+    pub expired: Amount,
     /// The sum of all debits, in dollars.
     pub debited: Amount,
-    /// The sum of all balances, in dollars: credited less debited.
+    /// The sum of all balances, in dollars.
     pub balances: Amount,
+    /// The sum of all credit that is left, in dollars. Credited + granted - expired - debited = balances + credits.
+    pub credits: Amount,
+    /// The wallets of which credit expired.
+    #[serde(skip)]
+    expired_wallets: BTreeSet<WalletId>,
     /// What is wrong; at most a hundred are spelled out.
     pub findings: Vec<String>,
     /// How many things are wrong.
@@ -70,6 +79,30 @@ impl Report {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding());
         }
+    }
+
+    fn count(&mut self, movement: Option<(WalletId, Movement)>) -> Result<(), money::Error> {
+        let Some((wallet_id, movement)) = movement else { return Ok(()) };
+        let (sum, amount) = match movement {
+            Movement::Credited(amount) => (&mut self.credited, amount),
+            Movement::Granted(amount) => (&mut self.granted, amount),
+            Movement::Debited(amount) => (&mut self.debited, amount),
+            Movement::Expired(amount) => {
+                if amount.is_positive() {
+                    self.expired_wallets.insert(wallet_id);
+                }
+                (&mut self.expired, amount)
+            }
+        };
+        *sum = sum.plus(amount)?;
+        Ok(())
+    }
+
+    /// Adds what is in a wallet to what is there.
+    fn add(&mut self, wallet: &Wallet) -> Result<(), money::Error> {
+        self.balances = self.balances.plus(wallet.balance)?;
+        self.credits = self.credits.plus(wallet.plan_credit())?.plus(wallet.bundle_credit()?)?;
+        Ok(())
     }
 }
 
@@ -147,26 +180,7 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
     let Ok(merchant_id) = link.merchant_id.parse() else {
         return report.find(|| format!("position {position}: {:?} is no merchant id", link.merchant_id));
     };
-    let moved = match &event {
-        Event::WalletCredited(event) => report.credited.plus(event.amount).map(|sum| report.credited = sum),
-        Event::WalletDebited(event) => report.debited.plus(event.amount).map(|sum| report.debited = sum),
-        Event::MerchantRegistered(_)
-        | Event::SecretKeyIssued(_)
-        | Event::SecretKeyRevoked(_)
-        | Event::CustomerCreated(_)
-        | Event::CustomerUpdated(_)
-        | Event::CustomerDeleted(_)
-        | Event::MeterDefined(_)
-        | Event::MeterUpdated(_)
-        | Event::MeterDeleted(_)
-        | Event::SpendKeyCreated(_)
-        | Event::KeyRotated(_)
-        | Event::SpendKeyUpdated(_)
-        | Event::SpendKeyDeleted(_)
-        | Event::RequestOpened(_)
-        | Event::RequestMetered(_)
-        | Event::RequestFailed(_) => Ok(()),
-    };
+    let moved = event.movement().and_then(|movement| report.count(movement));
     if let Err(error) = moved {
         report.find(|| format!("position {position}: the sum {error}"));
     }
@@ -191,25 +205,12 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
 
 /// The balance that an event itself states.
 fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
-    match event {
-        Event::WalletCredited(event) => Some((event.wallet_id, event.balance_after)),
-        Event::WalletDebited(event) => Some((event.wallet_id, event.balance_after)),
-        Event::MerchantRegistered(_)
-        | Event::SecretKeyIssued(_)
-        | Event::SecretKeyRevoked(_)
-        | Event::CustomerCreated(_)
-        | Event::CustomerUpdated(_)
-        | Event::CustomerDeleted(_)
-        | Event::MeterDefined(_)
-        | Event::MeterUpdated(_)
-        | Event::MeterDeleted(_)
-        | Event::SpendKeyCreated(_)
-        | Event::KeyRotated(_)
-        | Event::SpendKeyUpdated(_)
-        | Event::SpendKeyDeleted(_)
-        | Event::RequestOpened(_)
-        | Event::RequestMetered(_)
-        | Event::RequestFailed(_) => None,
+    if let Event::WalletCredited(event) = event {
+        Some((event.wallet_id, event.balance_after))
+    } else if let Event::WalletDebited(event) = event {
+        Some((event.wallet_id, event.balance_after))
+    } else {
+        None
     }
 }
 
@@ -231,34 +232,24 @@ fn compare(report: &mut Report, folded: &BTreeMap<StateKey, State>, rows: &[toki
 }
 
 fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
-    let wallets = folded.values().filter_map(|state| match state {
-        State::Wallet(wallet) => Some(wallet),
-        State::Merchant(_)
-        | State::SecretKey(_)
-        | State::IssuedKey(_)
-        | State::Customer(_)
-        | State::Reference(_)
-        | State::Meter(_)
-        | State::MeterSlug(_)
-        | State::SpendKey(_)
-        | State::SpendKeyHash(_)
-        | State::Spending(_)
-        | State::Request(_)
-        | State::Reported(_)
-        | State::Position(_) => None,
-    });
-    let mut balances = Amount::ZERO;
-    for wallet in wallets {
-        if matches!(wallet.owner, WalletOwner::Customer(_)) && wallet.held > wallet.balance {
+    let expired = std::mem::take(&mut report.expired_wallets);
+    for (key, state) in folded {
+        let (StateKey::Wallet(id), State::Wallet(wallet)) = (key, state) else { continue };
+        let is_customers = matches!(wallet.owner, WalletOwner::Customer(_));
+        let over_held = wallet.available(Reach::All).is_ok_and(Amount::is_negative);
+        // Credit may expire under open holds; then what is not there is the merchant's.
+        if is_customers && over_held && !expired.contains(id) {
             report.find(|| format!("more is held than there is: {wallet:?}"));
         }
-        match balances.plus(wallet.balance) {
-            Ok(sum) => balances = sum,
-            Err(error) => report.find(|| format!("the sum of balances {error}")),
+        if let Err(error) = report.add(wallet) {
+            report.find(|| format!("the sum of the money there is {error}"));
         }
     }
-    report.balances = balances;
-    if report.credited.minus(report.debited) != Ok(balances) {
-        report.find(|| "credits less debits are not the balances".to_owned());
+    let came = report.credited.plus(report.granted);
+    let left = report.debited.plus(report.expired);
+    let there = report.balances.plus(report.credits);
+    match (came, left, there) {
+        (Ok(came), Ok(left), Ok(there)) if came.minus(left) == Ok(there) => {}
+        _ => report.find(|| "what came less what left is not what is there".to_owned()),
     }
 }

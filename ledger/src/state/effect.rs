@@ -4,15 +4,16 @@
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
+use super::recurring_effect::{self, CreditChange, PlanChange, SubscriptionChange};
 use super::{
-    Customer, Holder, IssuedKey, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey, Wallet,
-    WalletOwner,
+    Customer, Holder, IssuedKey, Merchant, Meter, OpenRequest, Reach, SecretKey, SpendKey, State, StateKey,
+    Wallet, WalletOwner,
 };
 use crate::event::{
-    CustomerUpdated, Event, Fact, Hold, KeyRotated, KeyUse, MeterUpdated, Parties, RateLimit, SpendKeyStatus,
-    SpendKeyUpdated,
+    BundleOffer, CustomerUpdated, Event, Fact, Hold, KeyRotated, KeyUse, MeterUpdated, Parties, RateLimit,
+    SpendKeyStatus, SpendKeyUpdated, WalletSource,
 };
-use crate::ids::{MerchantId, RequestId, WalletId};
+use crate::ids::{CustomerId, MerchantId, PaymentId, RequestId, SubscriptionId, WalletId};
 use crate::money::{self, Amount};
 use crate::spending::Spending;
 
@@ -26,11 +27,13 @@ pub enum Effect {
     /// Money comes into the wallet.
     Credit(Amount),
     /// Money leaves the wallet.
-    Debit(Amount),
+    Debit(Vec<WalletSource>),
     /// Money in the wallet is set aside.
-    Hold(Amount),
+    Hold(Amount, Reach),
     /// What was set aside is free again.
-    Release(Amount),
+    Release(Amount, Reach),
+    /// The wallet's credit changes, or how it is paid for.
+    Credits(CreditChange),
     /// The tier position moves on; the first move creates it.
     Advance(Decimal),
     /// The merchant has one more secret key.
@@ -52,6 +55,18 @@ pub enum Effect {
     SettleOnKey(DateTime<Utc>, Hold, Amount),
     /// The spend key has this rate limit from then on.
     LimitRate(Option<RateLimit>, DateTime<Utc>),
+    /// The merchant's clock is this many seconds ahead.
+    AdvanceClock(i64),
+    /// The customer has this subscription, or none.
+    Subscribe(Option<SubscriptionId>),
+    /// The plan is changed.
+    Plan(PlanChange),
+    /// The bundle costs and brings something else; counts its changes.
+    Offer(BundleOffer, u32),
+    /// The subscription is changed.
+    Subscription(SubscriptionChange),
+    /// The checkout session waits for this payment of this customer, or for none any more.
+    AwaitPayment(Option<(PaymentId, Option<CustomerId>)>),
 }
 
 /// An effect that does not fit its state: a programmer's error or a tampered log, never a user's.
@@ -87,8 +102,13 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
     let created_at = fact.occurred_at;
     match &fact.event {
         Event::MerchantRegistered(event) => {
-            let merchant =
-                Merchant { wallet_id: event.wallet_id, name: event.name.clone(), created_at, secret_keys: 0 };
+            let merchant = Merchant {
+                wallet_id: event.wallet_id,
+                name: event.name.clone(),
+                created_at,
+                secret_keys: 0,
+                clock_ahead_seconds: 0,
+            };
             vec![
                 (StateKey::Merchant(event.merchant_id), Effect::Create(State::Merchant(merchant))),
                 new_wallet(merchant_id, event.wallet_id, WalletOwner::Merchant),
@@ -116,6 +136,7 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
                 reference_id: event.reference_id.clone(),
                 revision: 0,
                 created_at,
+                subscription_id: None,
             };
             let mut effects = vec![
                 (StateKey::Customer(id), Effect::Create(State::Customer(customer))),
@@ -139,8 +160,11 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
             effects
         }
         Event::CustomerDeleted(event) => {
-            // The wallet stays, and so do the tier positions: calls in flight settle on them.
-            let mut effects = vec![(StateKey::Customer(event.customer_id), Effect::Remove)];
+            // The wallet stays, and so do the tier positions: calls in flight settle on them. It is filled up no more.
+            let mut effects = vec![
+                (StateKey::Customer(event.customer_id), Effect::Remove),
+                (StateKey::Wallet(event.wallet_id), Effect::Credits(CreditChange::Orphan)),
+            ];
             let reference = event.reference_id.clone();
             effects.extend(reference.map(|id| (StateKey::Reference(merchant_id, id), Effect::Remove)));
             effects
@@ -239,13 +263,37 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
             effects
         }
         Event::WalletDebited(event) => {
-            vec![(StateKey::Wallet(event.wallet_id), Effect::Debit(event.amount))]
+            vec![(StateKey::Wallet(event.wallet_id), Effect::Debit(event.sources.clone()))]
         }
         Event::RequestFailed(event) => {
             let mut effects = ended(event.request_id, event.parties, event.hold);
             effects.extend(settled_on_key(event.spend_key, event.hold, Amount::ZERO));
             effects
         }
+        Event::ClockAdvanced(event) => {
+            vec![(StateKey::Merchant(event.merchant_id), Effect::AdvanceClock(event.ahead_seconds))]
+        }
+        Event::PlanCreated(_)
+        | Event::PlanUpdated(_)
+        | Event::PlanDeleted(_)
+        | Event::CreditBundleCreated(_)
+        | Event::CreditBundleUpdated(_)
+        | Event::CreditBundleDeleted(_) => recurring_effect::of_plans(fact),
+        Event::SubscriptionStarted(_)
+        | Event::SubscriptionUpdated(_)
+        | Event::CycleEnded(_)
+        | Event::SubscriptionRenewed(_)
+        | Event::RenewalFailed(_)
+        | Event::SubscriptionUpgraded(_)
+        | Event::SubscriptionCancelled(_)
+        | Event::BundlePurchased(_) => recurring_effect::of_subscriptions(fact),
+        Event::PaymentMethodAdded(_)
+        | Event::AutopayChanged(_)
+        | Event::PaymentRequested(_)
+        | Event::PaymentSucceeded(_)
+        | Event::PaymentDeclined(_)
+        | Event::CheckoutSessionCreated(_)
+        | Event::CheckoutSessionCompleted(_) => recurring_effect::of_payments(fact),
     }
 }
 
@@ -255,7 +303,7 @@ fn settled_on_key(key: Option<KeyUse>, hold: Hold, cost: Amount) -> Option<(Stat
 }
 
 fn new_wallet(merchant_id: MerchantId, id: WalletId, owner: WalletOwner) -> (StateKey, Effect) {
-    let wallet = Wallet { merchant_id, owner, balance: Amount::ZERO, held: Amount::ZERO };
+    let wallet = Box::new(Wallet::empty(merchant_id, owner));
     (StateKey::Wallet(id), Effect::Create(State::Wallet(wallet)))
 }
 
@@ -265,13 +313,13 @@ fn ended(id: RequestId, parties: Parties, hold: Hold) -> Vec<(StateKey, Effect)>
     effects
 }
 
-fn holds(parties: Parties, hold: Hold, effect: fn(Amount) -> Effect) -> Vec<(StateKey, Effect)> {
+fn holds(parties: Parties, hold: Hold, effect: fn(Amount, Reach) -> Effect) -> Vec<(StateKey, Effect)> {
     let mut effects = Vec::with_capacity(3);
     if let Some(wallet_id) = parties.wallet_id.filter(|_| !hold.wallet.is_zero()) {
-        effects.push((StateKey::Wallet(wallet_id), effect(hold.wallet)));
+        effects.push((StateKey::Wallet(wallet_id), effect(hold.wallet, hold.reach())));
     }
     if !hold.merchant.is_zero() {
-        effects.push((StateKey::Wallet(parties.merchant_wallet_id), effect(hold.merchant)));
+        effects.push((StateKey::Wallet(parties.merchant_wallet_id), effect(hold.merchant, Reach::All)));
     }
     effects
 }
@@ -280,19 +328,23 @@ fn holds(parties: Parties, hold: Hold, effect: fn(Amount) -> Effect) -> Vec<(Sta
 pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Option<State>, Broken> {
     match (state, effect) {
         (None, Effect::Create(state)) => Ok(Some(state)),
-        // A spend key may be deleted before its calls have ended.
-        (Some(_), Effect::Remove) | (None, Effect::SettleOnKey(..)) => Ok(None),
+        // A spend key may be deleted before its calls have ended, a customer while a payment is under way.
+        (Some(_), Effect::Remove)
+        | (None, Effect::SettleOnKey(..) | Effect::Subscribe(None) | Effect::AwaitPayment(None)) => Ok(None),
         (Some(State::Wallet(wallet)), Effect::Credit(amount)) => {
             with_wallet(key, wallet, |wallet| wallet.balance.plus(amount).map(|sum| wallet.balance = sum))
         }
-        (Some(State::Wallet(wallet)), Effect::Debit(amount)) => {
-            with_wallet(key, wallet, |wallet| wallet.balance.minus(amount).map(|rest| wallet.balance = rest))
+        (Some(State::Wallet(wallet)), Effect::Debit(sources)) => {
+            with_wallet(key, wallet, |wallet| wallet.debit(&sources))
         }
-        (Some(State::Wallet(wallet)), Effect::Hold(amount)) => {
-            with_wallet(key, wallet, |wallet| wallet.held.plus(amount).map(|sum| wallet.held = sum))
+        (Some(State::Wallet(wallet)), Effect::Hold(amount, reach)) => {
+            with_wallet(key, wallet, |wallet| wallet.hold(amount, reach))
         }
-        (Some(State::Wallet(wallet)), Effect::Release(amount)) => {
-            with_wallet(key, wallet, |wallet| wallet.held.minus(amount).map(|rest| wallet.held = rest))
+        (Some(State::Wallet(wallet)), Effect::Release(amount, reach)) => {
+            with_wallet(key, wallet, |wallet| wallet.release(amount, reach))
+        }
+        (Some(State::Wallet(wallet)), Effect::Credits(change)) => {
+            with_wallet(key, wallet, |wallet| recurring_effect::credit(wallet, change))
         }
         (None, Effect::Advance(units)) => Ok(Some(State::Position(units))),
         (Some(State::Position(position)), Effect::Advance(units)) => {
@@ -345,6 +397,31 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
                 Ok(())
             })
         }
+        (Some(State::Merchant(mut merchant)), Effect::AdvanceClock(ahead_seconds)) => {
+            merchant.clock_ahead_seconds = ahead_seconds;
+            Ok(Some(State::Merchant(merchant)))
+        }
+        (Some(State::Customer(mut customer)), Effect::Subscribe(subscription_id)) => {
+            customer.subscription_id = subscription_id;
+            Ok(Some(State::Customer(customer)))
+        }
+        (Some(State::Plan(mut plan)), Effect::Plan(change)) => {
+            plan.change(change);
+            Ok(Some(State::Plan(plan)))
+        }
+        (Some(State::CreditBundle(mut bundle)), Effect::Offer(offer, revision)) => {
+            bundle.offer = offer;
+            bundle.revision = revision;
+            Ok(Some(State::CreditBundle(bundle)))
+        }
+        (Some(State::Subscription(subscription)), Effect::Subscription(change)) => {
+            Ok(Some(State::Subscription(Box::new(recurring_effect::subscription(*subscription, change)))))
+        }
+        (Some(State::CheckoutSession(mut session)), Effect::AwaitPayment(payment)) => {
+            session.payment_id = payment.map(|(payment_id, _)| payment_id);
+            session.customer_id = payment.and_then(|(_, customer_id)| customer_id).or(session.customer_id);
+            Ok(Some(State::CheckoutSession(session)))
+        }
         (state, effect) => Err(Broken::Misfit {
             key: shown(key),
             effect: format!("{effect:?} on {}", if state.is_some() { "something" } else { "nothing" }),
@@ -354,15 +431,11 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
 
 fn with_wallet(
     key: &StateKey,
-    mut wallet: Wallet,
+    mut wallet: Box<Wallet>,
     change: impl FnOnce(&mut Wallet) -> Result<(), money::Error>,
 ) -> Result<Option<State>, Broken> {
     change(&mut wallet).map_err(|source| Broken::Range { key: shown(key), source })?;
-    let below = match wallet.owner {
-        WalletOwner::Customer(_) => wallet.balance.is_negative(),
-        WalletOwner::Merchant => false,
-    };
-    if below || wallet.held.is_negative() {
+    if !wallet.is_sound() {
         return Err(Broken::BelowZero { key: shown(key) });
     }
     Ok(Some(State::Wallet(wallet)))

@@ -2,6 +2,9 @@
 //! recomputes them. Uniqueness (reference ids, slugs, key hashes) is a state too.
 
 mod effect;
+mod recurring;
+mod recurring_effect;
+mod wallet;
 mod world;
 
 use chrono::{DateTime, Utc};
@@ -9,11 +12,18 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 pub use self::effect::{Broken, Effect, apply, effects};
+pub use self::recurring::{
+    CheckoutSession, CreditBundle, OpenPayment, PaymentMethod, Phase, Plan, Subscription,
+};
+pub use self::recurring_effect::{CreditChange, PlanChange, SubscriptionChange};
+pub use self::wallet::{BundleCredit, PlanCredit, Reach, Wallet, WalletOwner};
 pub use self::world::{Missing, Stuck, World};
 use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus};
-use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
+use crate::ids::{
+    CheckoutSessionId, CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId,
+    PaymentMethodId, PlanId, RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId,
+};
 use crate::meter::Price;
-use crate::money::Amount;
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
@@ -57,6 +67,18 @@ pub enum StateKey {
     Reported(MerchantId, String),
     /// The tier position of a holder on a meter in the usage period that began then.
     Position(Holder, MeterId, DateTime<Utc>),
+    /// A [`Plan`].
+    Plan(PlanId),
+    /// A [`CreditBundle`].
+    CreditBundle(CreditBundleId),
+    /// A [`Subscription`], there as long as it lasts.
+    Subscription(SubscriptionId),
+    /// A [`PaymentMethod`].
+    PaymentMethod(PaymentMethodId),
+    /// An [`OpenPayment`], there as long as it is under way.
+    Payment(PaymentId),
+    /// A [`CheckoutSession`], there until it is completed.
+    CheckoutSession(CheckoutSessionId),
 }
 
 impl StateKey {
@@ -84,6 +106,12 @@ impl StateKey {
                 };
                 ("position", id)
             }
+            Self::Plan(id) => ("plan", id.to_string()),
+            Self::CreditBundle(id) => ("credit_bundle", id.to_string()),
+            Self::Subscription(id) => ("subscription", id.to_string()),
+            Self::PaymentMethod(id) => ("payment_method", id.to_string()),
+            Self::Payment(id) => ("payment", id.to_string()),
+            Self::CheckoutSession(id) => ("checkout_session", id.to_string()),
         }
     }
 }
@@ -99,35 +127,21 @@ pub struct Merchant {
     pub created_at: DateTime<Utc>,
     /// How many secret keys of it are good; the last one stays.
     pub secret_keys: u32,
+    /// How far its clock is ahead of the machine's, in seconds: in test mode alone.
+    #[serde(default, skip_serializing_if = "is_on_time")]
+    pub clock_ahead_seconds: i64,
 }
 
-/// Whose wallet it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WalletOwner {
-    /// The merchant's own: an overrun of a customer may take it below zero.
-    Merchant,
-    /// A customer's: never below zero.
-    Customer(CustomerId),
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it skips by reference")]
+fn is_on_time(ahead_seconds: &i64) -> bool {
+    *ahead_seconds == 0
 }
 
-/// A wallet. Invariant: a customer's balance is never below zero; the sum of holds is never below zero.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wallet {
-    /// The merchant it belongs to or under.
-    pub merchant_id: MerchantId,
-    /// Whose it is.
-    pub owner: WalletOwner,
-    /// The money in it.
-    pub balance: Amount,
-    /// The sum of open holds.
-    pub held: Amount,
-}
-
-impl Wallet {
-    /// What a new hold may take.
-    pub fn available(&self) -> Result<Amount, crate::money::Error> {
-        self.balance.minus(self.held)
+impl Merchant {
+    /// What its clock says when the machine's says `machine`.
+    pub fn now(&self, machine: DateTime<Utc>) -> DateTime<Utc> {
+        let ahead = chrono::TimeDelta::try_seconds(self.clock_ahead_seconds).unwrap_or_default();
+        machine.checked_add_signed(ahead).unwrap_or(machine)
     }
 }
 
@@ -162,6 +176,9 @@ pub struct Customer {
     pub revision: u32,
     /// Anchors the usage periods.
     pub created_at: DateTime<Utc>,
+    /// The subscription that is active, or being paid for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscription_id: Option<SubscriptionId>,
 }
 
 /// A meter.
@@ -239,7 +256,7 @@ impl OpenRequest {
 #[expect(missing_docs, reason = "each variant holds the struct of its own name, or what its key points at")]
 pub enum State {
     Merchant(Merchant),
-    Wallet(Wallet),
+    Wallet(Box<Wallet>),
     SecretKey(SecretKey),
     IssuedKey(IssuedKey),
     Customer(Customer),
@@ -252,6 +269,12 @@ pub enum State {
     Request(OpenRequest),
     Reported(RequestId),
     Position(Decimal),
+    Plan(Box<Plan>),
+    CreditBundle(CreditBundle),
+    Subscription(Box<Subscription>),
+    PaymentMethod(Box<PaymentMethod>),
+    Payment(Box<OpenPayment>),
+    CheckoutSession(Box<CheckoutSession>),
 }
 
 impl State {
@@ -272,6 +295,12 @@ impl State {
             Self::Request(state) => serde_json::to_string(state),
             Self::Reported(state) => serde_json::to_string(state),
             Self::Position(state) => serde_json::to_string(state),
+            Self::Plan(state) => serde_json::to_string(state),
+            Self::CreditBundle(state) => serde_json::to_string(state),
+            Self::Subscription(state) => serde_json::to_string(state),
+            Self::PaymentMethod(state) => serde_json::to_string(state),
+            Self::Payment(state) => serde_json::to_string(state),
+            Self::CheckoutSession(state) => serde_json::to_string(state),
         };
         json.expect("states have string keys and finite numbers")
     }
@@ -293,6 +322,12 @@ impl State {
             StateKey::Request(_) => Self::Request(serde_json::from_str(json)?),
             StateKey::Reported(..) => Self::Reported(serde_json::from_str(json)?),
             StateKey::Position(..) => Self::Position(serde_json::from_str(json)?),
+            StateKey::Plan(_) => Self::Plan(serde_json::from_str(json)?),
+            StateKey::CreditBundle(_) => Self::CreditBundle(serde_json::from_str(json)?),
+            StateKey::Subscription(_) => Self::Subscription(serde_json::from_str(json)?),
+            StateKey::PaymentMethod(_) => Self::PaymentMethod(serde_json::from_str(json)?),
+            StateKey::Payment(_) => Self::Payment(serde_json::from_str(json)?),
+            StateKey::CheckoutSession(_) => Self::CheckoutSession(serde_json::from_str(json)?),
         })
     }
 }

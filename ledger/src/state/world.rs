@@ -6,11 +6,15 @@ use std::collections::{HashMap, HashSet};
 use rust_decimal::Decimal;
 
 use super::{
-    Broken, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State,
-    StateKey, Wallet, apply, effects,
+    Broken, CheckoutSession, CreditBundle, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenPayment,
+    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, apply,
+    effects,
 };
 use crate::event::Fact;
-use crate::ids::{CustomerId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
+use crate::ids::{
+    CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
+    RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId,
+};
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
@@ -85,6 +89,28 @@ impl World {
         spending(id: SpendKeyId) = StateKey::Spending(id) => Spending: Spending;
         /// A call in flight.
         request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
+        /// A plan.
+        plan(id: PlanId) = StateKey::Plan(id) => Plan: Plan;
+        /// A credit bundle.
+        credit_bundle(id: CreditBundleId) = StateKey::CreditBundle(id) => CreditBundle: CreditBundle;
+        /// A subscription that lasts.
+        subscription(id: SubscriptionId) = StateKey::Subscription(id) => Subscription: Subscription;
+        /// A payment method.
+        payment_method(id: PaymentMethodId) = StateKey::PaymentMethod(id) => PaymentMethod: PaymentMethod;
+        /// A payment under way.
+        payment(id: PaymentId) = StateKey::Payment(id) => Payment: OpenPayment;
+        /// A checkout session that is not completed.
+        checkout_session(id: CheckoutSessionId)
+            = StateKey::CheckoutSession(id) => CheckoutSession: CheckoutSession;
+    }
+
+    /// What the clock of a merchant says when the machine's says `machine`: ahead of it in test mode alone.
+    pub fn now(
+        &self,
+        merchant: MerchantId,
+        machine: chrono::DateTime<chrono::Utc>,
+    ) -> Result<chrono::DateTime<chrono::Utc>, Missing> {
+        Ok(self.merchant(merchant)?.map_or(machine, |merchant| merchant.now(machine)))
     }
 
     /// The tier position of a holder on a meter; zero before the first call of the period.
@@ -164,8 +190,10 @@ impl World {
         let mut changes = Vec::with_capacity(self.changed.len());
         for key in self.changed.drain() {
             let json = self.known.get(&key).and_then(Option::as_ref).map(State::to_json);
-            if json.is_none() && matches!(key, StateKey::Request(_)) {
-                // An ended request is never asked for again; remembering that it is gone would never end.
+            if json.is_none()
+                && matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
+            {
+                // What has ended is hardly asked for again; remembering that it is gone would never end.
                 self.known.remove(&key);
             }
             changes.push((key, json));

@@ -123,6 +123,30 @@ impl Books {
                 self.settle_on_key(&opened, Amount::ZERO);
                 assert_eq!(event.spend_key, opened.spend_key);
             }
+            Event::ClockAdvanced(_)
+            | Event::PlanCreated(_)
+            | Event::PlanUpdated(_)
+            | Event::PlanDeleted(_)
+            | Event::CreditBundleCreated(_)
+            | Event::CreditBundleUpdated(_)
+            | Event::CreditBundleDeleted(_)
+            | Event::SubscriptionStarted(_)
+            | Event::SubscriptionUpdated(_)
+            | Event::CycleEnded(_)
+            | Event::SubscriptionRenewed(_)
+            | Event::RenewalFailed(_)
+            | Event::SubscriptionUpgraded(_)
+            | Event::SubscriptionCancelled(_)
+            | Event::BundlePurchased(_)
+            | Event::PaymentMethodAdded(_)
+            | Event::AutopayChanged(_)
+            | Event::PaymentRequested(_)
+            | Event::PaymentSucceeded(_)
+            | Event::PaymentDeclined(_)
+            | Event::CheckoutSessionCreated(_)
+            | Event::CheckoutSessionCompleted(_) => {
+                unreachable!("nobody subscribes in this shop")
+            }
         }
     }
 

@@ -7,6 +7,8 @@ mod actions;
 mod books;
 mod key_books;
 mod shop;
+mod till;
+mod years;
 
 use proptest::prelude::*;
 

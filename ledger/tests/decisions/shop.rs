@@ -12,7 +12,7 @@ use farthing_ledger::command::{
     SpendKeyEdits, Stop, UpdateCustomer, UpdateMeter, UpdateSpendKey,
 };
 use farthing_ledger::event::{
-    Cycle, Event, Fact, FailureReason, Hold, ProviderKeyType, RateLimit, RequestLimit, SpendKeySettings,
+    Cycle, Event, FailureReason, Hold, ProviderKeyType, RateLimit, RequestLimit, SpendKeySettings,
     SpendKeyStatus, SpendLimit,
 };
 use farthing_ledger::ids::{
@@ -29,6 +29,7 @@ use ulid::Ulid;
 
 use crate::actions::{Action, Asked, Ended, USUAL_BY_ID};
 use crate::books::Books;
+use crate::till::Till;
 
 struct KeyOf {
     merchant: usize,
@@ -71,9 +72,7 @@ pub(crate) struct Shop {
     now: DateTime<Utc>,
     made: u128,
     server_key: ServerKey,
-    world: World,
-    store: BTreeMap<(&'static str, String), (StateKey, String)>,
-    facts: Vec<Fact>,
+    till: Till,
     books: Books,
     merchants: Vec<MerchantOf>,
     customers: Vec<(usize, CustomerId, WalletId, Option<String>)>,
@@ -93,9 +92,7 @@ impl Shop {
             now: "2026-01-31T10:00:00.250Z".parse().unwrap(),
             made: 0,
             server_key: ServerKey::from_hex(&"5a".repeat(32)).unwrap(),
-            world: World::default(),
-            store: BTreeMap::new(),
-            facts: Vec::new(),
+            till: Till::default(),
             books: Books::default(),
             merchants: Vec::new(),
             customers: Vec::new(),
@@ -134,40 +131,11 @@ impl Shop {
         self.merchants.push(MerchantOf { id, wallet_id, secret_key });
     }
 
-    /// Loads what the store holds of `missing`.
-    fn load(&mut self, Missing(key): Missing) {
-        assert!(!self.world.knows(&key), "asked for what is known");
-        let state = self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, json).unwrap());
-        self.world.load(key, state);
-    }
-
-    /// Decides, evolves, stores: the appender's round. A refusal changes nothing.
+    /// The appender's round; what it appends is entered in the books.
     fn execute<C: Command>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
-        let decision = loop {
-            match command.decide(&self.world) {
-                Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.load(missing),
-                Err(Stop::Refused(refusal)) => {
-                    assert_eq!(self.world.take_changes(), [], "a refusal changes nothing");
-                    return Err(refusal);
-                }
-            }
-        };
-        while let Err(stuck) = self.world.evolve(&decision.facts) {
-            match stuck {
-                Stuck::Missing(missing) => self.load(missing),
-                Stuck::Broken(broken) => panic!("a decision broke an invariant: {broken}"),
-            }
-        }
-        for (key, json) in self.world.take_changes() {
-            match json {
-                Some(json) => self.store.insert(key.stored(), (key, json)),
-                None => self.store.remove(&key.stored()),
-            };
-        }
-        self.books.enter(&decision.facts);
-        self.facts.extend(decision.facts);
-        Ok(decision.outcome)
+        let (outcome, appended) = self.till.execute(command)?;
+        self.books.enter(&self.till.facts[self.till.facts.len() - appended..]);
+        Ok(outcome)
     }
 
     /// Does `action`, checking what must come of it.
@@ -214,7 +182,7 @@ impl Shop {
                 self.report(*merchant, *id, call, how);
             }
             Action::Wait { hours } => self.now += Duration::hours((*hours).into()),
-            Action::Forget => self.world.clear(),
+            Action::Forget => self.till.world.clear(),
         }
     }
 
@@ -236,11 +204,11 @@ impl Shop {
             personal: PersonalData::default(),
             now: self.now,
         };
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         match (self.execute(&command).unwrap(), known) {
             (CustomerMade::Existing(id), Some(known)) => {
                 assert_eq!(id, known);
-                assert_eq!(self.facts.len(), before, "a known reference id appends nothing");
+                assert_eq!(self.till.facts.len(), before, "a known reference id appends nothing");
             }
             (CustomerMade::Created(id), None) => self.customers.push((merchant, id, wallet_id, reference)),
             (made, known) => panic!("{made:?}, but {known:?} was known"),
@@ -320,11 +288,15 @@ impl Shop {
             .customers
             .iter()
             .any(|(of, id, _, there)| *of == owner && *id != customer_id && new.is_some() && *there == new);
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         match self.execute(&command) {
             Ok(()) => {
                 assert!(there && !taken);
-                assert_eq!(self.facts.len() - before, usize::from(old != new), "nothing new appends nothing");
+                assert_eq!(
+                    self.till.facts.len() - before,
+                    usize::from(old != new),
+                    "nothing new appends nothing"
+                );
                 self.customers[at].3 = new;
             }
             Err(Refusal::CustomerNotFound) => assert!(!there),
@@ -460,9 +432,9 @@ impl Shop {
             Ok(updated) => {
                 assert!(owner == usize::from(merchant) && !is_deleted);
                 assert_eq!((updated.key.status, &updated.key.settings), (status, &settings));
-                let before = self.facts.len();
+                let before = self.till.facts.len();
                 assert_eq!(self.execute(&command).unwrap().key, updated.key);
-                assert_eq!(self.facts.len(), before, "what changes nothing appends nothing");
+                assert_eq!(self.till.facts.len(), before, "what changes nothing appends nothing");
             }
             Err(refusal) => {
                 assert_eq!(refusal, Refusal::SpendKeyNotFound);
@@ -494,7 +466,7 @@ impl Shop {
         let is_dead = is_deleted || customer.is_some_and(|id| self.deleted_customers.contains(&id));
         // Whether it is admitted is for the books to judge; what is refused must be refused for a reason they see.
         let may = self.books.may_be_admitted(id, &command);
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         match self.execute(&command) {
             Ok(opened) => {
                 assert!(!is_dead, "a deleted key works");
@@ -504,11 +476,11 @@ impl Shop {
             }
             Err(Refusal::SpendKeyInvalid) => assert!(is_dead),
             Err(Refusal::SpendLimitExceeded { left, needed }) => assert!(left < needed),
-            Err(Refusal::InsufficientBalance { available, needed }) => assert!(available < needed),
+            Err(Refusal::InsufficientBalance { available, needed, .. }) => assert!(available < needed),
             Err(Refusal::RateLimitExceeded { retry_after_seconds }) => assert!(retry_after_seconds > 0),
             Err(refusal) => assert_eq!(may, Err(refusal)),
         }
-        if let Some(fact) = self.facts.get(before) {
+        if let Some(fact) = self.till.facts.get(before) {
             let Event::RequestOpened(event) = &fact.event else { panic!("{fact:?}") };
             assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
         }
@@ -665,7 +637,7 @@ impl Shop {
         let merchant = self.merchants.iter().position(|merchant| merchant.secret_key == *secret_key).unwrap();
         let (foreign_customer, foreign_meter) =
             self.foreign(merchant, command.customer.as_ref(), command.meter.as_ref());
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         let managed = command.provider_key_type == ProviderKeyType::Managed;
         let unpriced =
             Some(command.list_price.clone()).filter(|list_price| *list_price == ListPrice::Unlisted);
@@ -679,12 +651,12 @@ impl Shop {
                 self.requests.push(command);
             }
             Err(refusal) => {
-                assert_eq!(self.facts.len(), before);
+                assert_eq!(self.till.facts.len(), before);
                 match refusal {
                     Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => assert!(foreign_customer),
                     Refusal::MeterNotFound | Refusal::ProductSecretInvalid => assert!(foreign_meter),
                     Refusal::ModelNotPriced => assert_eq!(unpriced, Some(ListPrice::Unlisted)),
-                    Refusal::InsufficientBalance { available, needed } => assert!(available < needed),
+                    Refusal::InsufficientBalance { available, needed, .. } => assert!(available < needed),
                     other => panic!("unexpected refusal: {other}"),
                 }
             }
@@ -697,24 +669,24 @@ impl Shop {
         let Some(at) = pick(&self.requests, request) else { return };
         let command = self.requests[at].clone();
         // Where the row is not known, the log's unique key is what refuses.
-        if !self.world.request(command.request_id).is_ok_and(|open| open.is_some()) {
+        if !self.till.world.request(command.request_id).is_ok_and(|open| open.is_some()) {
             return;
         }
         let decision = loop {
-            match command.decide(&self.world) {
+            match command.decide(&self.till.world) {
                 Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.load(missing),
+                Err(Stop::Missing(missing)) => self.till.load(missing),
                 Err(Stop::Refused(_)) => return,
             }
         };
         loop {
-            match self.world.evolve(&decision.facts) {
+            match self.till.world.evolve(&decision.facts) {
                 Ok(()) => panic!("a request was opened twice"),
-                Err(Stuck::Missing(missing)) => self.load(missing),
+                Err(Stuck::Missing(missing)) => self.till.load(missing),
                 Err(Stuck::Broken(_)) => break,
             }
         }
-        assert_eq!(self.world.take_changes(), [], "all or nothing");
+        assert_eq!(self.till.world.take_changes(), [], "all or nothing");
     }
 
     fn settle(&mut self, request: u8, how: &Ended) {
@@ -737,14 +709,14 @@ impl Shop {
                 provider_timestamp: None,
             }),
         };
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         let answer = self.execute(&SettleRequest { request_id, settled, now: self.now });
         if !was_open {
             assert_eq!(answer, Err(Refusal::RequestNotOpen), "settled twice");
             return;
         }
         answer.expect("an open request can always be ended");
-        match (&self.facts[before].event, how) {
+        match (&self.till.facts[before].event, how) {
             (Event::RequestMetered(event), Ended::Reported { .. } | Ended::Silent) => {
                 assert_eq!(event.usage, usage.unwrap_or_default());
             }
@@ -790,22 +762,22 @@ impl Shop {
             service_charge_rate: call.settings.service_charge_rate,
             now: self.now,
         };
-        let before = self.facts.len();
+        let before = self.till.facts.len();
         let known = self.reported.get(&(merchant, id)).copied();
         match self.execute(&command) {
             Ok(Reported::Existing(request_id)) => {
                 assert_eq!(Some(request_id), known);
-                assert_eq!(self.facts.len(), before, "a known id appends nothing");
+                assert_eq!(self.till.facts.len(), before, "a known id appends nothing");
             }
             Ok(Reported::New(opened, metered)) => {
                 assert!(known.is_none() && !foreign_customer && !foreign_meter);
                 assert_eq!((opened.request_id, opened.hold), (command.request_id, Hold::default()));
                 assert_eq!(metered.usage, usage.unwrap_or_default());
-                assert!(self.facts.len() >= before + 2, "opened and metered at once");
+                assert!(self.till.facts.len() >= before + 2, "opened and metered at once");
                 self.reported.insert((merchant, id), command.request_id);
             }
             Err(refusal) => {
-                assert_eq!(self.facts.len(), before);
+                assert_eq!(self.till.facts.len(), before);
                 match refusal {
                     Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => {
                         assert!(foreign_customer);
@@ -854,7 +826,7 @@ impl Shop {
     /// The stored states agree with the books.
     pub(crate) fn check(&mut self) {
         let mut open = BTreeSet::new();
-        for (key, json) in self.store.values() {
+        for (key, json) in self.till.store.values() {
             match (key, State::from_json(key, json).unwrap()) {
                 (StateKey::Wallet(id), State::Wallet(wallet)) => {
                     let account = &self.books.accounts[id];
@@ -892,15 +864,15 @@ impl Shop {
             }
         }
         assert!(open.iter().eq(self.books.open.keys()), "open requests");
-        let keys = self.store.keys().filter(|(kind, _)| *kind == "secret_key").count();
+        let keys = self.till.store.keys().filter(|(kind, _)| *kind == "secret_key").count();
         assert_eq!(keys, self.secret_keys.len(), "one state per good secret key");
-        let stored = |kind: &str| self.store.keys().filter(|(there, _)| *there == kind).count();
+        let stored = |kind: &str| self.till.store.keys().filter(|(there, _)| *there == kind).count();
         assert_eq!(stored("customer"), self.customers.len() - self.deleted_customers.len());
         let references = self.customers.iter().filter(|customer| customer.3.is_some()).count();
         assert_eq!(stored("reference"), references, "one state per reference id in use");
         assert_eq!(stored("meter"), self.meters.len() - self.deleted_meters.len());
         assert_eq!(stored("meter_slug"), stored("meter"), "one state per slug in use");
-        let hashes = self.store.keys().filter(|(kind, _)| *kind == "spend_key_hash").count();
+        let hashes = self.till.store.keys().filter(|(kind, _)| *kind == "spend_key_hash").count();
         let alive = self.spend_keys.iter().filter(|key| !key.is_deleted).count();
         assert_eq!(hashes, alive, "one good hash per spend key");
     }
@@ -911,7 +883,7 @@ impl Shop {
         let mut follower = World::default();
         let mut states: BTreeMap<(&'static str, String), String> = BTreeMap::new();
         let mut seen: HashSet<StateKey> = HashSet::new();
-        for fact in &self.facts {
+        for fact in &self.till.facts {
             while let Err(stuck) = world.evolve(std::slice::from_ref(fact)) {
                 let Stuck::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
                 world.load(key, None);
@@ -930,7 +902,7 @@ impl Shop {
             }
         }
         let stored: BTreeMap<_, _> =
-            self.store.iter().map(|(name, (_, json))| (name.clone(), json.clone())).collect();
+            self.till.store.iter().map(|(name, (_, json))| (name.clone(), json.clone())).collect();
         assert_eq!(states, stored, "a fold of the log is what is stored");
         for (id, account) in &self.books.accounts {
             let wallet = follower.wallet(*id).unwrap().unwrap();

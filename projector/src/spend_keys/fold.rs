@@ -133,7 +133,29 @@ impl Projection for Batch {
             | Event::MeterDeleted(_)
             | Event::WalletCredited(_)
             | Event::WalletDebited(_)
-            | Event::RequestFailed(_) => {}
+            | Event::RequestFailed(_)
+            | Event::ClockAdvanced(_)
+            | Event::PlanCreated(_)
+            | Event::PlanUpdated(_)
+            | Event::PlanDeleted(_)
+            | Event::CreditBundleCreated(_)
+            | Event::CreditBundleUpdated(_)
+            | Event::CreditBundleDeleted(_)
+            | Event::SubscriptionStarted(_)
+            | Event::SubscriptionUpdated(_)
+            | Event::CycleEnded(_)
+            | Event::SubscriptionRenewed(_)
+            | Event::RenewalFailed(_)
+            | Event::SubscriptionUpgraded(_)
+            | Event::SubscriptionCancelled(_)
+            | Event::BundlePurchased(_)
+            | Event::PaymentMethodAdded(_)
+            | Event::AutopayChanged(_)
+            | Event::PaymentRequested(_)
+            | Event::PaymentSucceeded(_)
+            | Event::PaymentDeclined(_)
+            | Event::CheckoutSessionCreated(_)
+            | Event::CheckoutSessionCompleted(_) => {}
         }
     }
 

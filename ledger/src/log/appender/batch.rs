@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use super::Error;
 use super::claiming::Claims;
-use crate::command::{Command, Decision, PersonalChange, Stop};
+use crate::command::{self, Command, Decision, PersonalChange, Stop};
 use crate::event::{Fact, codec};
 use crate::idempotency::ClaimId;
 use crate::ids::CustomerId;
@@ -96,7 +96,7 @@ pub(super) fn conclude<C: Command>(
     world: &mut World,
     batch: &mut Batch,
 ) -> Result<Result<C::Outcome, Error>, Missing> {
-    let Decision { facts, personal, outcome } = match command.decide(world) {
+    let Decision { facts, personal, outcome } = match command::decide(command, world) {
         Ok(decision) => decision,
         Err(Stop::Missing(missing)) => return Err(missing),
         Err(Stop::Refused(refusal)) => return Ok(Err(Error::Refused(refusal))),
@@ -118,7 +118,7 @@ pub(super) fn conclude<C: Command>(
 
 /// Which state does the decision of `command` lack, if any?
 pub(super) fn lacks<C: Command>(command: &C, world: &World) -> Option<Missing> {
-    match command.decide(world) {
+    match command::decide(command, world) {
         Err(Stop::Missing(missing)) => Some(missing),
         Ok(_) | Err(Stop::Refused(_)) => None,
     }

@@ -1,0 +1,105 @@
+//! When a wallet asks for money by itself: a bundle where the subscription's credit is used up (auto top-up), its balance
+//! where that fell below its threshold (autopay). One such payment at a time; after a declined one, none for a day.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, PaymentRequested, Purpose};
+use crate::ids::{CustomerId, PaymentId, WalletId};
+use crate::money::Amount;
+use crate::state::{Reach, Wallet, WalletOwner, World};
+
+/// After a declined payment that nobody asked for, none is tried for so long.
+pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
+
+/// A wallet as it is after what is being decided, and what a call on it would need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need<'a> {
+    pub(super) wallet_id: WalletId,
+    pub(super) wallet: &'a Wallet,
+    /// What such a call sets aside, and how far it may reach.
+    pub(super) hold: Amount,
+    pub(super) reach: Reach,
+}
+
+impl Need<'_> {
+    /// The payment that the wallet asks for, if it does, under this fresh id; by the merchant's clock.
+    pub(super) fn payment(
+        self,
+        world: &World,
+        payment_id: PaymentId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Event>, Stop> {
+        let wallet = self.wallet;
+        let pauses = wallet.not_again_before.is_some_and(|until| now < until);
+        if wallet.filling_up.is_some() || pauses {
+            return Ok(None);
+        }
+        let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };
+        let (amount, purpose) = match (self.top_up(world)?, wallet.autopay) {
+            (Some(top_up), _) => top_up,
+            (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
+            (None, Some(_) | None) => return Ok(None),
+        };
+        let customer_id = match wallet.owner {
+            WalletOwner::Customer(id) => Some(id),
+            WalletOwner::Merchant => None,
+        };
+        Ok(Some(Event::PaymentRequested(Box::new(PaymentRequested {
+            payment_id,
+            wallet_id: self.wallet_id,
+            customer_id,
+            payment_method_id,
+            amount,
+            purpose,
+            checkout_session_id: None,
+        }))))
+    }
+
+    /// The bundle to be bought: where credit is used up, or does not cover one more such call.
+    fn top_up(self, world: &World) -> Result<Option<(Amount, Purpose)>, Stop> {
+        let wallet = self.wallet;
+        let bundle_id = wallet.plan.as_ref().and_then(|plan| plan.auto_top_up_bundle_id);
+        let Some(credit_bundle_id) = bundle_id else { return Ok(None) };
+        let credit = wallet.plan_credit().plus(wallet.bundle_credit()?)?;
+        if credit.is_positive() && wallet.available(self.reach)? >= self.hold {
+            return Ok(None);
+        }
+        // A bundle that is no more is not bought; one that costs nothing is not for sale this way.
+        let Some(bundle) = world.credit_bundle(credit_bundle_id)? else { return Ok(None) };
+        let credit_amount = bundle.offer.credit_amount;
+        let purpose = Purpose::AutoTopUp { credit_bundle_id, credit_amount };
+        Ok(bundle.offer.cost.is_positive().then_some((bundle.offer.cost, purpose)))
+    }
+}
+
+/// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct FillUp {
+    /// The customer of the refused call.
+    pub customer_id: CustomerId,
+    /// A fresh id, for the payment.
+    pub payment_id: PaymentId,
+    /// What the call would have set aside.
+    pub hold: Amount,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for FillUp {
+    /// The payment that is under way now, where the wallet asked for one.
+    type Outcome = Option<PaymentId>;
+
+    fn decide(&self, world: &World) -> Result<Decision<Self::Outcome>, Stop> {
+        let customer = world.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        let merchant_id = customer.merchant_id;
+        let wallet_id = customer.wallet_id;
+        let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
+        let need = Need { wallet_id, wallet, hold: self.hold, reach: Reach::All };
+        let payment = need.payment(world, self.payment_id, world.now(merchant_id, self.now)?)?;
+        Ok(match payment {
+            Some(payment) => Decision::append(merchant_id, self.now, vec![payment], Some(self.payment_id)),
+            None => Decision::already(None),
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! The appender's round without a database: decide on a `World` that loads its states from a store, evolve, store.
+
+use std::collections::BTreeMap;
+
+use farthing_ledger::command::{Command, Refusal, Stop, decide};
+use farthing_ledger::event::Fact;
+use farthing_ledger::state::{Missing, State, StateKey, Stuck, World};
+
+/// A ledger in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Till {
+    /// What decisions see; forgotten at times, as the appender does.
+    pub(crate) world: World,
+    /// The states as they are stored.
+    pub(crate) store: BTreeMap<(&'static str, String), (StateKey, String)>,
+    /// The log.
+    pub(crate) facts: Vec<Fact>,
+}
+
+impl Till {
+    /// Loads what the store holds of `missing`.
+    pub(crate) fn load(&mut self, Missing(key): Missing) {
+        assert!(!self.world.knows(&key), "asked for what is known");
+        let state = self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, json).unwrap());
+        self.world.load(key, state);
+    }
+
+    /// Decides, evolves, stores; the outcome, and how many facts were appended. A refusal changes nothing.
+    pub(crate) fn execute<C: Command>(&mut self, command: &C) -> Result<(C::Outcome, usize), Refusal> {
+        let decision = loop {
+            match decide(command, &self.world) {
+                Ok(decision) => break decision,
+                Err(Stop::Missing(missing)) => self.load(missing),
+                Err(Stop::Refused(refusal)) => {
+                    assert_eq!(self.world.take_changes(), [], "a refusal changes nothing");
+                    return Err(refusal);
+                }
+            }
+        };
+        while let Err(stuck) = self.world.evolve(&decision.facts) {
+            match stuck {
+                Stuck::Missing(missing) => self.load(missing),
+                Stuck::Broken(broken) => panic!("a decision broke an invariant: {broken}"),
+            }
+        }
+        for (key, json) in self.world.take_changes() {
+            match json {
+                Some(json) => self.store.insert(key.stored(), (key, json)),
+                None => self.store.remove(&key.stored()),
+            };
+        }
+        let appended = decision.facts.len();
+        self.facts.extend(decision.facts);
+        Ok((decision.outcome, appended))
+    }
+
+    /// The stored states of one kind.
+    pub(crate) fn stored(&self, kind: &str) -> Vec<State> {
+        let rows = self.store.iter().filter(|((there, _), _)| *there == kind);
+        rows.map(|(_, (key, json))| State::from_json(key, json).unwrap()).collect()
+    }
+}
