@@ -153,20 +153,29 @@ impl Provider {
 
     /// A fresh address that answers with what `respond` makes of a call.
     pub fn endpoint(&self, respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static) -> Endpoint {
-        self.add(Arc::new(respond), None)
+        self.endpoint_ending("", respond)
     }
 
-    /// The same, reading the request's body only once `gate` is open.
+    /// The same, with a path that ends so.
+    pub fn endpoint_ending(
+        &self,
+        suffix: &str,
+        respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Endpoint {
+        self.add(suffix, Arc::new(respond), None)
+    }
+
+    /// The same as [`Self::endpoint`], reading the request's body only once `gate` is open.
     pub fn endpoint_that_reads_late(
         &self,
         gate: Gate,
         respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
     ) -> Endpoint {
-        self.add(Arc::new(respond), Some(gate))
+        self.add("", Arc::new(respond), Some(gate))
     }
 
-    fn add(&self, respond: Respond, before_body: Option<Gate>) -> Endpoint {
-        let path = format!("/t{}", self.made.fetch_add(1, Ordering::SeqCst));
+    fn add(&self, suffix: &str, respond: Respond, before_body: Option<Gate>) -> Endpoint {
+        let path = format!("/t{}{suffix}", self.made.fetch_add(1, Ordering::SeqCst));
         let route = Route { respond, before_body, calls: Arc::default(), body_bytes: Arc::default() };
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         routes.insert(path.clone(), route.clone());

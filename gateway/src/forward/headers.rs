@@ -2,8 +2,8 @@
 //! carried the credential.
 
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
 
@@ -77,6 +77,28 @@ pub(super) fn set_provider_key(
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
+}
+
+/// Headers that tell of the exact bytes of a body.
+const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
+
+/// Makes the headers fit a body of `length` bytes that is not the caller's own, and asks for an answer that can be
+/// altered as well.
+pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
+    for name in DIGESTS {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// Is it a stream of events that can be read as it stands?
+pub(super) fn tell_of_plain_events(headers: &HeaderMap) -> bool {
+    let text =
+        |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
+    let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let plain = matches!(text(CONTENT_ENCODING).trim(), "" | "identity");
+    media_type.eq_ignore_ascii_case("text/event-stream") && plain
 }
 
 /// The headers that go back to the caller: a provider cannot speak in our name.

@@ -1,4 +1,4 @@
-//! The answer on its way to the caller: every byte as it comes, unchanged, but the end only when the call is
+//! The answer on its way to the caller: every byte as it comes, unchanged (but for what `filter` takes out), the end only when the call is
 //! settled. Fires exactly once, whether the answer is completed, breaks off, or nobody wants it any more.
 
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::keyed::Keeper;
 use super::settlement::{End, Unsettled, settle, until_durable};
-use super::usage::Scanner;
+use super::usage::{ChunkFilter, Scanner};
 use super::{CallId, DRAIN_TIMEOUT, Forwarder};
 
 /// Why an answer breaks off.
@@ -46,6 +46,8 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) upstream: Incoming,
     pub(super) scanner: Scanner,
+    /// Takes out what the caller did not ask for, where the gateway asked in its place.
+    pub(super) filter: Option<ChunkFilter>,
     /// Collects the answer, where it may be asked for again.
     pub(super) keeper: Option<Keeper>,
     /// Bytes to come, where the provider announced them.
@@ -78,6 +80,23 @@ impl Answer {
         }
     }
 
+    /// What the caller sees of a frame; of the one that completes the answer, with what was held back before.
+    fn shown(&mut self, frame: Frame<Bytes>, completes: bool) -> Option<Frame<Bytes>> {
+        let Some(filter) = &mut self.filter else { return Some(frame) };
+        let Some(data) = frame.data_ref() else { return self.held().or(Some(frame)) };
+        let mut shown = BytesMut::from(filter.pass(data));
+        if completes {
+            shown.extend_from_slice(&filter.end());
+        }
+        (!shown.is_empty()).then(|| Frame::data(shown.freeze()))
+    }
+
+    /// What was held back, where nothing more follows.
+    fn held(&mut self) -> Option<Frame<Bytes>> {
+        let held = self.filter.as_mut()?.end();
+        (!held.is_empty()).then(|| Frame::data(held))
+    }
+
     /// Takes note of a frame; does it complete the answer?
     fn note(&mut self, frame: &Frame<Bytes>) -> bool {
         if let Some(keeper) = &mut self.keeper {
@@ -96,7 +115,7 @@ impl Answer {
 
 enum State {
     /// Frames pass.
-    Streaming(Answer),
+    Streaming(Box<Answer>),
     /// The end waits for the settlement: the last frame, or the error that broke the answer off.
     Settling(JoinHandle<Result<(), Unsettled>>, Option<Result<Frame<Bytes>, BrokenOff>>),
     /// All has been said.
@@ -116,7 +135,7 @@ impl MeteredBody {
     pub(super) fn new(answer: Answer) -> Self {
         let (now, patience) = (Instant::now(), answer.forwarder.app.timeouts.silence);
         Self {
-            state: State::Streaming(answer),
+            state: State::Streaming(Box::new(answer)),
             patience,
             heard_at: now,
             idle: Box::pin(tokio::time::sleep_until(now + patience)),
@@ -135,24 +154,35 @@ impl MeteredBody {
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let State::Streaming(answer) = &mut self.state else { return Poll::Ready(None) };
-        let (end, last) = match Pin::new(&mut answer.upstream).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.heard_at = Instant::now();
-                if !answer.note(&frame) {
-                    return Poll::Ready(Some(Ok(frame)));
+        let (end, last) = loop {
+            let State::Streaming(answer) = &mut self.state else { return Poll::Ready(None) };
+            match Pin::new(&mut answer.upstream).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.heard_at = Instant::now();
+                    let completes = answer.note(&frame);
+                    let shown = answer.shown(frame, completes);
+                    if completes {
+                        break (End::Whole, shown.map(Ok));
+                    }
+                    if let Some(frame) = shown {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
                 }
-                (End::Whole, Some(Ok(frame)))
-            }
-            Poll::Ready(None) => (answer.ended(), None),
-            Poll::Ready(Some(Err(error))) => (End::BrokenOff, Some(Err(error.into()))),
-            Poll::Pending => {
-                ready!(self.poll_idle(cx));
-                (End::BrokenOff, Some(Err(BrokenOff::Idle)))
+                Poll::Ready(None) => break (answer.ended(), answer.held().map(Ok)),
+                Poll::Ready(Some(Err(error))) => break (End::BrokenOff, Some(Err(error.into()))),
+                Poll::Pending => {
+                    ready!(self.poll_idle(cx));
+                    break (End::BrokenOff, Some(Err(BrokenOff::Idle)));
+                }
             }
         };
-        if let State::Streaming(answer) = &self.state {
+        if let State::Streaming(answer) = &mut self.state {
+            // What came before a break passes before it.
+            let held = if matches!(last, Some(Err(_))) { answer.held() } else { None };
             self.state = State::Settling(answer.settle(end), last);
+            if let Some(held) = held {
+                return Poll::Ready(Some(Ok(held)));
+            }
         }
         self.poll_settling(cx)
     }
@@ -192,6 +222,7 @@ impl Body for MeteredBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.state {
+            State::Streaming(answer) if answer.filter.is_some() => SizeHint::default(),
             State::Streaming(answer) => answer.upstream.size_hint(),
             State::Settling(_, Some(Ok(frame))) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
@@ -207,7 +238,7 @@ impl Drop for MeteredBody {
     fn drop(&mut self) {
         if let State::Streaming(answer) = std::mem::replace(&mut self.state, State::Done) {
             let tasks = answer.forwarder.tasks.clone();
-            tasks.spawn(drain(answer));
+            tasks.spawn(drain(*answer));
         }
     }
 }

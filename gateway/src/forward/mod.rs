@@ -48,12 +48,12 @@ use self::dialer::{Bounded, Dialer, SystemResolver};
 use self::keyed::{Begun, Keyed};
 use self::metered_body::{Answer, BodyEnd, MeteredBody};
 use self::places::{Place, Places};
-use self::prepare::{Call, prepare};
+use self::prepare::{Asker, Call, prepare};
 pub(crate) use self::provider::Providers;
 pub use self::provider::{BUILT_IN, ProviderHost, ProviderKey};
 use self::request_body::{RequestBody, Unsent};
 use self::settlement::{End, settle, until_durable};
-use self::usage::{Scanner, Shape};
+use self::usage::{ChunkFilter, Scanner, Shape};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::openapi::also_at;
@@ -142,7 +142,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 /// Forwards the call to the URL `u`, meters it and charges it.
 ///
 /// The method, further query parameters, headers and the body reach the provider unchanged, its answer comes back
-/// unchanged; its end comes when the charge is durable. What carries the credential, `u`, `metadata` and `x-service-*`
+/// unchanged; its end comes when the charge is durable. Where a stream on a key of this instance does not ask for its
+/// usage, the gateway asks in the caller's place and keeps the chunk that tells it. What carries the credential, `u`, `metadata` and `x-service-*`
 /// do not reach the provider. A provider's own errors pass through, whatever their status and body.
 #[utoipa::path(
     method(get, head, post, put, patch, delete), path = "/forward", operation_id = "forward", tag = "forward",
@@ -218,7 +219,8 @@ async fn carry(
     request: Request<Body>,
     gone: CancellationToken,
 ) -> Result<Response, ApiError> {
-    let Call { command, outgoing, method, shape, keyed } = prepare(&forwarder, request_id, request).await?;
+    let Call { command, outgoing, method, shape, keyed, usage_asked_by } =
+        prepare(&forwarder, request_id, request).await?;
     let merchant_id = match &keyed {
         None => forwarder.app.ledger.submit(command).await?.merchant_id,
         Some(keyed) => match keyed.open(&forwarder.app, command).await? {
@@ -241,7 +243,9 @@ async fn carry(
         () = forwarder.hurry.cancelled() => Err((FailureReason::Abandoned, ApiError::ProviderTimeout)),
     };
     let (reason, error) = match answered {
-        Ok(response) => return pass_back(forwarder, id, &method, shape, keyed, response).await,
+        Ok(response) => {
+            return pass_back(forwarder, id, &method, shape, keyed, usage_asked_by, response).await;
+        }
         Err(unanswered) => unanswered,
     };
     let closing = keyed.filter(|_| !connected).map(|keyed| keyed.release());
@@ -255,6 +259,7 @@ async fn pass_back(
     method: &Method,
     shape: Shape,
     keyed: Option<Keyed>,
+    usage_asked_by: Asker,
     response: http::Response<Incoming>,
 ) -> Result<Response, ApiError> {
     let (mut parts, upstream) = response.into_parts();
@@ -263,6 +268,13 @@ async fn pass_back(
     let body_end = if framed { BodyEnd::Told } else { BodyEnd::ByClosing };
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
+    let alters = usage_asked_by == Asker::Gateway
+        && parts.status.is_success()
+        && headers::tell_of_plain_events(&parts.headers);
+    let filter = alters.then(|| {
+        parts.headers.remove(CONTENT_LENGTH);
+        ChunkFilter::new()
+    });
     let keeper = keyed.map(|keyed| keyed.keeper(parts.status, &parts.headers));
     let body = if upstream.is_end_stream() || *method == Method::HEAD {
         // Nothing follows the head, so the head is the end.
@@ -279,6 +291,7 @@ async fn pass_back(
             status,
             upstream,
             scanner,
+            filter,
             keeper,
             left,
             body_end,

@@ -16,7 +16,7 @@ use super::keyed::{self, Asked, Keyed};
 use super::provider::{self, CallersKey, Key};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
 use super::target::{self, KeyParameter, Query};
-use super::usage::{Shape, read_request};
+use super::usage::{Shape, asking_for_usage, read_request};
 use super::{Forwarder, credential, metadata};
 use crate::error::{ApiError, Issue};
 
@@ -32,6 +32,17 @@ pub(super) struct Call {
     pub(super) shape: Shape,
     /// The idempotency key it was made under.
     pub(super) keyed: Option<Keyed>,
+    /// Who asked for the usage of a stream?
+    pub(super) usage_asked_by: Asker,
+}
+
+/// Who asked for the usage of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// The caller, or nobody: the answer passes as it is.
+    Caller,
+    /// This gateway, in the caller's place: the caller does not see the chunk that tells it.
+    Gateway,
 }
 
 /// Reads the call.
@@ -60,7 +71,7 @@ pub(super) async fn prepare(
     let key = keyed::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let ahead = if key.is_some() { Ahead::Anything } else { Ahead::Json };
     let patience = app.timeouts.body;
-    let ReadAhead { body, whole, known_bytes, known } =
+    let ReadAhead { mut body, whole, known_bytes, known } =
         tokio::time::timeout(patience, read_ahead(&parts.headers, body, ahead, patience))
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
@@ -82,13 +93,22 @@ pub(super) async fn prepare(
     let callers_key = if brings_key { CallersKey::Present } else { CallersKey::Absent };
     let provider_key = app.providers.key(provider, callers_key).map_err(|_| ApiError::ProviderKeyMissing)?;
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
-    if asked.is_ambiguous && (on_spend_key || matches!(provider_key, Key::Managed(_))) {
-        return Err(ApiError::issue(["model"], "stands more than once in the body"));
+    let ambiguous = match provider_key {
+        Key::Managed(_) => asked.ambiguous,
+        Key::Callers => asked.ambiguous.filter(|name| on_spend_key && *name == "model"),
+    };
+    if let Some(name) = ambiguous {
+        return Err(ApiError::issue([name], "stands more than once in the body"));
     }
+    let mut usage_asked_by = Asker::Caller;
     if let Key::Managed(key) = provider_key {
         // With a key of this instance only what reports its usage is paid for.
-        if asked.hides_usage && provider::tells_usage_when_asked(&target) {
-            return Err(ApiError::issue(["stream_options", "include_usage"], "must be true for a stream"));
+        if asked.hides_usage && provider::tells_usage_when_asked(provider, &target) {
+            let asking = whole.as_deref().and_then(asking_for_usage);
+            let asking = asking.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
+            headers::fit_altered_body(&mut outgoing_headers, asking.len());
+            body = RequestBody::whole(asking.into());
+            usage_asked_by = Asker::Gateway;
         }
         if asked.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
@@ -149,7 +169,7 @@ pub(super) async fn prepare(
         outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     *outgoing.version_mut() = Version::HTTP_11;
-    Ok(Call { command, outgoing, method: parts.method, shape, keyed })
+    Ok(Call { command, outgoing, method: parts.method, shape, keyed, usage_asked_by })
 }
 
 fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {

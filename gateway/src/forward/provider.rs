@@ -233,9 +233,10 @@ fn is_answered_at_once(target: &Uri) -> bool {
     plain && ENDS.iter().any(|end| spelled.ends_with(end))
 }
 
-/// Does a stream from there tell its usage only where the caller asks for it?
-pub(crate) fn tells_usage_when_asked(target: &Uri) -> bool {
-    target.path().ends_with("/completions")
+/// Does a stream from there tell its usage only where the caller asks for it? Mistral tells it unasked, and takes the
+/// asking for an error.
+pub(crate) fn tells_usage_when_asked(provider: Recognised<'_>, target: &Uri) -> bool {
+    target.path().ends_with("/completions") && provider.name != "mistral"
 }
 
 /// `…/models` or `…/models/{model}`.

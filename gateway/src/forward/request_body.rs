@@ -35,6 +35,13 @@ pub(crate) struct RequestBody {
     rest: Option<Rest>,
 }
 
+impl RequestBody {
+    /// A body that is there whole.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        Self { ahead: Some(bytes), rest: None }
+    }
+}
+
 /// What of a body is still to come from the caller.
 #[derive(Debug)]
 struct Rest {

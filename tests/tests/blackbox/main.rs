@@ -18,6 +18,7 @@ mod headers;
 mod idempotency;
 mod log;
 mod long_lists;
+mod managed_streams;
 mod meters;
 mod models;
 mod openapi;

@@ -1,6 +1,8 @@
 //! What a call costs at its provider and who pays that: list prices, keys of the instance, percentage meters
 //! (completion.md sections 3 to 5).
 
+use std::net::SocketAddr;
+
 use farthing_tests::books::Books;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway, program};
@@ -20,17 +22,17 @@ const CACHED: &str = r#"{"id":"chatcmpl-1","model":"gpt-4o-2024-08-06","usage":{
     "total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920}}}"#;
 
 /// A gateway with keys of its own at OpenAI, Anthropic and Google, which all are the test's.
-struct Managed {
+pub(crate) struct Managed {
     gateway: SideGateway,
-    openai: Provider,
+    pub(crate) openai: Provider,
     anthropic: Provider,
     google: Provider,
     /// Named, but without a key.
-    mistral: Provider,
+    pub(crate) mistral: Provider,
 }
 
 impl Managed {
-    async fn start(more: &[&str]) -> Self {
+    pub(crate) async fn start(more: &[&str]) -> Self {
         let instance = Instance::shared().await;
         let [openai, anthropic, google, mistral] = [
             Provider::start().await,
@@ -58,7 +60,12 @@ impl Managed {
         Self { gateway, openai, anthropic, google, mistral }
     }
 
-    async fn send(&self, credential: &str, request: Request) -> Response {
+    /// Where its gateway serves.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.gateway.address
+    }
+
+    pub(crate) async fn send(&self, credential: &str, request: Request) -> Response {
         request.bearer(credential).send(self.gateway.address).await.expect("the gateway answers")
     }
 

@@ -1,6 +1,8 @@
-//! Usage: reads what a provider reports of a call while its answer passes through. Invariant: the answer is never
-//! held back, changed or kept; nothing is estimated.
+//! Usage: reads what a provider reports of a call while its answer passes through. Invariant: reading it never holds
+//! the answer back, changes or keeps it (only `chunk.rs` takes out what the caller did not ask for); nothing is
+//! estimated.
 
+mod chunk;
 mod decoding;
 mod document;
 mod framing;
@@ -14,10 +16,11 @@ use chrono::{DateTime, Datelike as _, Utc};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
+pub(crate) use self::chunk::ChunkFilter;
 use self::decoding::Coding;
 use self::document::Member;
 use self::framing::Framing;
-pub(crate) use self::request::read_request;
+pub(crate) use self::request::{asking_for_usage, read_request};
 use self::shape::Counts;
 pub(crate) use self::shape::{Reported, Shape};
 

@@ -13,13 +13,16 @@ const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_to
 /// How many answers are asked for at once.
 const COUNTS: [&str; 3] = ["n", "best_of", "candidateCount"];
 
+/// The members that decide what a call costs, and whether that is told.
+const DECISIVE: [&str; 3] = ["model", "stream", "stream_options"];
+
 /// What a request body asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct AskedFor {
     /// The model.
     pub(crate) model: Option<String>,
-    /// Could another reader find another model in the body?
-    pub(crate) is_ambiguous: bool,
+    /// The member that another reader could find with another value in the body, the model before all.
+    pub(crate) ambiguous: Option<&'static str>,
     /// Is a stream asked for, but not what it used?
     pub(crate) hides_usage: bool,
     /// Is the answer to be made later, after one that tells of no usage?
@@ -32,7 +35,8 @@ pub(crate) struct AskedFor {
 pub(crate) fn read_request(body: &[u8]) -> AskedFor {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return AskedFor::default() };
-    let named = members.iter().filter(|(name, _)| name.eq_ignore_ascii_case("model")).count();
+    let times = |name: &str| members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).count();
+    let ambiguous = DECISIVE.into_iter().find(|name| times(name) > 1);
     let body: Members<'_> = members.into_iter().collect();
     let inner = body.get("generationConfig").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
     let inner = inner.and_then(Result::ok).unwrap_or_default();
@@ -44,14 +48,41 @@ pub(crate) fn read_request(body: &[u8]) -> AskedFor {
         |members: &Members<'_>, name: &str| members.get(name).is_some_and(|value| value.get() == "true");
     let options = body.get("stream_options").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
     let tells_usage = options.and_then(Result::ok).is_some_and(|options| is_true(&options, "include_usage"));
+    let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let answers = largest(&COUNTS).unwrap_or(1);
     AskedFor {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
-        is_ambiguous: named > 1,
-        hides_usage: is_true(&body, "stream") && !tells_usage,
+        ambiguous,
+        hides_usage: streams && !tells_usage,
         is_background: is_true(&body, "background"),
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
     }
+}
+
+/// The whole JSON body with `stream_options.include_usage` asked for and every other byte as it came; none where
+/// there is no room for it.
+pub(crate) fn asking_for_usage(body: &[u8]) -> Option<Vec<u8>> {
+    const ASKED: &str = r#""include_usage":true"#;
+    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let Some((_, options)) = members.iter().find(|(name, _)| name == "stream_options") else {
+        let at = body.iter().position(|byte| *byte == b'{')? + 1;
+        let comma = if members.is_empty() { "" } else { "," };
+        let asked = format!(r#""stream_options":{{{ASKED}}}{comma}"#);
+        return Some([&body[..at], asked.as_bytes(), &body[at..]].concat());
+    };
+    let given = options.get();
+    let others = match given {
+        "null" => Ordered(Vec::new()),
+        _ => serde_json::from_str(given).ok()?,
+    };
+    let mut asked = format!("{{{ASKED}");
+    for (name, value) in others.0.iter().filter(|(name, _)| name != "include_usage") {
+        asked.extend([",", &serde_json::to_string(name).ok()?, ":", value.get()]);
+    }
+    asked.push('}');
+    // The value is a part of the body.
+    let at = given.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    Some([body.get(..at)?, asked.as_bytes(), body.get(at + given.len()..)?].concat())
 }
 
 /// Google names a model with the collection it stands in.
@@ -106,21 +137,60 @@ mod tests {
         ] {
             let asked = read_request(body.as_bytes());
             assert_eq!(asked.model.as_deref(), Some("m"), "{body}");
-            assert_eq!((asked.max_output_tokens, asked.is_ambiguous), (limit, false), "{body}");
+            assert_eq!((asked.max_output_tokens, asked.ambiguous), (limit, None), "{body}");
         }
         for body in [
             r#"{"model":"m","model":"n"}"#,
             r#"{"MODEL":"m","model":"n"}"#,
             r#"{"mod\u0065l":"m","model":"m"}"#,
         ] {
-            assert!(read_request(body.as_bytes()).is_ambiguous, "{body}");
+            assert_eq!(read_request(body.as_bytes()).ambiguous, Some("model"), "{body}");
+        }
+        for (body, name) in [
+            (r#"{"model":"m","stream":true,"stream":false}"#, "stream"),
+            (r#"{"stream":true,"Stream":false,"model":"m"}"#, "stream"),
+            (r#"{"model":"m","stream_options":{},"stream_options":null}"#, "stream_options"),
+        ] {
+            assert_eq!(read_request(body.as_bytes()).ambiguous, Some(name), "{body}");
         }
         assert_eq!(read_request(br#"{"model":"models/gemini"}"#).model.as_deref(), Some("gemini"));
         assert_eq!(read_request(b"not json"), AskedFor::default());
         let told = read_request(br#"{"stream":true,"stream_options":{"include_usage":true}}"#);
         assert!(!told.hides_usage && !told.is_background);
         assert!(read_request(br#"{"stream":true,"stream_options":{"include_usage":false}}"#).hides_usage);
-        assert!(read_request(br#"{"stream":true}"#).hides_usage);
+        for (stream, hides) in
+            [("true", true), ("false", false), ("null", false), ("1", true), ("\"x\"", true)]
+        {
+            let body = format!(r#"{{"stream":{stream}}}"#);
+            assert_eq!(read_request(body.as_bytes()).hides_usage, hides, "{body}");
+        }
         assert!(read_request(br#"{"background":true}"#).is_background);
+    }
+
+    #[test]
+    fn a_body_that_asks_for_usage_is_otherwise_as_it_came() {
+        for (body, asking) in [
+            ("{}", r#"{"stream_options":{"include_usage":true}}"#),
+            (
+                " { \"model\" : \"m\", \"x\":[1,{}] }\n",
+                " {\"stream_options\":{\"include_usage\":true}, \"model\" : \"m\", \"x\":[1,{}] }\n",
+            ),
+            (r#"{"stream_options": null ,"a":1}"#, r#"{"stream_options": {"include_usage":true} ,"a":1}"#),
+            (r#"{"a":1, "stream_options":{}}"#, r#"{"a":1, "stream_options":{"include_usage":true}}"#),
+            (
+                r#"{"stream_options":{"include_usage":false,"o\"k":[1, 2],"include_usage":null},"a":1}"#,
+                r#"{"stream_options":{"include_usage":true,"o\"k":[1, 2]},"a":1}"#,
+            ),
+        ] {
+            let asked = asking_for_usage(body.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(asked.clone()).unwrap(), asking);
+            let read = serde_json::from_slice::<serde_json::Value>(&asked).unwrap();
+            assert_eq!(read["stream_options"]["include_usage"], true);
+        }
+        for body in
+            [r#"{"stream_options":7}"#, r#"{"stream_options":"x"}"#, r#"{"stream_options":[]}"#, "[]", "x"]
+        {
+            assert_eq!(asking_for_usage(body.as_bytes()), None, "{body}");
+        }
     }
 }

@@ -1,0 +1,212 @@
+//! Streams on a key of the instance: the gateway asks for their usage in the caller's place, and keeps from the caller
+//! what the caller did not ask for (completion.md section 5).
+
+use farthing_tests::client::{Body, Connection, Request};
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Call, Endpoint, Gate, Step, chunk, event_stream, json, last_chunk, whole};
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+use crate::provider_cost::Managed;
+
+/// Where OpenAI's dialect makes streams.
+const CHAT: &str = "/v1/chat/completions";
+
+/// What gpt-4o lists for 1,000 tokens of input and 100 of output.
+const COST: &str = "0.0035000000";
+
+/// What the caller of an unasked stream sees, with this end of line.
+fn content(end: &str) -> [String; 2] {
+    let events =
+        |events: &[&str]| events.iter().flat_map(|data| ["data: ", data, end, end]).collect::<String>();
+    let first = r#"{"id":"chatcmpl-1","model":"gpt-4o","choices":[{"delta":{"content":"caf\u00e9 \"usage\""}}],"usage":null}"#;
+    let last = r#"{"id":"chatcmpl-1","model":"gpt-4o","choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}"#;
+    [format!(": begun{end}{}", events(&[first, last])), events(&["[DONE]"])]
+}
+
+/// The chunk of usage.
+fn usage(end: &str) -> String {
+    let chunk = r#"{"id":"chatcmpl-1","model":"gpt-4o","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}"#;
+    format!("data: {chunk}{end}{end}")
+}
+
+/// Does the call ask for usage?
+fn asks(call: &Call) -> bool {
+    let body: Value = serde_json::from_slice(&call.body).unwrap();
+    body["stream_options"]["include_usage"] == json!(true)
+}
+
+/// A stream as OpenAI makes it, in pieces of so many bytes: with its usage only where that is asked for.
+fn stream(managed: &Managed, end: &'static str, piece: usize) -> Endpoint {
+    managed.openai.endpoint_ending(CHAT, move |call| {
+        let [before, after] = content(end);
+        let usage = if asks(call) { usage(end) } else { String::new() };
+        let body = format!("{before}{usage}{after}");
+        let mut steps = vec![event_stream()];
+        steps.extend(body.as_bytes().chunks(piece).map(chunk));
+        steps.push(last_chunk());
+        steps
+    })
+}
+
+fn post(endpoint: &Endpoint, body: &str) -> Request {
+    let request = forward("POST", &endpoint.url).header("Content-Type", "application/json");
+    request.body(Body::Whole(body.as_bytes().to_vec()))
+}
+
+#[test]
+fn the_usage_of_a_stream_is_asked_for_in_the_callers_place_and_kept_from_it() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        for (end, piece) in [("\n", 100_000), ("\n", 7), ("\r\n", 100_000), ("\r\n", 5), ("\r\n", 1)] {
+            let endpoint = stream(&managed, end, piece);
+            for (body, asked) in [
+                (
+                    r#"{ "model": "gpt-4o", "stream":true, "x": [1, 2.50]}"#,
+                    r#"{"stream_options":{"include_usage":true}, "model": "gpt-4o", "stream":true, "x": [1, 2.50]}"#,
+                ),
+                (
+                    r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":false,"y":1}}"#,
+                    r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true,"y":1}}"#,
+                ),
+                (
+                    r#"{"model":"gpt-4o","stream":true,"stream_options":null}"#,
+                    r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true}}"#,
+                ),
+            ] {
+                let request = post(&endpoint, body).header("Accept-Encoding", "gzip");
+                let response = managed.send(&merchant.secret_key, request).await;
+                assert_eq!((response.status, response.complete), (200, true), "{}", response.text());
+                assert_eq!(response.text(), content(end).concat(), "{end:?} in pieces of {piece}");
+                let call = endpoint.calls().pop().unwrap();
+                assert_eq!(String::from_utf8_lossy(&call.body), asked);
+                assert_eq!(call.head.all("content-length"), [asked.len().to_string()]);
+                assert_eq!(
+                    call.head.all("accept-encoding"),
+                    ["identity"],
+                    "what it cannot read it cannot alter"
+                );
+                let metered = merchant.charged(&response).await;
+                assert_eq!(metered["usage"]["tokens"], json!({"input": 1000, "output": 100}));
+                assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &json!([])));
+            }
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_caller_who_asks_sees_the_chunk_and_what_is_no_stream_stays_as_it_is() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let key = &merchant.secret_key;
+        let endpoint = stream(&managed, "\n", 50);
+        let asking = r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true}}"#;
+        let response = managed.send(key, post(&endpoint, asking)).await;
+        let [before, after] = content("\n");
+        assert_eq!(response.text(), format!("{before}{}{after}", usage("\n")));
+        assert_eq!(merchant.charged(&response).await["total_merchant_cost"], COST);
+        assert_eq!(endpoint.only_call().body, asking.as_bytes());
+
+        let answer = json!({"model": "gpt-4o", "choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}});
+        let plain = managed.openai.endpoint_ending(CHAT, move |_| json(200, &answer));
+        for body in [
+            r#"{"model":"gpt-4o"}"#,
+            r#"{"model":"gpt-4o","stream":false}"#,
+            r#"{"model":"gpt-4o","stream":null,"stream_options":null}"#,
+        ] {
+            let response = managed.send(key, post(&plain, body)).await;
+            assert_eq!(merchant.charged(&response).await["total_merchant_cost"], COST);
+            assert_eq!(plain.calls().pop().unwrap().body, body.as_bytes());
+        }
+        // A provider's refusal passes, whoever asked.
+        let refusing =
+            managed.openai.endpoint_ending(CHAT, |_| json(400, &json!({"choices": [], "usage": {}})));
+        let response = managed.send(key, post(&refusing, r#"{"model":"gpt-4o","stream":true}"#)).await;
+        assert_eq!((response.status, response.json()), (400, json!({"choices": [], "usage": {}})));
+
+        // Where the caller pays the provider, nothing is asked and nothing taken out.
+        let unmanaged =
+            post(&endpoint, r#"{"model":"gpt-4o","stream":true}"#).header("x-api-key", "sk-theirs");
+        let response = managed.send(key, unmanaged).await;
+        assert_eq!(response.text(), content("\n").concat());
+        assert!(!asks(&endpoint.calls().pop().unwrap()));
+        let unasked = managed.openai.endpoint_ending(CHAT, |_| {
+            whole(200, &[("Content-Type", "text/event-stream")], usage("\n").as_bytes())
+        });
+        let unmanaged =
+            post(&unasked, r#"{"model":"gpt-4o","stream":true}"#).header("x-api-key", "sk-theirs");
+        assert_eq!(managed.send(key, unmanaged).await.text(), usage("\n"));
+        // Mistral tells its usage unasked, and refuses to be asked.
+        let with_key = Managed::start(&["--provider-key=mistral=sk-managed-mistral"]).await;
+        let told = with_key.mistral.endpoint_ending(CHAT, |_| {
+            let last =
+                r#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#;
+            whole(200, &[("Content-Type", "text/event-stream")], format!("data: {last}\n\n").as_bytes())
+        });
+        let body = r#"{"model":"mistral-large-2512","stream":true}"#;
+        let response = with_key.send(key, post(&told, body)).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert_eq!(told.only_call().body, body.as_bytes());
+        assert_eq!(merchant.charged(&response).await["usage"]["tokens"], json!({"input": 5, "output": 6}));
+    });
+}
+
+#[test]
+fn what_cannot_be_asked_or_read_two_ways_is_refused() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = stream(&managed, "\n", 50);
+        for (body, path) in [
+            (r#"{"model":"gpt-4o","stream":true,"stream_options":7}"#, "stream_options"),
+            (
+                r#"{"model":"gpt-4o","stream":true,"stream_options":{},"stream_options":null}"#,
+                "stream_options",
+            ),
+            (r#"{"model":"gpt-4o","stream":true,"stream":false}"#, "stream"),
+            (r#"{"model":"gpt-4o","stream":true,"background":true}"#, "background"),
+        ] {
+            let refused = managed.send(&merchant.secret_key, post(&endpoint, body)).await;
+            let error = refused.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!([path]), "{body}");
+        }
+        assert!(endpoint.calls().is_empty());
+    });
+}
+
+#[test]
+fn events_pass_while_the_stream_goes_on_and_a_break_is_a_break() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let endpoint = managed.openai.endpoint_ending(CHAT, move |_| {
+            vec![
+                event_stream(),
+                chunk("data: {\"choices\":[1]}\n\n"),
+                Step::Wait(waits.clone()),
+                chunk(usage("\n")),
+                chunk("data: half of"),
+                Step::Close,
+            ]
+        });
+        let mut connection = Connection::open(managed.address()).await.unwrap();
+        let request = post(&endpoint, r#"{"model":"gpt-4o","stream":true}"#).bearer(&merchant.secret_key);
+        connection.send(&request).await.unwrap();
+        let head = connection.head("POST").await.unwrap();
+        assert_eq!(connection.read.piece().await.unwrap().unwrap(), b"data: {\"choices\":[1]}\n\n");
+        gate.open();
+        let (rest, end) = connection.read.rest().await;
+        assert!(end.is_err(), "the provider broke off");
+        assert_eq!(String::from_utf8_lossy(&rest), "data: half of");
+        let id = head.header("x-service-request-id").unwrap();
+        let metered = merchant.log.event(&format!("{id}/metered")).await.expect("settled before the end");
+        assert_eq!(metered.body["marks"], json!(["partial"]));
+        assert_eq!(metered.body["total_merchant_cost"], COST);
+        merchant.nothing_is_held().await;
+    });
+}
