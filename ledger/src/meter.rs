@@ -79,6 +79,25 @@ pub enum TokenBasis {
     Output,
 }
 
+/// What becomes of a call whose caller goes before its answer is complete (completion.md section 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// The answer is read on to its usage, and charged by it.
+    #[default]
+    Complete,
+    /// The provider is stopped, and the call charged by what was reported so far.
+    Cancel,
+}
+
+impl OnDisconnect {
+    /// The default: prices from before there was a choice say nothing of it.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_complete(&self) -> bool {
+        *self == Self::Complete
+    }
+}
+
 /// One step of a graduated price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
@@ -191,6 +210,9 @@ pub struct Price {
     pub base_cost_payer: Payer,
     /// Who bears the service charge.
     pub service_charge_payer: Payer,
+    /// What becomes of a call whose caller goes.
+    #[serde(default, skip_serializing_if = "OnDisconnect::is_complete")]
+    pub on_disconnect: OnDisconnect,
 }
 
 /// The terms of one call: its meter's price at admission.
@@ -202,4 +224,21 @@ pub struct Terms {
     pub price: Price,
     /// The service charge as a share of the fee (0.019 = 1.9 %).
     pub service_charge_rate: Decimal,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_from_before_there_was_a_choice_is_read_and_written_as_it_was() {
+        let old = r#"{"rate_type":"fixed","tier_type":"requests","tiers":[{"start":"0","rate":"1.0000000000"}],"token_basis":"input+output","base_cost_payer":"wallet","service_charge_payer":"wallet"}"#;
+        let mut price: Price = serde_json::from_str(old).unwrap();
+        assert_eq!(price.on_disconnect, OnDisconnect::Complete);
+        assert_eq!(serde_json::to_string(&price).unwrap(), old);
+        price.on_disconnect = OnDisconnect::Cancel;
+        let written = serde_json::to_string(&price).unwrap();
+        assert!(written.ends_with(r#","on_disconnect":"cancel"}"#), "{written}");
+        assert_eq!(serde_json::from_str::<Price>(&written).unwrap(), price);
+    }
 }

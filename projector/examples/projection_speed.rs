@@ -15,7 +15,9 @@ use farthing_ledger::event::{
     RequestMetered, RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
 };
 use farthing_ledger::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
-use farthing_ledger::meter::{Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
+use farthing_ledger::meter::{
+    OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis,
+};
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::{Fee, FeeLine};
 use farthing_ledger::usage::{Split, Usage};
@@ -55,6 +57,7 @@ impl World {
                 token_basis: TokenBasis::InputOutput,
                 base_cost_payer: Payer::Wallet,
                 service_charge_payer: Payer::Merchant,
+                on_disconnect: OnDisconnect::Complete,
             },
             service_charge_rate: Decimal::new(19, 3),
         };

@@ -66,6 +66,8 @@ pub struct Call {
     pub body_complete: bool,
     /// Was the answer handed over to its last step?
     pub finished: AtomicBool,
+    /// Was the connection closed before?
+    pub left: AtomicBool,
 }
 
 impl Call {
@@ -82,6 +84,11 @@ impl Call {
     /// Was the answer handed over to its last step?
     pub fn is_finished(&self) -> bool {
         self.finished.load(Ordering::SeqCst)
+    }
+
+    /// Was the connection closed before all of the answer was handed over? Only a step that writes finds out.
+    pub fn was_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
     }
 }
 
@@ -228,7 +235,7 @@ async fn one(
         }
     };
     let closes = head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    let call = Call { head, body, body_complete, finished: false.into() };
+    let call = Call { head, body, body_complete, finished: false.into(), left: false.into() };
     let call = Arc::new(call);
     route.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
     if !call.body_complete {
@@ -236,6 +243,7 @@ async fn one(
     }
     let done = answer((route.respond)(&call), write).await;
     call.finished.store(done.is_ok(), Ordering::SeqCst);
+    call.left.store(done.is_err(), Ordering::SeqCst);
     if closes { Ok(After::Close) } else { done }
 }
 

@@ -27,11 +27,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use chrono::Utc;
-use farthing_ledger::command::{Failed, Settled};
+use farthing_ledger::command::{Failed, Opened, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::{MerchantId, RequestId};
 use farthing_ledger::log::appender::Closing;
+use farthing_ledger::meter::OnDisconnect;
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Version};
 use http_body::Body as _;
@@ -116,12 +117,16 @@ impl Forwarder {
         }
     }
 
-    /// A place for a call whose caller has gone. Without one the provider is left, and the call charged what was
+    /// A place for a call whose caller has gone, unless its meter cancels such calls. Without one the provider is left, and the call charged what was
     /// reported so far, as `partial`; where nothing was, it ends as `caller_gone`.
     fn place(&self, id: CallId) -> Option<Place> {
-        let place = self.places.take(id.merchant_id);
+        let CallId { request_id, merchant_id, on_disconnect } = id;
+        match on_disconnect {
+            OnDisconnect::Complete => {}
+            OnDisconnect::Cancel => return None,
+        }
+        let place = self.places.take(merchant_id);
         if place.is_none() {
-            let CallId { request_id, merchant_id } = id;
             tracing::warn!(%request_id, %merchant_id, "no place to read on for a caller who has gone");
         }
         place
@@ -211,6 +216,8 @@ struct CallId {
     request_id: RequestId,
     /// Whose call.
     merchant_id: MerchantId,
+    /// What becomes of it when its caller goes, by its meter.
+    on_disconnect: OnDisconnect,
 }
 
 async fn carry(
@@ -221,14 +228,15 @@ async fn carry(
 ) -> Result<Response, ApiError> {
     let Call { command, outgoing, method, shape, keyed, usage_asked_by } =
         prepare(&forwarder, request_id, request).await?;
-    let merchant_id = match &keyed {
-        None => forwarder.app.ledger.submit(command).await?.merchant_id,
+    let opened = match &keyed {
+        None => forwarder.app.ledger.submit(command).await?,
         Some(keyed) => match keyed.open(&forwarder.app, command).await? {
-            Begun::Now(opened) => opened.merchant_id,
+            Begun::Now(opened) => opened,
             Begun::Before(given_before) => return Ok(given_before),
         },
     };
-    let id = CallId { request_id, merchant_id };
+    let Opened { merchant_id, on_disconnect, .. } = opened;
+    let id = CallId { request_id, merchant_id, on_disconnect };
     let mut connected = true;
     let answered = tokio::select! {
         answered = forwarder.client.request(outgoing) => answered.map_err(|error| {

@@ -11,7 +11,7 @@ use super::key_limits::KeyLimits;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
-use crate::meter::{Payer, Terms};
+use crate::meter::{OnDisconnect, Payer, Terms};
 use crate::model_price::ListPrice;
 use crate::money::Amount;
 use crate::period::period_around;
@@ -158,6 +158,8 @@ pub struct Opened {
     pub hold: Hold,
     /// What further holds may take of the tightest wallet concerned, once this hold is set aside.
     pub headroom: Amount,
+    /// What becomes of it when its caller goes.
+    pub on_disconnect: OnDisconnect,
 }
 
 /// The merchant who answers for a call, the customer it is for, and the spend key it was made with.
@@ -303,6 +305,7 @@ impl Command for OpenRequest {
         }
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         let headroom = Self::admit(world, parties, hold)?;
+        let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
         let event = Event::RequestOpened(Box::new(event::RequestOpened {
             request_id: self.request_id,
             gateway_id: self.gateway_id,
@@ -320,6 +323,11 @@ impl Command for OpenRequest {
             reported_id: None,
             spend_key,
         }));
-        Ok(Decision::append(merchant_id, self.now, vec![event], Opened { merchant_id, hold, headroom }))
+        Ok(Decision::append(
+            merchant_id,
+            self.now,
+            vec![event],
+            Opened { merchant_id, hold, headroom, on_disconnect },
+        ))
     }
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{Event, MeterUpdated};
 use crate::ids::{MerchantId, MeterId};
-use crate::meter::{Payer, Price, Tiers};
+use crate::meter::{OnDisconnect, Payer, Price, Tiers};
 use crate::state::{Meter, World};
 
 /// Changes what is given of a meter; answered with the meter as it is then.
@@ -24,6 +24,8 @@ pub struct UpdateMeter {
     pub base_cost_payer: Option<Payer>,
     /// Who bears the service charge.
     pub service_charge_payer: Option<Payer>,
+    /// What becomes of a call whose caller goes.
+    pub on_disconnect: Option<OnDisconnect>,
     /// Now, to the millisecond.
     pub now: DateTime<Utc>,
 }
@@ -38,6 +40,7 @@ impl Command for UpdateMeter {
             tiers: self.tiers.clone().unwrap_or_else(|| meter.price.tiers.clone()),
             base_cost_payer: self.base_cost_payer.unwrap_or(meter.price.base_cost_payer),
             service_charge_payer: self.service_charge_payer.unwrap_or(meter.price.service_charge_payer),
+            on_disconnect: self.on_disconnect.unwrap_or(meter.price.on_disconnect),
             ..meter.price.clone()
         };
         let name = self.name.clone().unwrap_or_else(|| meter.name.clone());

@@ -18,7 +18,7 @@ use farthing_ledger::event::{
 use farthing_ledger::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
 };
-use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
+use farthing_ledger::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
 use farthing_ledger::model_price::ListPrice;
 use farthing_ledger::money::Amount;
 use farthing_ledger::pricing::SizeHint;
@@ -239,6 +239,7 @@ impl Shop {
             token_basis: if terms & 4 == 0 { TokenBasis::InputOutput } else { TokenBasis::Output },
             base_cost_payer: payer(2),
             service_charge_payer: payer(1),
+            on_disconnect: OnDisconnect::Complete,
         };
         let given = slug.map(|number| format!("slug-{number}"));
         let taken = self.meters.iter().any(|(of, id, there)| {
@@ -330,6 +331,7 @@ impl Shop {
             tiers: Some(tiers.clone()),
             base_cost_payer: None,
             service_charge_payer: None,
+            on_disconnect: None,
             now: self.now,
         };
         let there = owner == merchant && !self.deleted_meters.contains(&meter_id);

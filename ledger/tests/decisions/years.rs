@@ -18,7 +18,7 @@ use farthing_ledger::ids::{
     CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
     RequestId, SecretKeyId, SubscriptionId, WalletId,
 };
-use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
+use farthing_ledger::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
 use farthing_ledger::model_price::ListPrice;
 use farthing_ledger::money::Amount;
 use farthing_ledger::plan::{BillingInterval, PlanTerms, Rollover};
@@ -404,6 +404,7 @@ impl Years {
             token_basis: TokenBasis::InputOutput,
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
+            on_disconnect: OnDisconnect::Complete,
         };
         let slug = Slug::Made("meter".into());
         let name = "meter".into();

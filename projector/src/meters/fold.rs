@@ -126,7 +126,7 @@ impl Projection for Batch {
 mod tests {
     use farthing_ledger::event::{MeterDefined, MeterDeleted, MeterUpdated};
     use farthing_ledger::ids::Mint;
-    use farthing_ledger::meter::{Payer, RateType, Tier, TierType, Tiers, TokenBasis};
+    use farthing_ledger::meter::{OnDisconnect, Payer, RateType, Tier, TierType, Tiers, TokenBasis};
     use rust_decimal::Decimal;
 
     use super::*;
@@ -140,6 +140,7 @@ mod tests {
             token_basis: TokenBasis::InputOutput,
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
+            on_disconnect: OnDisconnect::Complete,
         }
     }
 

@@ -241,7 +241,7 @@ impl Projection for Batch {
 #[cfg(test)]
 mod tests {
     use farthing_ledger::ids::Mint;
-    use farthing_ledger::meter::{Price, Terms, Tier, Tiers};
+    use farthing_ledger::meter::{OnDisconnect, Price, Terms, Tier, Tiers};
     use rust_decimal::Decimal;
 
     use super::*;
@@ -258,6 +258,7 @@ mod tests {
                 token_basis: TokenBasis::Output,
                 base_cost_payer: Payer::Merchant,
                 service_charge_payer: Payer::Wallet,
+                on_disconnect: OnDisconnect::Complete,
             },
             service_charge_rate: Decimal::ZERO,
         }

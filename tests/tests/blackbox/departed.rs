@@ -1,10 +1,12 @@
-//! Callers who go away in numbers: a merchant's places for reading on are bounded, and no other merchant pays for it.
+//! Callers who go away: a meter may have their calls cancelled, a merchant's places for reading on are bounded, and no
+//! other merchant pays for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_tests::client::Connection;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, last_chunk};
+use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, head, last_chunk};
 use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
@@ -31,11 +33,7 @@ fn reports_twice(merchant: &Merchant, gate: &Gate) -> Endpoint {
 
 /// A call whose first report has been read.
 async fn begun(merchant: &Merchant, endpoint: &Endpoint) -> (Connection, String) {
-    let mut connection = Connection::open(merchant.gateway()).await.unwrap();
-    connection.send(&forward("GET", &endpoint.url).bearer(&merchant.secret_key)).await.unwrap();
-    let head = connection.head("GET").await.unwrap();
-    connection.read.piece().await.unwrap();
-    (connection, head.header("x-service-request-id").unwrap().to_owned())
+    begun_with(merchant, &merchant.secret_key, endpoint).await
 }
 
 /// How the merchant's metered calls ended: how many whole, how many in part.
@@ -110,6 +108,106 @@ fn a_call_that_finds_no_place_and_has_reported_nothing_ends_as_left_by_its_calle
             (metered(&merchant).await == (PLACES, 1)).then_some(())
         })
         .await;
+        merchant.nothing_is_held().await;
+    });
+}
+
+/// The same with another credential.
+async fn begun_with(merchant: &Merchant, credential: &str, endpoint: &Endpoint) -> (Connection, String) {
+    let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+    connection.send(&forward("GET", &endpoint.url).bearer(credential)).await.unwrap();
+    let head = connection.head("GET").await.unwrap();
+    connection.read.piece().await.unwrap();
+    (connection, head.header("x-service-request-id").unwrap().to_owned())
+}
+
+fn price(on_disconnect: &str) -> serde_json::Value {
+    json!({"name": on_disconnect, "tier_type": "tokens_1m", "tiers": [{"start": 0, "rate": "1000000"}],
+           "service_charge_payer": "merchant", "on_disconnect": on_disconnect})
+}
+
+#[test]
+fn a_meter_that_cancels_stops_the_provider_when_the_caller_goes_and_charges_what_was_reported_so_far() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant.meter(price("cancel")).await;
+        let credential = merchant.billing(&customer, &meter);
+        let gate = Gate::default();
+        let held = gate.clone();
+        let endpoint = merchant.instance.provider.endpoint(move |_| {
+            let length = (1_u64 << 40).to_string();
+            vec![
+                head(200, &[("Content-Type", "text/event-stream"), ("Content-Length", &length)]),
+                Step::Bytes(b"data: {\"usage\":{\"tokens\":7}}\n\n".to_vec()),
+                Step::Wait(held.clone()),
+                Step::Flood(1 << 40, Arc::default()),
+            ]
+        });
+        let (connection, id) = begun_with(&merchant, &credential, &endpoint).await;
+        drop(connection);
+        // The provider has not gone on, and the call is charged all the same.
+        let key = format!("{id}/metered");
+        let charged = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
+        assert_eq!(
+            (&charged["marks"], &charged["total_wallet_cost"]),
+            (&json!(["partial"]), &json!("7.0000000000"))
+        );
+        gate.open();
+        let call = endpoint.only_call();
+        eventually("the provider is stopped", async || call.was_left().then_some(())).await;
+
+        // Nothing reported yet, nothing charged: amid an answer, and before it has begun.
+        let gate = Gate::default();
+        let (silent, mute) = (gate.clone(), gate.clone());
+        let silent = merchant.instance.provider.endpoint(move |_| {
+            vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(silent.clone()), last_chunk()]
+        });
+        let (connection, id) = begun_with(&merchant, &credential, &silent).await;
+        drop(connection);
+        let failed = merchant.failed_request(&id).await;
+        assert_eq!((&failed["reason"], &failed["http_status"]), (&json!("caller_gone"), &json!(200)));
+        let mute = merchant.instance.provider.endpoint(move |_| vec![Step::Wait(mute.clone())]);
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send(&forward("GET", &mute.url).bearer(&credential)).await.unwrap();
+        eventually("the call is under way", async || (mute.calls().len() == 1).then_some(())).await;
+        drop(connection);
+        let failures = async || {
+            let events = merchant.events().await.into_iter();
+            let failed: Vec<_> = events.filter(|event| event.kind == "request.failed").collect();
+            (failed.len() == 2).then_some(failed)
+        };
+        let failed = eventually("it ends at once", failures).await;
+        assert_eq!(failed[1].body["reason"], "caller_gone");
+        gate.open();
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "93.0000000000");
+    });
+}
+
+#[test]
+fn what_becomes_of_a_call_whose_caller_goes_is_what_its_meter_said_at_its_admission() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let customer = merchant.customer("100").await;
+        let mut fields = price("complete");
+        fields.as_object_mut().unwrap().remove("on_disconnect");
+        let meter = merchant.meter(fields).await;
+        let path = format!("/v1/meters/{}", meter.id);
+        assert_eq!(merchant.get(&path).await.expect(200)["on_disconnect"], "complete", "the default");
+        let gate = Gate::default();
+        let endpoint = reports_twice(&merchant, &gate);
+        let (connection, id) = begun_with(&merchant, &merchant.billing(&customer, &meter), &endpoint).await;
+        let patched = merchant.patch(&path, &json!({"on_disconnect": "cancel"})).await.expect(200);
+        assert_eq!(patched["on_disconnect"], "cancel");
+        assert_eq!(merchant.get(&path).await.expect(200)["on_disconnect"], "cancel");
+        drop(connection);
+        gate.open();
+        let key = format!("{id}/metered");
+        let charged = eventually("it is read to its end", async || merchant.log.event(&key).await).await.body;
+        assert_eq!((&charged["marks"], &charged["total_wallet_cost"]), (&json!([]), &json!("9.0000000000")));
+        let bad = merchant.patch(&path, &json!({"on_disconnect": "hang up"})).await;
+        assert_eq!(bad.refused(400, "validation_error")["issues"][0]["path"], json!(["on_disconnect"]));
         merchant.nothing_is_held().await;
     });
 }

@@ -1,12 +1,12 @@
 //! What a body says that is to change of a meter. What a meter counts, and how its rates are meant, never changes:
 //! a body may name those as they are, and is refused where it names them otherwise.
 
-use farthing_ledger::meter::{Payer, Price, Tiers};
+use farthing_ledger::meter::{OnDisconnect, Payer, Price, Tiers};
 use utoipa::ToSchema;
 
 use super::configuration::{
-    BILLING_BASES, PAYERS, RATE_TYPES, TIER_TYPES, TOKEN_BASES, TierForm, checked_tiers, product_rates,
-    read_tiers,
+    BILLING_BASES, ON_DISCONNECT, PAYERS, RATE_TYPES, TIER_TYPES, TOKEN_BASES, TierForm, checked_tiers,
+    product_rates, read_tiers,
 };
 use crate::error::ApiError;
 use crate::openapi::values;
@@ -26,6 +26,7 @@ pub(super) struct MeterChanges {
     tiers: Option<Vec<TierForm>>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
+    on_disconnect: Option<OnDisconnect>,
 }
 
 /// The changes of a meter; what is none stays.
@@ -39,6 +40,8 @@ pub(super) struct Changes {
     pub(super) base_cost_payer: Option<Payer>,
     /// Who bears the service charge.
     pub(super) service_charge_payer: Option<Payer>,
+    /// What becomes of a call whose caller goes.
+    pub(super) on_disconnect: Option<OnDisconnect>,
 }
 
 impl Changes {
@@ -67,8 +70,9 @@ impl Changes {
         };
         let base_cost_payer = body.choice("base_cost_payer", PAYERS);
         let service_charge_payer = body.choice("service_charge_payer", PAYERS);
+        let on_disconnect = body.choice("on_disconnect", ON_DISCONNECT);
         body.checked()?;
-        Ok(Self { name, tiers, base_cost_payer, service_charge_payer })
+        Ok(Self { name, tiers, base_cost_payer, service_charge_payer, on_disconnect })
     }
 }
 
@@ -95,6 +99,7 @@ mod tests {
             token_basis: TokenBasis::InputOutput,
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
+            on_disconnect: OnDisconnect::Complete,
         }
     }
 
@@ -111,11 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn name_tiers_and_payers_change() {
+    fn name_tiers_payers_and_what_becomes_of_an_abandoned_call_change() {
         let changes = read(&json!({
             "name": "New", "tiers": [{"start": 0, "rate": "4", "type": "tokens_1m"}, {"start": "10", "rate": 3}],
-            "base_cost_payer": "merchant", "service_charge_payer": "merchant",
+            "base_cost_payer": "merchant", "service_charge_payer": "merchant", "on_disconnect": "cancel",
         }));
+        assert_eq!(changes.on_disconnect, Some(OnDisconnect::Cancel));
         assert_eq!(changes.name.as_deref(), Some("New"));
         assert_eq!(changes.tiers.unwrap().as_slice().len(), 2);
         assert_eq!(changes.base_cost_payer, Some(Payer::Merchant));
@@ -137,7 +143,7 @@ mod tests {
         assert_eq!(read(&same), Changes::default());
         let other = json!({"meter_slug": "talk", "rate_type": "percentage", "tier_type": "requests",
                            "token_basis": "output", "billingBasis": "duration",
-                           "tiers": [{"start": 0, "rate": "1", "type": "minutes"}], "base_cost_payer": "nobody"});
+                           "tiers": [{"start": 0, "rate": "1", "type": "minutes"}], "base_cost_payer": "nobody", "on_disconnect": "hang up"});
         let Err(ApiError::Validation(issues)) = Changes::read(&other.to_string(), "chat", &price()) else {
             panic!("accepted")
         };
@@ -150,6 +156,7 @@ mod tests {
             "token_basis",
             "tiers.0.type",
             "base_cost_payer",
+            "on_disconnect",
         ];
         assert_eq!(paths, all);
     }

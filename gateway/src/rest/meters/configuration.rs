@@ -3,7 +3,7 @@
 
 use farthing_ledger::command::Slug;
 use farthing_ledger::meter::{
-    MAX_TIERS, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
+    MAX_TIERS, OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
 };
 use rust_decimal::Decimal;
 use utoipa::ToSchema;
@@ -24,6 +24,9 @@ pub(super) const TIER_TYPES: &[(&str, TierType)] = &[
     ("minutes", TierType::Minutes),
     ("requests", TierType::Requests),
 ];
+
+pub(super) const ON_DISCONNECT: &[(&str, OnDisconnect)] =
+    &[("complete", OnDisconnect::Complete), ("cancel", OnDisconnect::Cancel)];
 
 pub(super) const TOKEN_BASES: &[(&str, TokenBasis)] =
     &[("input+output", TokenBasis::InputOutput), ("output", TokenBasis::Output)];
@@ -64,6 +67,7 @@ pub(super) struct MeterForm {
     token_basis: Option<TokenBasis>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
+    on_disconnect: Option<OnDisconnect>,
 }
 
 /// One step of the price.
@@ -157,6 +161,7 @@ impl Configuration {
         let token_basis = body.choice("token_basis", TOKEN_BASES).unwrap_or_default();
         let base_cost_payer = body.choice("base_cost_payer", PAYERS).unwrap_or(Payer::Wallet);
         let service_charge_payer = body.choice("service_charge_payer", PAYERS).unwrap_or(Payer::Wallet);
+        let on_disconnect = body.choice("on_disconnect", ON_DISCONNECT).unwrap_or_default();
         // A product configuration has no name of its own; a slug serves as one.
         let name = name.or_else(|| slug.clone()).or_else(|| default_name(as_product, rates.as_ref()));
         if name.is_none() && !as_product && !body.has("meter_slug") {
@@ -165,7 +170,15 @@ impl Configuration {
         body.checked()?;
         let (Rates { rate_type, tier_type, tiers }, name) = rates.zip(name).ok_or_else(unread)?;
         let slug = slug.map_or_else(|| Slug::Made(made_slug(&name)), Slug::Given);
-        let price = Price { rate_type, tier_type, tiers, token_basis, base_cost_payer, service_charge_payer };
+        let price = Price {
+            rate_type,
+            tier_type,
+            tiers,
+            token_basis,
+            base_cost_payer,
+            service_charge_payer,
+            on_disconnect,
+        };
         Ok(Self { name, slug, price })
     }
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
 use farthing_ledger::ids::MeterId;
-use farthing_ledger::meter::{Payer, Price, RateType, Tier, TierType, TokenBasis};
+use farthing_ledger::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, TokenBasis};
 use farthing_ledger::money::Amount;
 use farthing_ledger::secret::ServerKey;
 use farthing_ledger::state;
@@ -30,6 +30,7 @@ pub(in crate::rest) struct Meter {
     token_basis: TokenBasis,
     base_cost_payer: Payer,
     service_charge_payer: Payer,
+    on_disconnect: OnDisconnect,
     created_at: Timestamp,
 }
 
@@ -63,7 +64,15 @@ impl Meter {
         created_at: Timestamp,
         server_key: &ServerKey,
     ) -> Self {
-        let Price { rate_type, tier_type, tiers, token_basis, base_cost_payer, service_charge_payer } = price;
+        let Price {
+            rate_type,
+            tier_type,
+            tiers,
+            token_basis,
+            base_cost_payer,
+            service_charge_payer,
+            on_disconnect,
+        } = price;
         let shown = |tier: Tier| ShownTier { start: ExactNumber(tier.start), rate: tier.rate };
         Self {
             meter_id,
@@ -77,6 +86,7 @@ impl Meter {
             token_basis,
             base_cost_payer,
             service_charge_payer,
+            on_disconnect,
             created_at,
         }
     }
@@ -100,6 +110,7 @@ mod tests {
             token_basis: TokenBasis::InputOutput,
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Merchant,
+            on_disconnect: OnDisconnect::Cancel,
         };
         let id = MeterId::new(Mint::default().next(now));
         let key = ServerKey::random();
@@ -112,7 +123,7 @@ mod tests {
                 "product_secret": key.product_secret(id, 1), "rate_type": "fixed", "tier_type": "tokens_1m",
                 "tiers": [{"start": 0, "rate": "5.0000000000"}, {"start": 1_000_000, "rate": "3.0000000000"}],
                 "token_basis": "input+output", "base_cost_payer": "wallet", "service_charge_payer": "merchant",
-                "created_at": "2026-01-01T00:00:00.000Z",
+                "on_disconnect": "cancel", "created_at": "2026-01-01T00:00:00.000Z",
             })
         );
     }

@@ -35,11 +35,18 @@ pub(super) async fn update(
     Fields::of(&json)?;
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, present) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;
-    let Changes { name, tiers, base_cost_payer, service_charge_payer } =
+    let Changes { name, tiers, base_cost_payer, service_charge_payer, on_disconnect } =
         Changes::read(&json, &present.meter_slug, &present.price)?;
-    let now = to_millisecond(Utc::now());
-    let command =
-        UpdateMeter { merchant_id, meter_id, name, tiers, base_cost_payer, service_charge_payer, now };
+    let command = UpdateMeter {
+        merchant_id,
+        meter_id,
+        name,
+        tiers,
+        base_cost_payer,
+        service_charge_payer,
+        on_disconnect,
+        now: to_millisecond(Utc::now()),
+    };
     let updated = app.ledger.submit(command).await?;
     Ok(Reply::ok(Meter::of_state(meter_id, *updated, &app.server_key)))
 }
