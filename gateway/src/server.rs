@@ -38,6 +38,9 @@ const READ_TIMEOUT_MS: u32 = 5_000;
 /// How long settlements may take after the time of grace.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long calls may take to end that could not be settled.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+
 const INSTANCE: &str = "SELECT server_key FROM ledger.instance";
 
 /// What a gateway needs.
@@ -155,6 +158,10 @@ pub async fn run(
     abort.cancel();
     tasks.close();
     tasks.wait().await;
+    // Each call that could not be settled says what it came to.
+    if tokio::time::timeout(LAST_WORDS_TIMEOUT, calls.wait()).await.is_err() {
+        tracing::error!("calls did not end");
+    }
     Ok(())
 }
 

@@ -295,6 +295,7 @@ pub fn signal(pid: u32, name: &str) {
 /// A further gateway on an instance's database, with flags of its own; it ends with the value.
 pub struct SideGateway {
     process: Child,
+    log: PathBuf,
     /// Where it serves.
     pub address: SocketAddr,
 }
@@ -315,6 +316,7 @@ impl SideGateway {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
+        let log = instance.folder.join(format!("side-gateway-{number}.log"));
         let process = Command::new(program())
             .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(["--database-url", database_url, "--nats-url", nats_url])
@@ -323,7 +325,7 @@ impl SideGateway {
             .arg(&ready_file)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log file can be made"))
             .spawn()
             .expect("the program can be run");
         let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
@@ -331,7 +333,12 @@ impl SideGateway {
         })
         .await;
         let address = up["listen"][0].as_str().and_then(|address| address.parse().ok());
-        Self { process, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
+        Self { process, log, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+
+    /// What it has logged.
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Asks it to stop, as a service manager would.

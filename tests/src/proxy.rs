@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// What tells the append from other statements.
 const APPEND_MARK: &str = "INSERT INTO ledger.events";
@@ -83,6 +84,7 @@ impl Strike {
 /// A running proxy; it lives as long as the test process.
 pub struct Proxy {
     armed: Arc<Mutex<Option<Armed>>>,
+    gone: CancellationToken,
 }
 
 impl Proxy {
@@ -95,18 +97,28 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let armed = Arc::new(Mutex::new(None));
-        let shared = Arc::clone(&armed);
+        let (shared, gone) = (Arc::clone(&armed), CancellationToken::new());
+        let away = gone.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let armed = Arc::clone(&shared);
+                let (armed, away) = (Arc::clone(&shared), away.clone());
                 tokio::spawn(async move {
                     // Whichever side goes away, the other is let go as well.
-                    let _ = Passage::open(client, authority, armed).await;
+                    tokio::select! {
+                        biased;
+                        () = away.cancelled() => {}
+                        _ = Passage::open(client, authority, armed) => {}
+                    }
                 });
             }
         });
         let url = database_url.replace(&authority.to_string(), &address.to_string());
-        (Self { armed }, url)
+        (Self { armed, gone }, url)
+    }
+
+    /// Postgres is away from now on, and does not come back: every connection is closed, and every new one.
+    pub fn sever(&self) {
+        self.gone.cancel();
     }
 
     /// Has the next append struck, once `passing` others have passed.

@@ -75,6 +75,34 @@ pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Sett
     })
 }
 
+/// The last word on a call that this process leaves unsettled. It will be ended as `abandoned` and charged nothing;
+/// what it used is known here alone, and what it would have been charged by stands in its `request.opened`.
+fn tell_lost(request_id: RequestId, settled: &Settled) {
+    const LOST: &str = "a call is left unsettled: charge it by the terms in its request.opened";
+    match settled {
+        Settled::Metered(Metered {
+            http_status,
+            usage,
+            ending,
+            raw_usage,
+            response_id,
+            model,
+            provider_timestamp,
+        }) => {
+            let usage = usage.as_ref().and_then(|usage| serde_json::to_string(usage).ok());
+            tracing::error!(
+                %request_id, http_status, usage, ?ending, raw_usage, response_id, model, ?provider_timestamp, "{LOST}"
+            );
+        }
+        Settled::Failed(Failed { reason, http_status, raw_usage, response_id, model }) => {
+            tracing::error!(
+                %request_id, ?reason, http_status, raw_usage, response_id, model,
+                "a call is left unsettled: it failed, and costs nothing"
+            );
+        }
+    }
+}
+
 /// Submits the settlement until it is durable, with what becomes of the idempotency key it was made under. While the
 /// ledger is away it waits: nothing is lost by waiting.
 pub(crate) async fn until_durable(
@@ -104,7 +132,10 @@ pub(crate) async fn until_durable(
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = stop.cancelled() => return Err(Unsettled::Stopping),
+            () = stop.cancelled() => {
+                tell_lost(request_id, &settled);
+                return Err(Unsettled::Stopping);
+            }
         }
         pause = (pause * 2).min(MAX_PAUSE);
     }

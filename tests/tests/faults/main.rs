@@ -13,6 +13,7 @@ mod repeated;
 mod severed;
 mod tampering;
 mod twins;
+mod unsettled;
 
 use std::time::Duration;
 
