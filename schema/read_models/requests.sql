@@ -32,13 +32,22 @@ CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (merchant_id, repor
     WHERE reported_id IS NOT NULL;
 
 -- One row per key-value pair of a request's metadata; `pair` is a digest of merchant, key and value. A filter walks it
--- in the order of the list, so that a page costs the same however deep it is and however many requests have the pair.
+-- in the order of the list, so that a page costs the same however deep it is and however many requests have the pair,
+-- also where only those of a customer or on a meter are wanted.
 CREATE TABLE {schema}.metadata_pairs (
-    pair       bytea       NOT NULL,
-    created_at timestamptz NOT NULL,
-    request_id text COLLATE "C" NOT NULL
+    pair          bytea       NOT NULL,
+    created_at    timestamptz NOT NULL,
+    request_id    text COLLATE "C" NOT NULL,
+    connection_id text COLLATE "C",
+    product_id    text COLLATE "C"
 );
 CREATE INDEX metadata_pairs_in_order ON {schema}.metadata_pairs (pair, created_at DESC, request_id DESC);
+CREATE INDEX metadata_pairs_of_connection
+    ON {schema}.metadata_pairs (pair, connection_id, created_at DESC, request_id DESC) INCLUDE (product_id)
+    WHERE connection_id IS NOT NULL;
+CREATE INDEX metadata_pairs_of_product
+    ON {schema}.metadata_pairs (pair, product_id, created_at DESC, request_id DESC)
+    WHERE product_id IS NOT NULL;
 
 CREATE TABLE {schema}.ended (
     request_id            text COLLATE "C" PRIMARY KEY,

@@ -37,9 +37,9 @@ const FILL: &str = "
            570, 1, '[{\"tier\":{\"start\":\"0\",\"rate\":\"0.1000000000\"},\"units\":\"1\",\"cost\":\"0.1000000000\"}]',
            'wallet', 0, 0, 0, 0.1, 0.0019, 0.1019, 0.1019, 0, 0
     FROM made ORDER BY n;
-    INSERT INTO requests.metadata_pairs (pair, created_at, request_id)
+    INSERT INTO requests.metadata_pairs (pair, created_at, request_id, connection_id, product_id)
     SELECT substring(sha256(pg_temp.part('{merchant}') || pg_temp.part(key) || pg_temp.part(value)) FOR 16),
-           created_at, request_id
+           created_at, request_id, pg_temp.id('con', n % 100), pg_temp.id('prd', n % 5)
     FROM made CROSS JOIN LATERAL jsonb_each_text(metadata) ORDER BY n;
     DROP TABLE made;";
 

@@ -11,8 +11,7 @@ use tokio_postgres::{Client, Row};
 use crate::column::{Jsonb, json};
 use crate::query::{Error, Parameter, findable};
 
-/// Names a pair of a merchant's metadata: half of a SHA-256 over merchant, key and value. What it finds is compared
-/// with the metadata itself.
+/// Names a pair of a merchant's metadata: half of a SHA-256 over merchant, key and value.
 pub(super) type Pair = [u8; 16];
 
 /// The digest of a pair.
@@ -63,6 +62,7 @@ impl Filter {
             connection: self.connection_id.map(|id| id.to_string()),
             product: self.product_id.map(|id| id.to_string()),
             pair: pairs.get(at).map(|pair| pair.to_vec()),
+            other_pairs: pairs.len() > 1,
             metadata: Jsonb(json(&metadata)),
         }))
     }
@@ -85,45 +85,62 @@ pub(super) struct Wanted {
     merchant: String,
     connection: Option<String>,
     product: Option<String>,
+    /// The pair whose rows are walked.
     pair: Option<Vec<u8>>,
+    /// Are there others, for which the metadata itself is looked at?
+    other_pairs: bool,
     metadata: Jsonb,
 }
 
 impl Wanted {
     /// `columns` of the requests wanted, called `r`.
     pub(super) fn select(&self, columns: &'static str) -> Query<'_> {
-        self.select_by(columns, Vec::new())
-    }
-
-    /// As [`Self::select`]; the columns have `parameters` of their own, the first of the statement.
-    pub(super) fn select_by<'a>(
-        &'a self,
-        columns: &'static str,
-        parameters: Vec<Parameter<'a>>,
-    ) -> Query<'a> {
-        let mut query = Query { sql: columns.to_owned(), parameters, at: "r" };
-        match &self.pair {
-            None => query.add(
+        let query = match &self.pair {
+            None => Query::new(columns, Vec::new(), "r").from(
                 " FROM requests.requests AS r WHERE r.merchant_id = {1} ",
                 [(&self.merchant, Type::TEXT)],
             ),
-            Some(pair) => {
-                query.at = "p";
-                let parameters: [Parameter<'_>; 3] =
-                    [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)];
-                query.add(
-                    " FROM requests.metadata_pairs AS p \
-                     JOIN requests.requests AS r ON r.request_id = p.request_id \
-                     WHERE r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
-                    parameters,
-                );
-            }
-        }
+            Some(pair) => Query::new(columns, Vec::new(), "p").from(
+                " FROM requests.metadata_pairs AS p \
+                 JOIN requests.requests AS r ON r.request_id = p.request_id \
+                 WHERE r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
+                [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
+            ),
+        };
+        self.narrowed(query)
+    }
+
+    /// `sums` over the ends of the requests wanted, called `e`; `{at}` in them is what tells of the opening. The sums have
+    /// `parameters` of their own, the first of the statement. A single pair is found by its digest alone, so that a
+    /// million of them need no look at a million openings.
+    pub(super) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
+        let query = match &self.pair {
+            None => Query::new(sums, parameters, "o").from(
+                " FROM requests.opened AS o LEFT JOIN requests.ended AS e ON e.request_id = o.request_id \
+                 WHERE o.merchant_id = {1} ",
+                [(&self.merchant, Type::TEXT)],
+            ),
+            Some(pair) if !self.other_pairs => Query::new(sums, parameters, "p").from(
+                " FROM requests.metadata_pairs AS p LEFT JOIN requests.ended AS e ON e.request_id = p.request_id \
+                 WHERE p.pair = {1} ",
+                [(pair, Type::BYTEA)],
+            ),
+            Some(pair) => Query::new(sums, parameters, "p").from(
+                " FROM requests.metadata_pairs AS p JOIN requests.opened AS o ON o.request_id = p.request_id \
+                 LEFT JOIN requests.ended AS e ON e.request_id = p.request_id \
+                 WHERE o.merchant_id = {1} AND p.pair = {2} AND o.metadata @> {3} ",
+                [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
+            ),
+        };
+        self.narrowed(query)
+    }
+
+    fn narrowed<'a>(&'a self, mut query: Query<'a>) -> Query<'a> {
         if let Some(connection) = &self.connection {
-            query.and("r.connection_id = {1}", [(connection, Type::TEXT)]);
+            query.and("{at}.connection_id = {1}", [(connection, Type::TEXT)]);
         }
         if let Some(product) = &self.product {
-            query.and("r.product_id = {1}", [(product, Type::TEXT)]);
+            query.and("{at}.product_id = {1}", [(product, Type::TEXT)]);
         }
         query
     }
@@ -138,6 +155,17 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
+    /// Selects `columns`, in which `parameters` stand, in the order of the table called `at`.
+    fn new(columns: &'static str, parameters: Vec<Parameter<'a>>, at: &'static str) -> Self {
+        Self { sql: columns.replace("{at}", at), parameters, at }
+    }
+
+    /// Adds the tables and what joins them.
+    fn from<const N: usize>(mut self, clause: &'static str, parameters: [Parameter<'a>; N]) -> Self {
+        self.add(clause, parameters);
+        self
+    }
+
     /// Adds a condition.
     pub(super) fn and<const N: usize>(&mut self, condition: &'static str, parameters: [Parameter<'a>; N]) {
         self.sql.push_str("AND ");

@@ -50,6 +50,8 @@ pub(super) struct Tagged {
     pub(super) pair: Pair,
     pub(super) created_at: DateTime<Utc>,
     pub(super) request_id: RequestId,
+    pub(super) connection_id: Option<CustomerId>,
+    pub(super) product_id: Option<MeterId>,
 }
 
 /// A row of the table `ended`.
@@ -182,6 +184,8 @@ impl Projection for Batch {
                     pair: digest(fact.merchant_id, key, value),
                     created_at: fact.occurred_at,
                     request_id: event.request_id,
+                    connection_id: event.parties.customer_id,
+                    product_id: event.terms.as_ref().map(|terms| terms.meter_id),
                 }));
                 self.opened.push(Opened::new(event, fact.merchant_id, fact.occurred_at));
             }

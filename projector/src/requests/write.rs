@@ -32,10 +32,9 @@ const OPENED_TYPES: [Type; 17] = [
     Type::TEXT,
 ];
 
-pub(crate) const COPY_PAIRS: &str =
-    "COPY {schema}.metadata_pairs (pair, created_at, request_id) FROM STDIN BINARY";
+pub(crate) const COPY_PAIRS: &str = "COPY {schema}.metadata_pairs (pair, created_at, request_id, connection_id, product_id) FROM STDIN BINARY";
 
-const PAIRS_TYPES: [Type; 3] = [Type::BYTEA, Type::TIMESTAMPTZ, Type::TEXT];
+const PAIRS_TYPES: [Type; 5] = [Type::BYTEA, Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::TEXT];
 
 pub(crate) const COPY_ENDED: &str = "COPY {schema}.ended \
      (request_id, status, ended_at, http_status, failure_reason, raw_usage, response_id, model, \
@@ -101,7 +100,14 @@ impl Batch {
 
     pub(super) async fn copy_pairs(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         db.copy(COPY_PAIRS, &PAIRS_TYPES, &self.pairs, async |copy, row: &Tagged| {
-            copy.write(&[&row.pair.as_slice(), &row.created_at, &row.request_id.to_string()]).await
+            copy.write(&[
+                &row.pair.as_slice(),
+                &row.created_at,
+                &row.request_id.to_string(),
+                &row.connection_id.map(|id| id.to_string()),
+                &row.product_id.map(|id| id.to_string()),
+            ])
+            .await
         })
         .await
     }

@@ -1,4 +1,5 @@
-//! Reports usage day by day: whole quarters from the sums, what is left at the edges from the requests themselves.
+//! Reports usage day by day: whole quarters from the sums, what is left at the edges, and in quarters that a midnight
+//! divides, from the requests themselves.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_ledger::ids::MerchantId;
@@ -30,12 +31,13 @@ impl Span {
     }
 }
 
-/// The sums of the days, from whole quarters.
+/// The sums of the days, from whole quarters that no midnight divides.
 pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(requests), sum(tokens), sum(model_cost), \
             sum(fee_amount), sum(service_charge_amount), sum(total_request_cost), sum(total_wallet_cost), \
             sum(total_merchant_cost) \
      FROM usage.quarters \
      WHERE merchant_id = $2 AND customer_id = $3 AND meter_id = $4 AND starts_at >= $5 AND starts_at < $6 \
+         AND date_bin('1 day', starts_at, $1) + interval '1 day' >= starts_at + interval '15 minutes' \
      GROUP BY 1";
 
 /// The counters of each day of `span`, those without requests included.
@@ -50,20 +52,34 @@ pub async fn daily(
         None => vec![(span.from, span.to)],
         Some((first, last)) => {
             add_quarters(db, merchant_id, filter, (first, last), span.midnight, &mut days).await?;
-            vec![(span.from, first), (last, span.to)]
+            let mut pieces = vec![(span.from, first), (last, span.to)];
+            pieces.extend(divided_quarters((first, last), span.midnight));
+            pieces.retain(|(from, to)| from < to);
+            pieces
         }
     };
-    for (from, to) in one_by_one.into_iter().filter(|(from, to)| from < to) {
-        requests::sums(db, merchant_id, filter, (from, to), span.midnight, &mut days).await?;
-    }
+    requests::sums(db, merchant_id, filter, &one_by_one, span.midnight, &mut days).await?;
     Ok(days)
 }
 
-/// The whole quarters within `span`; none where there are none, or where its days do not begin at one.
+/// The whole quarters within `span`; none where there are none.
 fn whole_quarters(span: Span) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let first = quarter(span.from + QUARTER - TimeDelta::milliseconds(1));
     let last = quarter(span.to);
-    (quarter(span.midnight) == span.midnight && first < last).then_some((first, last))
+    (first < last).then_some((first, last))
+}
+
+/// The quarters from `first` on and before `last` that a midnight divides: where the offset is no multiple of a
+/// quarter, one a day.
+fn divided_quarters(
+    (first, last): (DateTime<Utc>, DateTime<Utc>),
+    midnight: DateTime<Utc>,
+) -> impl Iterator<Item = (DateTime<Utc>, DateTime<Utc>)> {
+    let divides = quarter(midnight) != midnight;
+    let quarters = (0..).map(move |day| quarter(midnight + TimeDelta::days(day)));
+    let within =
+        quarters.skip_while(move |start| *start < first).take_while(move |start| divides && *start < last);
+    within.map(|start| (start, start + QUARTER))
 }
 
 async fn add_quarters(
@@ -115,7 +131,18 @@ mod tests {
         assert_eq!(whole, ("2026-11-20T18:30:00Z".parse().unwrap(), "2026-11-21T18:15:00Z".parse().unwrap()));
         let short = span("2026-11-20T18:20:00Z", "2026-11-20T18:29:00Z", "2026-11-20T18:15:00Z");
         assert_eq!(whole_quarters(short), None);
-        let odd = span("2026-11-20T18:20:00Z", "2026-11-21T18:20:00Z", "2026-11-20T18:10:00Z");
-        assert_eq!(whole_quarters(odd), None, "days of an odd offset do not begin at a quarter");
+    }
+
+    #[test]
+    fn an_odd_midnight_divides_one_quarter_a_day() {
+        let odd = span("2026-11-20T18:20:00Z", "2026-11-23T18:12:00Z", "2026-11-20T18:10:00Z");
+        let whole = whole_quarters(odd).unwrap();
+        assert_eq!(whole, ("2026-11-20T18:30:00Z".parse().unwrap(), "2026-11-23T18:00:00Z".parse().unwrap()));
+        let divided: Vec<_> = divided_quarters(whole, odd.midnight).collect();
+        let quarters = ["2026-11-21T18:00:00Z", "2026-11-22T18:00:00Z"];
+        let quarters = quarters.map(|start| start.parse::<DateTime<Utc>>().unwrap());
+        assert_eq!(divided, quarters.map(|start| (start, start + QUARTER)));
+        let even: DateTime<Utc> = "2026-11-20T18:15:00Z".parse().unwrap();
+        assert_eq!(divided_quarters(whole, even).count(), 0);
     }
 }

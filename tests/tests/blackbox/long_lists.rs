@@ -44,6 +44,18 @@ fn no_page_of_a_long_list_scans_a_table() {
             (filter(r#"[["env","production"],["team","team 7"]]"#), 100, 7, "metadata_pairs_in_order"),
             ("customer_id=con_01000000000000000000000007".to_owned(), 100, 7, "opened_by_connection"),
             ("meter_id=prd_01000000000000000000000002".to_owned(), 5, 2, "opened_by_product"),
+            (
+                format!("{}&customer_id=con_01000000000000000000000007", filter(r#"[["env","production"]]"#)),
+                100,
+                7,
+                "metadata_pairs_of_connection",
+            ),
+            (
+                format!("{}&meter_id=prd_01000000000000000000000002", filter(r#"[["env","production"]]"#)),
+                5,
+                2,
+                "metadata_pairs_of_product",
+            ),
         ] {
             for (from, after) in [(REQUESTS, String::new()), (20_006, format!("&cursor={cursor}"))] {
                 let wanted: Vec<_> = (1..=from)
@@ -58,6 +70,10 @@ fn no_page_of_a_long_list_scans_a_table() {
         }
         assert_eq!(page(filter(r#"[["rare","yes"]]"#)).await, [Scratch::request(1)]);
         assert_eq!(page(filter(r#"[["rare","no"]]"#)).await, [""; 0]);
+        // No request of this customer is on this meter: told without a walk over the others of either.
+        let nothing = "customer_id=con_01000000000000000000000007&meter_id=prd_01000000000000000000000004";
+        assert_eq!(page(format!("{}&{nothing}", filter(r#"[["env","production"]]"#))).await, [""; 0]);
+        uses.insert("metadata_pairs_of_connection", uses["metadata_pairs_of_connection"] + 1);
         // What a connection has scanned is told a while later.
         let after = eventually("every page used the index of its filter", async || {
             let now = scans(&scratch.sql).await;
