@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Give calls in flight so long when told to stop; what is left then is cut off and settled as far as it came.
     #[arg(long, env = "FARTHING_GRACE_SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     grace_seconds: u64,
+    /// Believe `X-Forwarded-Host` and `X-Forwarded-Proto`, which a proxy in front sets: addresses of hosted pages are
+    /// made of them. Without a proxy, callers could set them.
+    #[arg(long, env = "FARTHING_TRUST_FORWARDED")]
+    trust_forwarded: bool,
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
@@ -221,6 +225,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             hold_cap: args.settings.hold_cap,
         },
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
+        trust_forwarded: args.trust_forwarded,
         timeouts: args.settings.waits.with_grace(args.grace_seconds),
     };
     let lifetime = args.lifetime;

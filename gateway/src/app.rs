@@ -26,6 +26,8 @@ pub(crate) struct App {
     pub(crate) providers: Providers,
     /// What decides about admission.
     pub(crate) settings: RequestSettings,
+    /// Does a proxy in front tell, in `X-Forwarded-Host` and `X-Forwarded-Proto`, what callers address?
+    pub(crate) trust_forwarded: bool,
     /// The bounds on waiting.
     pub(crate) timeouts: Timeouts,
 }

@@ -5,6 +5,7 @@ mod active_subscriptions;
 mod answer;
 mod authenticate;
 mod body;
+mod checkout_sessions;
 mod connections;
 mod customers;
 mod fields;
@@ -45,4 +46,5 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(secret_keys::routes())
         .merge(spend_keys::routes())
         .merge(usage::routes())
+        .merge(checkout_sessions::routes())
 }

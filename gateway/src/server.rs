@@ -68,6 +68,8 @@ pub struct Config {
     pub settings: RequestSettings,
     /// After this time without a sign of life a gateway's open requests are ended.
     pub sweep_after: Duration,
+    /// Does a proxy in front tell, in `X-Forwarded-Host` and `X-Forwarded-Proto`, what callers address?
+    pub trust_forwarded: bool,
     /// The bounds on waiting.
     pub timeouts: Timeouts,
 }
@@ -123,8 +125,17 @@ pub async fn run(
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
-    let app =
-        Arc::new(App { ledger, reads: pool, server_key, mint, gateway_id, providers, settings, timeouts });
+    let app = Arc::new(App {
+        ledger,
+        reads: pool,
+        server_key,
+        mint,
+        gateway_id,
+        providers,
+        settings,
+        trust_forwarded: config.trust_forwarded,
+        timeouts,
+    });
 
     let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
     let guard = AddressGuard::new(config.allow_addresses);

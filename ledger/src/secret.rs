@@ -10,13 +10,16 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-use crate::ids::{self, CustomerId, MeterId};
+use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId};
 
 /// Random bytes of a raw key: 216 bits, some 213 after `_` and `-` are replaced.
 const KEY_BYTES: usize = 27;
 
 /// Bytes of the MAC kept in a derived secret: 192 bits.
 const MAC_BYTES: usize = 24;
+
+/// Sessions live for a day: their secrets are never changed.
+const CHECKOUT_SECRET_VERSION: u32 = 1;
 
 /// Does the instance move real money? Decides the prefix of secret keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,6 +180,17 @@ impl ServerKey {
         self.derive("prds", id.ulid(), version)
     }
 
+    /// The secret of a checkout session, `css_…`: whoever has it may complete the session.
+    pub fn checkout_secret(&self, id: CheckoutSessionId) -> String {
+        self.derive("css", id.ulid(), CHECKOUT_SECRET_VERSION)
+    }
+
+    /// Reads a checkout session's secret: the session, if this key derived it.
+    pub fn read_checkout_secret(&self, secret: &str) -> Option<CheckoutSessionId> {
+        let read = self.read("css", secret).filter(|(_, version)| *version == CHECKOUT_SECRET_VERSION);
+        read.map(|(ulid, _)| CheckoutSessionId::new(ulid))
+    }
+
     /// Reads a connection secret: the connection and the version of its secret, if this key derived it.
     pub fn read_connection_secret(&self, secret: &str) -> Option<(CustomerId, u32)> {
         self.read("cons", secret).map(|(ulid, version)| (CustomerId::new(ulid), version))
@@ -220,6 +234,11 @@ mod tests {
             assert_eq!(key.read_connection_secret(&String::from_utf8(bytes).unwrap()), None);
         }
         assert_eq!(key.read_connection_secret(""), None);
+        let session = CheckoutSessionId::new(ulid::Ulid::from_parts(7, 9));
+        let secret = key.checkout_secret(session);
+        assert_eq!(key.read_checkout_secret(&secret), Some(session));
+        assert_eq!(key.read_checkout_secret(&key.connection_secret(id, 1)), None);
+        assert_eq!(key.read_checkout_secret(&key.derive("css", session.ulid(), 2)), None);
         assert_eq!(key.read_connection_secret("cons_é"), None);
     }
 

@@ -3,6 +3,7 @@
 //! A projection is `fold` (pure) and `write` (SQL). Its rows come from events only, so a rebuild equals the live
 //! tables byte for byte. The engine (`engine`, `rebuild`) is not the gateway's business; the `query` modules are.
 
+pub mod checkout_sessions;
 pub mod checkpoint;
 pub mod column;
 pub mod connections;

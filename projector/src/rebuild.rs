@@ -9,7 +9,9 @@ use tokio_postgres::Client;
 
 use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::writer::Statements;
-use crate::{checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage};
+use crate::{
+    checkout_sessions, checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage,
+};
 
 /// Events the new generation may be behind when the live one is held for the rest.
 const NEARLY_THERE: i64 = 2_000;
@@ -78,6 +80,7 @@ async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<Re
         ReadModel::Connections => build::<connections::Batch>(database_url, outcome).await,
         ReadModel::Meters => build::<meters::Batch>(database_url, outcome).await,
         ReadModel::SpendKeys => build::<spend_keys::Batch>(database_url, outcome).await,
+        ReadModel::CheckoutSessions => build::<checkout_sessions::Batch>(database_url, outcome).await,
         ReadModel::SecretKeys => build::<secret_keys::Batch>(database_url, outcome).await,
         ReadModel::Requests => build::<requests::Batch>(database_url, outcome).await,
         ReadModel::Usage => build::<usage::Batch>(database_url, outcome).await,

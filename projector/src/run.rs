@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Error, Projection, project};
-use crate::{checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage};
+use crate::{
+    checkout_sessions, checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage,
+};
 
 /// How often the database is tried at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -51,6 +53,9 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
             ReadModel::Connections => spawn::<connections::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Meters => spawn::<meters::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::SpendKeys => spawn::<spend_keys::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::CheckoutSessions => {
+                spawn::<checkout_sessions::Batch>(&database_url, &tail, &stop, &tasks);
+            }
             ReadModel::SecretKeys => spawn::<secret_keys::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Requests => spawn::<requests::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Usage => spawn::<usage::Batch>(&database_url, &tail, &stop, &tasks),

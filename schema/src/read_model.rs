@@ -21,6 +21,8 @@ pub enum ReadModel {
     SpendKeys,
     /// Secret keys.
     SecretKeys,
+    /// Checkout sessions.
+    CheckoutSessions,
     /// Forwarded calls.
     Requests,
     /// Sums of forwarded calls.
@@ -29,12 +31,13 @@ pub enum ReadModel {
 
 impl ReadModel {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
         Self::SpendKeys,
         Self::SecretKeys,
+        Self::CheckoutSessions,
         Self::Requests,
         Self::Usage,
     ];
@@ -47,6 +50,7 @@ impl ReadModel {
             Self::Meters => "meters",
             Self::SpendKeys => "spend_keys",
             Self::SecretKeys => "secret_keys",
+            Self::CheckoutSessions => "checkout_sessions",
             Self::Requests => "requests",
             Self::Usage => "usage",
         }
@@ -65,6 +69,7 @@ impl ReadModel {
             Self::Meters => &["meters"],
             Self::SpendKeys => &["spend_keys", "spending"],
             Self::SecretKeys => &["secret_keys"],
+            Self::CheckoutSessions => &["checkout_sessions"],
             Self::Requests => &["opened", "ended", "metadata_pairs"],
             Self::Usage => &["quarters"],
         }
@@ -77,6 +82,7 @@ impl ReadModel {
             Self::Meters => include_str!("../read_models/meters.sql"),
             Self::SpendKeys => include_str!("../read_models/spend_keys.sql"),
             Self::SecretKeys => include_str!("../read_models/secret_keys.sql"),
+            Self::CheckoutSessions => include_str!("../read_models/checkout_sessions.sql"),
             Self::Requests => include_str!("../read_models/requests.sql"),
             Self::Usage => include_str!("../read_models/usage.sql"),
         }

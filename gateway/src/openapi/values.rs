@@ -71,6 +71,23 @@ value! {
 }
 
 value! {
+    /// An http or https URL with the name of a host.
+    OriginUrl = string().max_length(Some(rules::MAX_URL)).pattern(Some(
+        r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~/-]*)?$",
+    ))
+}
+
+value! {
+    /// A plan's id.
+    PlanName = string().pattern(Some("^sc_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+}
+
+value! {
+    /// A credit bundle's id.
+    CreditBundleName = string().pattern(Some("^cb_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+}
+
+value! {
     /// A phone number in E.164.
     Phone = string().pattern(Some(r"^\+[1-9][0-9]{1,14}$"))
 }

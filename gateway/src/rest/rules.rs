@@ -2,12 +2,17 @@
 //! Each answers the value or the end of a sentence that says what is wrong with it.
 
 use farthing_ledger::command::MeterRef;
+use http::Uri;
+use http::uri::Scheme;
 
 /// Characters of a name, a reference id, a metadata key or value.
 pub(crate) const MAX_TEXT: usize = 255;
 
 /// Characters of an e-mail address (RFC 5321).
 pub(crate) const MAX_EMAIL: usize = 254;
+
+/// Characters of a URL.
+pub(crate) const MAX_URL: usize = 2_048;
 
 /// Pairs of one metadata object.
 pub(crate) const MAX_METADATA_PAIRS: usize = 100;
@@ -66,6 +71,40 @@ pub(crate) fn phone(phone: String) -> Result<String, String> {
     if plain { Ok(phone) } else { Err("must be a phone number in E.164, such as +4930123456".to_owned()) }
 }
 
+/// The URL of a merchant's app, of which only the [`origin`] counts.
+pub(crate) fn origin_url(url: String) -> Result<String, String> {
+    let url = text(url, MAX_URL)?;
+    match origin(&url) {
+        Some(_) => Ok(url),
+        None => Err("must be an http or https URL with the name of a host".to_owned()),
+    }
+}
+
+/// The origin of an http or https URL as browsers write it. Its host is of letters, digits, dots and dashes alone, so it
+/// stands in a content security policy for itself and nothing else.
+pub(crate) fn origin(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let (scheme, authority) = (uri.scheme()?, uri.authority()?);
+    let default_port = match scheme {
+        scheme if *scheme == Scheme::HTTP => 80,
+        scheme if *scheme == Scheme::HTTPS => 443,
+        _ => return None,
+    };
+    let host = authority.host().to_ascii_lowercase();
+    let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-');
+    let edges = host.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && host.ends_with(|c: char| c.is_ascii_alphanumeric());
+    if !plain || !edges || authority.as_str().contains('@') {
+        return None;
+    }
+    match authority.port_u16() {
+        None if authority.as_str().len() != host.len() => None,
+        None => Some(format!("{scheme}://{host}")),
+        Some(port) if port == default_port => Some(format!("{scheme}://{host}")),
+        Some(port) => Some(format!("{scheme}://{host}:{port}")),
+    }
+}
+
 /// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores; it stands wherever a meter id does, so it may
 /// not look like one.
 pub(crate) fn slug(slug: String) -> Result<String, String> {
@@ -120,6 +159,41 @@ mod tests {
         }
         for bad in ["", "+", "4930123456", "+0301234", "+1 555", "+1234567890123456", "+٣٤", "+1"] {
             assert!(phone(bad.to_owned()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_written_as_browsers_write_it() {
+        for (url, written) in [
+            ("https://App.Example", "https://app.example"),
+            ("https://app.example:443/a?b", "https://app.example"),
+            ("http://app.example:443", "http://app.example:443"),
+            ("http://127.0.0.1:3000/x", "http://127.0.0.1:3000"),
+        ] {
+            assert_eq!(origin(url).as_deref(), Some(written), "{url}");
+        }
+        for url in [
+            "",
+            "app.example",
+            "/a",
+            "ftp://a",
+            "javascript:alert(1)",
+            "https://",
+            "https://*",
+            "https://a;b",
+            "https://a,b",
+            "https://u@a",
+            "https://[::1]",
+            "https://a b",
+            "https://a'b",
+            "https://-a",
+            "https://a:99999",
+            "https://a:",
+            "//a",
+            "data:text/html,x",
+            "https://ü.example",
+        ] {
+            assert_eq!(origin(url), None, "{url}");
         }
     }
 
