@@ -1,5 +1,7 @@
-//! `farthing migrate`: creates or upgrades the database, and on the first run sets what the instance is.
+//! `farthing migrate`: creates or upgrades the database, and on the first run sets what the instance is. What stands
+//! there in another program's shape is folded anew from the log. Other roles must not run meanwhile.
 
+use farthing_ledger::log::refold;
 use farthing_ledger::secret::ServerKey;
 use farthing_schema::Migrate;
 use serde::Serialize;
@@ -36,6 +38,10 @@ pub(crate) struct Migrated {
     mode: String,
     migrations: Vec<String>,
     read_models: Vec<&'static str>,
+    /// States folded anew, where they were in another program's shape.
+    states_folded: usize,
+    /// Read models built anew, for the same reason.
+    read_models_renewed: Vec<&'static str>,
 }
 
 /// Runs the subcommand.
@@ -62,5 +68,14 @@ pub(crate) async fn apply(
         let born = report.mode;
         return Err(Failure::new(format!("the database is up to date, but its mode is {born}, not {mode}")));
     }
-    Ok(Migrated { mode: report.mode, migrations: report.applied, read_models: report.created })
+    let refolded = refold::refold(database_url).await.or_fail("the states cannot be folded anew")?;
+    let renewed = farthing_projector::renew_outdated(database_url).await;
+    let renewed = renewed.or_fail("the read models cannot be built anew")?;
+    Ok(Migrated {
+        mode: report.mode,
+        migrations: report.applied,
+        read_models: report.created,
+        states_folded: refolded.map_or(0, |audit| audit.states),
+        read_models_renewed: renewed.iter().map(|renewed| renewed.name).collect(),
+    })
 }

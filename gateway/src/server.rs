@@ -13,6 +13,7 @@ use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::{self, Appender};
 use farthing_ledger::log::connect::{self, Role, words};
+use farthing_ledger::log::refold;
 use farthing_ledger::secret::ServerKey;
 use ipnet::IpNet;
 use tokio::net::TcpListener;
@@ -89,6 +90,9 @@ pub enum Error {
     /// The database is not a migrated one.
     #[error("the database says nothing of the instance; run `farthing migrate`")]
     NotMigrated,
+    /// What is stored is in another program's shape.
+    #[error("the {0} are of another version of this program; run `farthing migrate`")]
+    Outdated(&'static str),
     /// TLS towards providers.
     #[error("TLS: {0}")]
     Tls(#[from] tls::Error),
@@ -195,5 +199,11 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
 async fn server_key(config: &Config) -> Result<ServerKey, Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
+    if !refold::is_current(&client).await? {
+        return Err(Error::Outdated("states"));
+    }
+    if let Some(model) = farthing_projector::outdated(&client).await?.first() {
+        return Err(Error::Outdated(model.name()));
+    }
     config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0))).ok_or(Error::NotMigrated)
 }

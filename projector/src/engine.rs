@@ -60,6 +60,9 @@ pub enum Error {
     /// The read model has no tables: the database is not migrated.
     #[error("the read model {0} has no tables: run `farthing migrate`")]
     NotMigrated(&'static str),
+    /// The read model is in another program's shape.
+    #[error("the read model {0} is of another version of this program: run `farthing migrate`")]
+    Outdated(&'static str),
     /// There is no read model of this name.
     #[error("there is no read model {0:?}")]
     NoSuchModel(String),
@@ -103,6 +106,7 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             | Error::Log(_)
             | Error::Fenced { .. }
             | Error::NotMigrated(_)
+            | Error::Outdated(_)
             | Error::NoSuchModel(_)
             | Error::RebuildUnderWay(_) => tracing::warn!(model, %error, "the projection starts again"),
         }

@@ -17,6 +17,7 @@ mod run;
 #[cfg(test)]
 mod sample;
 pub mod secret_keys;
+mod shape;
 pub mod spend_keys;
 pub mod usage;
 mod writer;
@@ -24,4 +25,5 @@ mod writer;
 pub use self::engine::Error;
 pub use self::rebuild::{RebuildReport, rebuild, verify};
 pub use self::run::{Config, run};
+pub use self::shape::{outdated, renew_outdated};
 pub use farthing_schema::read_model::ReadModel;

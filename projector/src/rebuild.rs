@@ -39,6 +39,8 @@ const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint FROM ( 
 
 const COUNT: &str = "SELECT count(*) FROM {new}.{table}";
 
+const HEAD: &str = "SELECT position FROM ledger.head";
+
 /// What a rebuild or a verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
@@ -59,6 +61,8 @@ pub struct RebuildReport {
 enum Outcome {
     Swap,
     Drop,
+    /// It takes the place of tables that are not looked at.
+    Renew,
 }
 
 /// Builds the read model `name` anew from the first event, under live traffic, and puts it in the place of the
@@ -71,6 +75,12 @@ pub async fn rebuild(database_url: &str, name: &str) -> Result<RebuildReport, Er
 /// one.
 pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
     dispatch(database_url, name, Outcome::Drop).await
+}
+
+/// Builds the read model `name` anew from the first event and puts it in the place of the live one, whatever that
+/// holds.
+pub(crate) async fn renew(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
+    dispatch(database_url, name, Outcome::Renew).await
 }
 
 async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
@@ -94,6 +104,9 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
         return Err(Error::RebuildUnderWay(model.name()));
     }
     drop_leftovers(&live, model).await?;
+    if outcome == Outcome::Renew {
+        return build_unlooked::<P>(database_url, &mut live).await;
+    }
     let number = live_checkpoint(&live, model).await?.generation + 1;
     let schema = model.generation_schema(number);
     live.batch_execute(&model.ddl(&schema, number)).await?;
@@ -138,6 +151,39 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     hold.commit().await?;
     // Nobody finds the old tables by name any more; whoever still reads them is waited for here, not in the swap.
     drop_leftovers(&live, model).await?;
+    live.query_one(UNLOCK, &[&model.name()]).await?;
+    Ok(report)
+}
+
+/// Builds a generation up to the log's head and swaps it in, looking at nothing of the live one.
+async fn build_unlooked<P: Projection>(
+    database_url: &str,
+    live: &mut Client,
+) -> Result<RebuildReport, Error> {
+    let model = P::MODEL;
+    // Not even its number need be readable.
+    let number = live_checkpoint(live, model).await.map_or(2, |live| live.generation.saturating_add(1));
+    let schema = model.generation_schema(number);
+    live.batch_execute(&model.ddl(&schema, number)).await?;
+    let client = connect::connect(database_url, Role::Projector).await?;
+    let mut new = Generation::open(client, model, &schema).await?;
+    let reader = Reader::connect(database_url, Role::Projector).await?;
+    let events = live.query_one(HEAD, &[]).await?.try_get(0)?;
+    catch_up::<P>(&reader, &mut new, events).await?;
+    let mut report =
+        RebuildReport { name: model.name(), generation: number, events, rows: 0, differences: 0 };
+    for table in model.tables() {
+        let sql = COUNT.replace("{new}", &schema).replace("{table}", table);
+        report.rows += live.query_one(&sql, &[]).await?.try_get::<_, i64>(0)?;
+    }
+    let swap = live.transaction().await?;
+    let (name, old) = (model.name(), model.generation_schema(number.saturating_sub(1)));
+    swap.batch_execute(&format!(
+        "ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}"
+    ))
+    .await?;
+    swap.commit().await?;
+    drop_leftovers(live, model).await?;
     live.query_one(UNLOCK, &[&model.name()]).await?;
     Ok(report)
 }

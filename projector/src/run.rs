@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Error, Projection, project};
+use crate::shape::outdated;
 use crate::{
     checkout_sessions, checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage,
 };
@@ -91,5 +92,8 @@ async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
             None => Error::Database(error),
         })?;
     }
-    Ok(())
+    match outdated(&client).await?.first() {
+        None => Ok(()),
+        Some(model) => Err(Error::Outdated(model.name())),
+    }
 }

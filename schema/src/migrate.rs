@@ -11,6 +11,9 @@ const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migra
 const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
 const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
+const SET_VERSION: &str = "\
+INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version";
 const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
 
 mod embedded {
@@ -103,6 +106,8 @@ async fn create_first_generation(client: &mut Client, model: ReadModel) -> Resul
     if !exists {
         transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
         transaction.batch_execute(&model.ddl(model.name(), 1)).await?;
+        transaction.batch_execute("RESET ROLE").await?;
+        transaction.execute(SET_VERSION, &[&model.name(), &model.version()]).await?;
     }
     transaction.commit().await?;
     Ok(!exists)

@@ -4,6 +4,9 @@
 /// What a template calls its Postgres schema.
 pub const SCHEMA_PLACEHOLDER: &str = "{schema}";
 
+/// Goes up when a fold comes to other rows from the same events: every read model is then built anew.
+const FOLDS: &str = "1";
+
 const GENERATION_PLACEHOLDER: &str = "{generation}";
 const CHECKPOINT: &str = include_str!("../read_models/checkpoint.sql");
 const GRANTS: &str = include_str!("../read_models/grants.sql");
@@ -93,6 +96,20 @@ impl ReadModel {
         format!("{}_g{generation}", self.name())
     }
 
+    /// The version of its shape: a digest of its tables' definition and of the version of the folds, so that it is
+    /// another whenever either changes. Comments and blanks do not count.
+    pub fn version(self) -> i64 {
+        let ddl = self.ddl("s", 0);
+        let lines = ddl.lines().map(|line| line.split("--").next().unwrap_or_default());
+        let words = lines.flat_map(str::split_whitespace).chain([FOLDS]);
+        // FNV-1a, of 64 bits.
+        let digest =
+            words.flat_map(|word| word.bytes().chain([b' '])).fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+                (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+        i64::from_ne_bytes(u64::to_ne_bytes(digest))
+    }
+
     /// The statements that create an empty generation in the Postgres schema `schema`.
     pub fn ddl(self, schema: &str, generation: i32) -> String {
         [CHECKPOINT, self.template(), GRANTS]
@@ -119,5 +136,14 @@ mod tests {
             assert_eq!(ReadModel::named(model.name()), Some(model));
         }
         assert_eq!(ReadModel::named("events"), None);
+    }
+
+    #[test]
+    fn each_read_model_has_a_version_of_its_own() {
+        let mut versions: Vec<_> = ReadModel::ALL.into_iter().map(ReadModel::version).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        assert_eq!(versions.len(), ReadModel::ALL.len());
+        assert_eq!(ReadModel::Usage.version(), ReadModel::Usage.version());
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt as _;
 use serde::Serialize;
-use tokio_postgres::IsolationLevel;
+use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::chain::{self, GENESIS, Link};
 use super::connect::{self, Role, words};
@@ -117,6 +117,16 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
         .await?;
 
     let mut report = Report::default();
+    let folded = read(&snapshot, &mut report).await?;
+    conclude(&snapshot, &mut report, &folded).await?;
+    Ok(report)
+}
+
+/// Reads the whole log, proves it, and folds every state from it.
+pub(super) async fn read(
+    snapshot: &Transaction<'_>,
+    report: &mut Report,
+) -> Result<BTreeMap<StateKey, State>, Error> {
     let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();
     let mut hash = GENESIS;
     let mut last = 0;
@@ -150,7 +160,7 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
             });
             hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
         }
-        fold(&mut report, &mut folded, &link);
+        fold(report, &mut folded, &link);
     }
 
     let head = snapshot.query_one(HEAD, &[]).await?;
@@ -162,10 +172,19 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
     } else if head.get::<_, &[u8]>(1) != hash {
         report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
     }
-    compare(&mut report, &folded, &snapshot.query(STATES, &[]).await?);
-    sum_up(&mut report, &folded);
+    Ok(folded)
+}
+
+/// Compares the states that are stored with those that follow from the log, and proves the sums.
+pub(super) async fn conclude(
+    snapshot: &Transaction<'_>,
+    report: &mut Report,
+    folded: &BTreeMap<StateKey, State>,
+) -> Result<(), Error> {
+    compare(report, folded, &snapshot.query(STATES, &[]).await?);
+    sum_up(report, folded);
     report.ok = report.findings_count == 0;
-    Ok(report)
+    Ok(())
 }
 
 fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link<'_>) {

@@ -6,6 +6,7 @@ pub mod chain;
 pub mod claims;
 pub mod connect;
 pub mod reader;
+pub mod refold;
 pub mod relay;
 pub mod states;
 pub mod tail;

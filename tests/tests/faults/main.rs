@@ -9,6 +9,7 @@ mod abandoned;
 mod aftermath;
 mod feed;
 mod load;
+mod outdated;
 mod repeated;
 mod severed;
 mod tampering;

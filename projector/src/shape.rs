@@ -1,0 +1,44 @@
+//! In which shape the read models stand, and how they are brought to this program's.
+
+use farthing_ledger::log::connect::{self, Role};
+use farthing_schema::read_model::ReadModel;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use crate::engine::Error;
+use crate::rebuild::{RebuildReport, renew};
+
+const VERSIONS: &str = "SELECT name, version FROM ledger.shape";
+
+const SET_VERSION: &str = "\
+INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version";
+
+/// The read models whose tables are not in this program's shape: all of them where the database is from before there
+/// were versions.
+pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Error> {
+    let mut stored: Vec<(String, i64)> = Vec::new();
+    let rows = match db.query(VERSIONS, &[]).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Vec::new(),
+        rows => rows?,
+    };
+    for row in rows {
+        stored.push((row.try_get(0)?, row.try_get(1)?));
+    }
+    let is_current = |model: &ReadModel| {
+        stored.iter().any(|(name, version)| name == model.name() && *version == model.version())
+    };
+    Ok(ReadModel::ALL.into_iter().filter(|model| !is_current(model)).collect())
+}
+
+/// Builds every read model anew that is not in this program's shape, whatever its tables hold, and puts it in their
+/// place. No projector of another version may run meanwhile.
+pub async fn renew_outdated(database_url: &str) -> Result<Vec<RebuildReport>, Error> {
+    let owner = connect::connect(database_url, Role::Owner).await?;
+    let mut renewed = Vec::new();
+    for model in outdated(&owner).await? {
+        renewed.push(renew(database_url, model.name()).await?);
+        owner.execute(SET_VERSION, &[&model.name(), &model.version()]).await?;
+    }
+    Ok(renewed)
+}
