@@ -1,13 +1,17 @@
 //! What every handler of one gateway process shares: the way into the log, the connections for reads, the
 //! instance's key and settings.
 
+use std::sync::Arc;
+
 use deadpool_postgres::Pool;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::Appender;
-use farthing_ledger::secret::ServerKey;
+use farthing_ledger::secret::{Mode, ServerKey};
+use tokio::sync::Notify;
 
 use crate::forward::Providers;
+use crate::payments::Processor;
 use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
@@ -18,6 +22,8 @@ pub(crate) struct App {
     pub(crate) reads: Pool,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,
+    /// Real money, or play money with clocks that can be put forward.
+    pub(crate) mode: Mode,
     /// Makes ids.
     pub(crate) mint: Mint,
     /// This process.
@@ -30,4 +36,8 @@ pub(crate) struct App {
     pub(crate) trust_forwarded: bool,
     /// The bounds on waiting.
     pub(crate) timeouts: Timeouts,
+    /// Who takes money.
+    pub(crate) processor: Arc<dyn Processor>,
+    /// Told when there may be something to pay, or something due.
+    pub(crate) payments_due: Notify,
 }

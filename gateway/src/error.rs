@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use axum::response::{IntoResponse, Response};
 use farthing_ledger::command::Refusal;
 use farthing_ledger::event::DeclineReason;
-use farthing_ledger::ids::RequestId;
+use farthing_ledger::ids::{RequestId, WalletId};
 use farthing_ledger::log::appender;
 use farthing_ledger::money::Amount;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -65,6 +65,8 @@ pub(crate) enum Resource {
     CreditBundle,
     /// `checkout_session_not_found`
     CheckoutSession,
+    /// `payment_method_not_found`
+    PaymentMethod,
     /// `route_not_found`
     Route,
 }
@@ -82,6 +84,7 @@ impl Resource {
             Self::Subscription => ("subscription_not_found", "There is no such subscription."),
             Self::CreditBundle => ("credit_bundle_not_found", "There is no such credit bundle."),
             Self::CheckoutSession => ("checkout_session_not_found", "There is no such checkout session."),
+            Self::PaymentMethod => ("payment_method_not_found", "There is no such payment method."),
             Self::Route => ("route_not_found", "There is nothing at this path."),
         }
     }
@@ -135,6 +138,8 @@ pub(crate) enum ApiError {
         available: Amount,
         /// The hold.
         needed: Amount,
+        /// The wallet that fell short, where it asks for money by itself.
+        asks_by_itself: Option<WalletId>,
     },
     /// 402: what is left of the spend key's limit does not cover the hold.
     SpendLimitExceeded {
@@ -319,7 +324,7 @@ impl ApiError {
                 (S::UNAUTHORIZED, "product_secret_invalid", "The product secret is not valid.")
             }
             Self::SpendKeyInvalid => (S::UNAUTHORIZED, "spend_key_invalid", "The spend key is not valid."),
-            Self::InsufficientBalance { available, needed } => {
+            Self::InsufficientBalance { available, needed, asks_by_itself: _ } => {
                 let message =
                     format!("The balance available, {available}, does not cover this call's {needed}.");
                 return (S::PAYMENT_REQUIRED, "insufficient_balance", message);
@@ -551,8 +556,8 @@ impl From<Refusal> for ApiError {
             Refusal::SpendLimitExceeded { left, needed } => Self::SpendLimitExceeded { left, needed },
             Refusal::MeterSlugConflict => Self::MeterSlugConflict,
             Refusal::ModelNotPriced => Self::ModelNotPriced,
-            Refusal::InsufficientBalance { available, needed, asks_by_itself: _ } => {
-                Self::InsufficientBalance { available, needed }
+            Refusal::InsufficientBalance { available, needed, asks_by_itself } => {
+                Self::InsufficientBalance { available, needed, asks_by_itself }
             }
             Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
             Refusal::UsageOutOfRange => {
@@ -568,8 +573,9 @@ impl From<Refusal> for ApiError {
             Refusal::CreditBundlePlanMismatch => Self::CreditBundlePlanMismatch,
             Refusal::SubscriptionNotFound => Self::NotFound(Resource::Subscription),
             Refusal::SubscriptionAlreadyActive => Self::SubscriptionAlreadyActive,
-            Refusal::PaymentMethodNotFound => {
-                Self::issue(["payment_method_id"], "must name a payment method of the wallet")
+            Refusal::PaymentMethodNotFound => Self::NotFound(Resource::PaymentMethod),
+            Refusal::NoPaymentMethod => {
+                Self::issue(["payment_method_id"], "is required: the wallet has no payment method yet")
             }
             Refusal::PaymentUnderWay => Self::PaymentInProgress,
             Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),

@@ -73,6 +73,11 @@ impl Answer {
         self
     }
 
+    /// The same answer, marked as given before where `other` is.
+    pub(crate) fn given_like(self, other: &Self) -> Self {
+        if other.headers.contains_key(REPLAYED) { self.repeated() } else { self }
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let shown = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
         let headers = self.headers.iter().map(|(name, value)| (name.as_str().to_owned(), shown(value)));

@@ -7,6 +7,7 @@ mod error;
 mod forward;
 mod idempotency;
 mod openapi;
+mod payments;
 mod rest;
 mod serve;
 mod server;

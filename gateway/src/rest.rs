@@ -14,13 +14,16 @@ mod models;
 mod named;
 mod page;
 mod params;
+mod payment_methods;
 mod rate_limit;
 mod reads;
 mod requests;
 pub(crate) mod rules;
 mod secret_keys;
 mod spend_keys;
+mod test_clock;
 mod usage;
+mod wallet;
 mod writes;
 
 use std::sync::Arc;
@@ -47,4 +50,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(spend_keys::routes())
         .merge(usage::routes())
         .merge(checkout_sessions::routes())
+        .merge(wallet::routes())
+        .merge(payment_methods::routes())
+        .merge(test_clock::routes())
 }

@@ -14,9 +14,10 @@ use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::{self, Appender};
 use farthing_ledger::log::connect::{self, Role, words};
 use farthing_ledger::log::refold;
-use farthing_ledger::secret::ServerKey;
+use farthing_ledger::secret::{Mode, ServerKey};
 use ipnet::IpNet;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +26,7 @@ use crate::catalogue::Catalogue;
 use crate::docs;
 use crate::forward::{self, AddressGuard, Forwarder, ProviderHost, ProviderKey, Providers, tls};
 use crate::openapi;
+use crate::payments::{self, TestProcessor};
 use crate::rest;
 use crate::serve::serve;
 use crate::sweep::{Sweeper, beat, give_back};
@@ -42,7 +44,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long calls may take to end that could not be settled.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
-const INSTANCE: &str = "SELECT server_key FROM ledger.instance";
+const INSTANCE: &str = "SELECT server_key, mode FROM ledger.instance";
 
 /// What a gateway needs.
 #[derive(Debug, Clone)]
@@ -104,7 +106,7 @@ pub async fn run(
     stop: CancellationToken,
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
-    let server_key = server_key(&config).await?;
+    let (server_key, mode) = instance(&config).await?;
     let mint = Mint::default();
     let gateway_id = GatewayId::new(mint.next(Utc::now()));
     let tasks = TaskTracker::new();
@@ -131,14 +133,17 @@ pub async fn run(
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
     let app = Arc::new(App {
         ledger,
+        processor: Arc::new(TestProcessor::new(pool.clone())),
         reads: pool,
         server_key,
+        mode,
         mint,
         gateway_id,
         providers,
         settings,
         trust_forwarded: config.trust_forwarded,
         timeouts,
+        payments_due: Notify::new(),
     });
 
     let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
@@ -157,6 +162,7 @@ pub async fn run(
     let database_url = config.database_url;
     tasks.spawn(beat(Arc::clone(&app), database_url.clone(), config.sweep_after, abort.clone()));
     tasks.spawn(Sweeper::new(Arc::clone(&app), database_url, config.sweep_after).run(stop.clone()));
+    tasks.spawn(payments::run(Arc::clone(&app), stop.clone()));
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 
@@ -196,7 +202,8 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     Router::new().nest("/v1", forwarding).merge(standard)
 }
 
-async fn server_key(config: &Config) -> Result<ServerKey, Error> {
+/// The instance's key and mode.
+async fn instance(config: &Config) -> Result<(ServerKey, Mode), Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
     if !refold::is_current(&client).await? {
@@ -205,5 +212,7 @@ async fn server_key(config: &Config) -> Result<ServerKey, Error> {
     if let Some(model) = farthing_projector::outdated(&client).await?.first() {
         return Err(Error::Outdated(model.name()));
     }
-    config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0))).ok_or(Error::NotMigrated)
+    let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
+    let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
+    Ok((key.ok_or(Error::NotMigrated)?, mode))
 }

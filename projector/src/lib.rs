@@ -10,6 +10,7 @@ pub mod connections;
 pub mod customers;
 mod engine;
 pub mod meters;
+pub mod payment_methods;
 pub mod query;
 mod rebuild;
 pub mod requests;

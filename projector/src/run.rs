@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 use crate::engine::{Error, Projection, project};
 use crate::shape::outdated;
 use crate::{
-    checkout_sessions, checkpoint, connections, customers, meters, requests, secret_keys, spend_keys, usage,
+    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, requests, secret_keys,
+    spend_keys, usage,
 };
 
 /// How often the database is tried at the start.
@@ -60,6 +61,9 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
             ReadModel::SecretKeys => spawn::<secret_keys::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Requests => spawn::<requests::Batch>(&database_url, &tail, &stop, &tasks),
             ReadModel::Usage => spawn::<usage::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::PaymentMethods => {
+                spawn::<payment_methods::Batch>(&database_url, &tail, &stop, &tasks);
+            }
         }
     }
     ready();

@@ -30,11 +30,13 @@ pub enum ReadModel {
     Requests,
     /// Sums of forwarded calls.
     Usage,
+    /// Payment methods.
+    PaymentMethods,
 }
 
 impl ReadModel {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
@@ -43,6 +45,7 @@ impl ReadModel {
         Self::CheckoutSessions,
         Self::Requests,
         Self::Usage,
+        Self::PaymentMethods,
     ];
 
     /// Its name, which is also the Postgres schema of its live generation.
@@ -56,6 +59,7 @@ impl ReadModel {
             Self::CheckoutSessions => "checkout_sessions",
             Self::Requests => "requests",
             Self::Usage => "usage",
+            Self::PaymentMethods => "payment_methods",
         }
     }
 
@@ -75,6 +79,7 @@ impl ReadModel {
             Self::CheckoutSessions => &["checkout_sessions"],
             Self::Requests => &["opened", "ended", "metadata_pairs"],
             Self::Usage => &["quarters"],
+            Self::PaymentMethods => &["payment_methods"],
         }
     }
 
@@ -88,6 +93,7 @@ impl ReadModel {
             Self::CheckoutSessions => include_str!("../read_models/checkout_sessions.sql"),
             Self::Requests => include_str!("../read_models/requests.sql"),
             Self::Usage => include_str!("../read_models/usage.sql"),
+            Self::PaymentMethods => include_str!("../read_models/payment_methods.sql"),
         }
     }
 

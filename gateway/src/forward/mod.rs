@@ -58,6 +58,7 @@ use self::usage::{ChunkFilter, Scanner, Shape};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::openapi::also_at;
+use crate::payments;
 use crate::rest::SERVICE_REQUEST_ID;
 
 /// How long an answer is waited for, or read on, after its caller has gone.
@@ -228,12 +229,17 @@ async fn carry(
 ) -> Result<Response, ApiError> {
     let Call { command, outgoing, method, shape, keyed, usage_asked_by } =
         prepare(&forwarder, request_id, request).await?;
-    let opened = match &keyed {
-        None => forwarder.app.ledger.submit(command).await?,
-        Some(keyed) => match keyed.open(&forwarder.app, command).await? {
-            Begun::Now(opened) => opened,
-            Begun::Before(given_before) => return Ok(given_before),
-        },
+    let begun = match &keyed {
+        None => forwarder.app.ledger.submit(command).await.map(Begun::Now).map_err(ApiError::from),
+        Some(keyed) => keyed.open(&forwarder.app, command).await,
+    };
+    let opened = match begun {
+        Ok(Begun::Now(opened)) => opened,
+        Ok(Begun::Before(given_before)) => return Ok(given_before),
+        Err(refused) => {
+            payments::fill_up(&forwarder.app, &refused).await;
+            return Err(refused);
+        }
     };
     let Opened { merchant_id, on_disconnect, .. } = opened;
     let id = CallId { request_id, merchant_id, on_disconnect };

@@ -128,6 +128,14 @@ value! {
 }
 
 value! {
+    /// A dollar amount from 10 to 10,000: a decimal string of up to ten fractional digits, or an integer.
+    FundingAmount = OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,10})?|10000)$")))
+        .item(integer().minimum(Some(10)).maximum(Some(10_000)))
+        .examples([json!("25")])
+}
+
+value! {
     /// A position in counted units: a whole number, or the same as a string.
     PositionInput = OneOfBuilder::new()
         .item(integer().minimum(Some(0)).maximum(Some(1_000_000_000_000_000_u64)))

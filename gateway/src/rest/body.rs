@@ -88,6 +88,11 @@ impl<T> Reply<T> {
         Self { status: StatusCode::OK, resource }
     }
 
+    /// 202: begun.
+    pub(super) fn accepted(resource: T) -> Self {
+        Self { status: StatusCode::ACCEPTED, resource }
+    }
+
     /// 201.
     pub(super) fn created(resource: T) -> Self {
         Self { status: StatusCode::CREATED, resource }

@@ -136,6 +136,17 @@ impl Writes {
         }
     }
 
+    /// Reads a call whose answer is made of what an earlier one began; with what is kept of that, if it was made.
+    pub(super) async fn with_answer_before(
+        request: Request,
+        app: &Arc<App>,
+    ) -> Result<(Self, Option<Answer>), ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let writes = Self::read(&mut parts, body, app).await?;
+        let before = writes.answered_before().await?;
+        Ok((writes, before))
+    }
+
     /// The body as JSON text; an empty one counts as `{}`.
     pub(super) fn json(&self) -> Result<&str, ApiError> {
         body::json_text(&self.headers, &self.body)

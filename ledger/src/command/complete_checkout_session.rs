@@ -55,7 +55,7 @@ impl Command for CompleteCheckoutSession {
         match session.created.checkout_mode {
             CheckoutMode::Onboarding => {}
             CheckoutMode::Topup | CheckoutMode::CreditBundle => {
-                return Err(Refusal::PaymentMethodNotFound.into());
+                return Err(Refusal::NoPaymentMethod.into());
             }
             CheckoutMode::Subscription => {
                 let plan_id = session.created.plan_id.ok_or(Refusal::PlanNotFound)?;

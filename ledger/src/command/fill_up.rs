@@ -3,9 +3,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Stop};
 use crate::event::{Event, PaymentRequested, Purpose};
-use crate::ids::{CustomerId, PaymentId, WalletId};
+use crate::ids::{PaymentId, WalletId};
 use crate::money::Amount;
 use crate::state::{Reach, Wallet, WalletOwner, World};
 
@@ -38,7 +38,9 @@ impl Need<'_> {
         let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };
         let (amount, purpose) = match (self.top_up(world)?, wallet.autopay) {
             (Some(top_up), _) => top_up,
-            (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
+            (None, Some(autopay)) if self.falls_short(autopay.threshold)? => {
+                (autopay.amount, Purpose::Autopay)
+            }
             (None, Some(_) | None) => return Ok(None),
         };
         let customer_id = match wallet.owner {
@@ -54,6 +56,11 @@ impl Need<'_> {
             purpose,
             checkout_session_id: None,
         }))))
+    }
+
+    /// Is the balance below the threshold, or the money there too little for one more such call?
+    fn falls_short(self, threshold: Amount) -> Result<bool, Stop> {
+        Ok(self.wallet.balance < threshold || self.wallet.available(self.reach)? < self.hold)
     }
 
     /// The bundle to be bought: where credit is used up, or does not cover one more such call.
@@ -76,8 +83,8 @@ impl Need<'_> {
 /// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct FillUp {
-    /// The customer of the refused call.
-    pub customer_id: CustomerId,
+    /// The wallet that did not cover the call.
+    pub wallet_id: WalletId,
     /// A fresh id, for the payment.
     pub payment_id: PaymentId,
     /// What the call would have set aside.
@@ -91,14 +98,13 @@ impl Command for FillUp {
     type Outcome = Option<PaymentId>;
 
     fn decide(&self, world: &World) -> Result<Decision<Self::Outcome>, Stop> {
-        let customer = world.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
-        let merchant_id = customer.merchant_id;
-        let wallet_id = customer.wallet_id;
-        let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
-        let need = Need { wallet_id, wallet, hold: self.hold, reach: Reach::All };
-        let payment = need.payment(world, self.payment_id, world.now(merchant_id, self.now)?)?;
+        let Self { wallet_id, payment_id, hold, now } = *self;
+        let Some(wallet) = world.wallet(wallet_id)? else { return Ok(Decision::already(None)) };
+        let merchant_id = wallet.merchant_id;
+        let need = Need { wallet_id, wallet, hold, reach: Reach::All };
+        let payment = need.payment(world, payment_id, world.now(merchant_id, now)?)?;
         Ok(match payment {
-            Some(payment) => Decision::append(merchant_id, self.now, vec![payment], Some(self.payment_id)),
+            Some(payment) => Decision::append(merchant_id, now, vec![payment], Some(payment_id)),
             None => Decision::already(None),
         })
     }

@@ -72,7 +72,7 @@ pub use self::update_plan::{BundleEdit, PlanEdits, UpdatePlan};
 pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
 pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
 use crate::event::{ContactPart, Event, Fact};
-use crate::ids::{CustomerId, MerchantId};
+use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::money::{self, Amount};
 use crate::spending::Spending;
 use crate::state::{Missing, SpendKey, World};
@@ -123,8 +123,8 @@ pub enum Refusal {
         available: Amount,
         /// The hold.
         needed: Amount,
-        /// The customer whose wallet asks for money by itself when it falls short: see [`FillUp`].
-        asks_by_itself: Option<CustomerId>,
+        /// The wallet that fell short, where it asks for money by itself: see [`FillUp`].
+        asks_by_itself: Option<WalletId>,
     },
     /// No spend key has this hash, or its customer is no more.
     #[error("the spend key is not valid")]
@@ -194,9 +194,12 @@ pub enum Refusal {
     /// The customer has a subscription, which this plan is not dearer than.
     #[error("the customer has an active subscription")]
     SubscriptionAlreadyActive,
-    /// No such payment method of this wallet, or none at all.
+    /// No such payment method of this wallet.
     #[error("no such payment method")]
     PaymentMethodNotFound,
+    /// The wallet has nothing to pay with.
+    #[error("the wallet has no payment method")]
+    NoPaymentMethod,
     /// The payment has ended, or never was.
     #[error("the payment is not open")]
     PaymentNotOpen,

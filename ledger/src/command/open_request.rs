@@ -17,7 +17,7 @@ use crate::money::Amount;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
-use crate::state::{Customer, Holder, Merchant, Missing, Reach, WalletOwner, World};
+use crate::state::{Customer, Holder, Merchant, Missing, Reach, World};
 
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,10 +231,7 @@ impl OpenRequest {
             let available = wallet.available(reach)?;
             let rest = available.minus(needed)?;
             if rest.is_negative() {
-                let asks_by_itself = match wallet.owner {
-                    WalletOwner::Customer(id) => Some(id).filter(|_| wallet.asks_by_itself()),
-                    WalletOwner::Merchant => None,
-                };
+                let asks_by_itself = wallet.asks_by_itself().then_some(wallet_id);
                 return Err(Refusal::InsufficientBalance { available, needed, asks_by_itself }.into());
             }
             tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));

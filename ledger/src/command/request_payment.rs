@@ -114,12 +114,15 @@ impl Command for RequestPayment {
     type Outcome = ();
 
     fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+        if world.payment(self.payment_id)?.is_some() {
+            return Err(Refusal::PaymentUnderWay.into());
+        }
         let (wallet_id, customer_id) = self.payee.wallet(world, self.merchant_id)?;
         let customer = customer_id.map(|id| world.customer(id)).transpose()?.flatten();
         let subscription = customer.and_then(|customer| customer.subscription_id);
         let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let payment_method_id =
-            self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::PaymentMethodNotFound)?;
+            self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
         let method = world.payment_method(payment_method_id)?;
         let method = method.filter(|method| method.added.wallet_id == wallet_id);
         method.ok_or(Refusal::PaymentMethodNotFound)?;

@@ -31,7 +31,7 @@ impl Command for SetAutopay {
             return Ok(Decision::already(()));
         }
         if self.autopay.is_some() && wallet.payment_method_id.is_none() {
-            return Err(Refusal::PaymentMethodNotFound.into());
+            return Err(Refusal::NoPaymentMethod.into());
         }
         let event = Event::AutopayChanged(AutopayChanged {
             wallet_id,

@@ -3,6 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
+use ulid::Ulid;
 
 use super::bill::{Conditions, bill};
 use super::fill_up::Need;
@@ -14,6 +15,11 @@ use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
 use crate::money::Amount;
 use crate::state::{self, Holder, Reach, Wallet, World};
 use crate::usage::Usage;
+
+/// A payment that a settlement asks for has the id of its request, with the highest bits of its random part turned over so
+/// that neither is that of another payment.
+const CUSTOMERS_PAYMENT: u128 = 1 << 79;
+const MERCHANTS_PAYMENT: u128 = 1 << 78;
 
 /// A call that the provider answered with a 2xx.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,8 +178,7 @@ impl SettleRequest {
         let merchant = world.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
         let draw = Draw::from(merchant, on_merchant, Reach::All)?;
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
-        let asked = self.asked_by_wallets(world, open, &events)?;
-        events.extend(asked);
+        events.extend(self.asked_by_wallets(world, open, &events)?);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
     }
 
@@ -200,32 +205,36 @@ impl SettleRequest {
         })))
     }
 
-    /// The payment that the customer's wallet asks for by itself, once `events` are so.
+    /// The payments that the wallets ask for by themselves, once `events` are so.
     fn asked_by_wallets(
         &self,
         world: &World,
         open: &state::OpenRequest,
         events: &[Event],
-    ) -> Result<Option<Event>, Stop> {
-        let parties = open.parties();
-        let Some(wallet_id) = parties.wallet_id else { return Ok(None) };
-        let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
-        if !wallet.asks_by_itself() {
-            return Ok(None);
-        }
-        let mut after = wallet.clone();
-        let reach = open.hold().reach();
-        after.release(open.hold().wallet, reach)?;
-        for event in events {
-            if let Event::WalletDebited(debited) = event
-                && debited.wallet_id == wallet_id
-            {
-                after.debit(&debited.sources)?;
+    ) -> Result<Vec<Event>, Stop> {
+        let (parties, hold) = (open.parties(), open.hold());
+        let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.reach(), CUSTOMERS_PAYMENT));
+        let merchants = (parties.merchant_wallet_id, hold.merchant, Reach::All, MERCHANTS_PAYMENT);
+        let mut asked = Vec::new();
+        for (wallet_id, held, reach, mark) in customers.into_iter().chain([merchants]) {
+            let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+            if !wallet.asks_by_itself() {
+                continue;
             }
+            let mut after = wallet.clone();
+            after.release(held, reach)?;
+            for event in events {
+                if let Event::WalletDebited(debited) = event
+                    && debited.wallet_id == wallet_id
+                {
+                    after.debit(&debited.sources)?;
+                }
+            }
+            let need = Need { wallet_id, wallet: &after, hold: held, reach };
+            let payment_id = PaymentId::new(Ulid(self.request_id.ulid().0 ^ mark));
+            asked.extend(need.payment(world, payment_id, world.now(open.merchant_id, self.now)?)?);
         }
-        let need = Need { wallet_id, wallet: &after, hold: open.hold().wallet, reach };
-        let now = world.now(open.merchant_id, self.now)?;
-        need.payment(world, PaymentId::new(self.request_id.ulid()), now)
+        Ok(asked)
     }
 }
 

@@ -47,3 +47,4 @@ mod tls;
 mod usage;
 mod usage_report;
 mod vocabularies;
+mod wallet;

@@ -19,6 +19,7 @@ struct Owner {
     meter_slug: String,
     spend_key_id: String,
     secret_key_id: String,
+    payment_method_id: String,
     request_id: String,
     checkout_session_id: String,
 }
@@ -32,6 +33,8 @@ impl Owner {
         let spend_key = merchant.post("/v1/spend_keys", &body).await.expect(201);
         let session = json!({"checkout_mode": "onboarding", "origin_url": "https://app.example", "customer_id": customer.id});
         let session = merchant.post("/v1/checkout_sessions", &session).await.expect(201);
+        let card = json!({"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"});
+        let payment_method = merchant.post("/v1/payment_methods", &json!({"card": card})).await.expect(201);
         let issued = merchant.instance.operate(&["key", "issue", "--merchant", &merchant.id]).await;
         let endpoint =
             merchant.instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 3}})));
@@ -55,6 +58,7 @@ impl Owner {
             meter_slug: meter.slug,
             spend_key_id: text(&spend_key, "spend_key_id"),
             secret_key_id: text(&issued, "secret_key_id"),
+            payment_method_id: text(&payment_method, "payment_method_id"),
             request_id: called.request_id(),
             checkout_session_id: text(&session, "checkout_session_id"),
             merchant,
@@ -85,6 +89,7 @@ impl Owner {
             "request_id" => vec![self.request_id.clone()],
             // The provider's own id of its answer is no thing of ours; plans and bundles have no interface yet.
             "response_id" | "plan_id" | "subscription_config_id" | "credit_bundle_id" => Vec::new(),
+            "payment_method_id" => vec![self.payment_method_id.clone()],
             "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
             _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
                 panic!("{}: this test does not know what {name} holds", operation.name())
@@ -93,13 +98,14 @@ impl Owner {
         }
     }
 
-    fn secrets_and_ids(&self) -> [&str; 7] {
+    fn secrets_and_ids(&self) -> [&str; 8] {
         [
             &self.customer_id,
             &self.reference_id,
             &self.meter_id,
             &self.spend_key_id,
             &self.secret_key_id,
+            &self.payment_method_id,
             &self.request_id,
             &self.checkout_session_id,
         ]
@@ -144,6 +150,11 @@ fn body_of(operation: &Operation) -> Value {
         }
         "create_spend_key" => json!({"name": "mine"}),
         "report_request" | "create_request" => json!({"request_id": "mine", "tokens": 1}),
+        "fund_wallet" => json!({"amount": "10"}),
+        "create_payment_method" => {
+            json!({"card": {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}})
+        }
+        "advance_test_clock" => json!({"advance_seconds": 1}),
         _ if ["PUT", "PATCH"].contains(&operation.method.as_str()) => json!({"name": "mine"}),
         _ => panic!("{}: this test does not know a good body", operation.name()),
     }

@@ -10,8 +10,17 @@ use farthing_tests::wait::within;
 
 use crate::latency::per_second;
 
-const READ_MODELS: [&str; 7] =
-    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage"];
+const READ_MODELS: [&str; 9] = [
+    "customers",
+    "connections",
+    "meters",
+    "spend_keys",
+    "secret_keys",
+    "requests",
+    "usage",
+    "payment_methods",
+    "checkout_sessions",
+];
 
 /// How long catching up may take.
 const PATIENCE: Duration = Duration::from_mins(10);

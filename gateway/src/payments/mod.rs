@@ -1,0 +1,113 @@
+//! Payments: what the ledger asks to be paid is charged at the payment processor, and what comes of it is appended.
+//!
+//! Invariant: a payment is charged under its own id as the processor's idempotency key, and ends in the log once. So any
+//! number of processes may carry out the same payment, and one that dies in between harms nothing: the next one asks
+//! the processor again and is told the same.
+
+mod processor;
+mod runner;
+mod schedule;
+mod test_processor;
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use farthing_ledger::command::{CompletePayment, FillUp, Paid, Refusal, to_millisecond};
+use farthing_ledger::event::{DeclineReason, Event, codec};
+use farthing_ledger::ids::{CreditId, PaymentId};
+use farthing_ledger::log::appender;
+use farthing_ledger::money::Amount;
+use farthing_ledger::state::{State, StateKey};
+use tokio_postgres::Client;
+
+pub(crate) use self::processor::{CardInput, CardRefused, Charge, Processor};
+pub(crate) use self::runner::run;
+pub(crate) use self::test_processor::TestProcessor;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::rest::within;
+
+/// How a payment ended.
+const ENDED: &str = "SELECT kind, schema_version, body::text FROM ledger.events WHERE key = $1 OR key = $2";
+
+const CREDITED: &str = "SELECT kind, schema_version, body::text FROM ledger.events WHERE key = $1";
+
+/// Charges an open payment and appends what came of it; how it ended, where it has already.
+pub(crate) async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Paid, ApiError> {
+    let Some(State::Payment(payment)) = app.state(StateKey::Payment(payment_id)).await? else {
+        return ended(app, payment_id).await;
+    };
+    let requested = payment.requested;
+    let method = app.state(StateKey::PaymentMethod(requested.payment_method_id)).await?;
+    let paid = match method {
+        Some(State::PaymentMethod(method)) if method.added.processor == app.processor.name() => {
+            let charge = Charge { payment_id, token: &method.added.token, amount: requested.amount };
+            let charged = app.processor.charge(charge).await;
+            charged.map_err(|why| ApiError::LedgerUnavailable(format!("the payment processor: {why}")))?
+        }
+        Some(_) | None => Paid::Declined(DeclineReason::MethodRemoved),
+    };
+    let complete = CompletePayment { payment_id, paid, now: to_millisecond(Utc::now()) };
+    match app.ledger.submit(complete).await {
+        Ok(paid) => Ok(paid),
+        // Somebody else carried it out meanwhile.
+        Err(appender::Error::Refused(Refusal::PaymentNotOpen)) => ended(app, payment_id).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a payment that is not open ended, by the log.
+async fn ended(app: &App, payment_id: PaymentId) -> Result<Paid, ApiError> {
+    let connection = app.connection().await?;
+    within(read_ended(&connection, payment_id)).await
+}
+
+async fn read_ended(client: &Client, payment_id: PaymentId) -> Result<Paid, ApiError> {
+    let (succeeded, declined) = (format!("{payment_id}/succeeded"), format!("{payment_id}/declined"));
+    let unknown = || ApiError::Internal(format!("{payment_id} is not open and has no end in the log"));
+    let row = client.query_opt(ENDED, &[&succeeded, &declined]).await?.ok_or_else(unknown)?;
+    let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let event = event.map_err(|error| ApiError::Internal(error.to_string()))?;
+    if let Event::PaymentSucceeded(event) = event {
+        Ok(Paid::Accepted(event.reference))
+    } else if let Event::PaymentDeclined(event) = event {
+        Ok(Paid::Declined(event.reason))
+    } else {
+        Err(unknown())
+    }
+}
+
+/// The balance of the wallet right after the money of a payment came into it.
+pub(crate) async fn balance_after(app: &App, payment_id: PaymentId) -> Result<Amount, ApiError> {
+    let connection = app.connection().await?;
+    within(read_balance_after(&connection, payment_id)).await
+}
+
+async fn read_balance_after(client: &Client, payment_id: PaymentId) -> Result<Amount, ApiError> {
+    let credited = CreditId::new(payment_id.ulid());
+    let unknown = || ApiError::Internal(format!("{payment_id} brought no money into a balance"));
+    let row = client.query_opt(CREDITED, &[&format!("{credited}/credited")]).await?.ok_or_else(unknown)?;
+    let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let event = event.map_err(|error| ApiError::Internal(error.to_string()))?;
+    if let Event::WalletCredited(event) = event { Ok(event.balance_after) } else { Err(unknown()) }
+}
+
+/// Has the wallet that a call was refused for ask for money, where it does so by itself. The call stays refused: money
+/// comes when the processor has said so.
+pub(crate) async fn fill_up(app: &App, refused: &ApiError) {
+    let ApiError::InsufficientBalance { needed, asks_by_itself: Some(wallet_id), .. } = *refused else {
+        return;
+    };
+    let now = to_millisecond(Utc::now());
+    let payment_id = PaymentId::new(app.mint.next(now));
+    match app.ledger.submit(FillUp { wallet_id, payment_id, hold: needed, now }).await {
+        Ok(Some(_)) => app.payments_due.notify_one(),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%wallet_id, %error, "a wallet could not ask for money"),
+    }
+}
+
+/// Has the runner of this process look at once for what is to be paid or is due.
+pub(crate) fn nudge(app: &Arc<App>) {
+    app.payments_due.notify_one();
+}

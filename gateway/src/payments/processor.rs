@@ -1,0 +1,75 @@
+//! What a payment processor does for us. A real one is one more implementation of [`Processor`].
+
+use std::future::Future;
+use std::pin::Pin;
+
+use farthing_ledger::command::Paid;
+use farthing_ledger::event::Card;
+use farthing_ledger::ids::PaymentId;
+use farthing_ledger::money::Amount;
+
+/// A card as its owner typed it. It goes to the processor and nowhere else: it has no `Debug`, and is never kept.
+pub(crate) struct CardInput {
+    /// Digits; spaces and hyphens between them do not matter.
+    pub(crate) number: String,
+    /// 1 to 12.
+    pub(crate) exp_month: u8,
+    /// Four digits.
+    pub(crate) exp_year: u16,
+    /// Three or four digits.
+    pub(crate) cvc: String,
+}
+
+/// A card in the processor's keeping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredCard {
+    /// The processor's own name for it.
+    pub(crate) token: String,
+    /// What may be shown of it.
+    pub(crate) card: Card,
+}
+
+/// Why the processor does not take a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CardRefused {
+    /// Not the number of a card.
+    #[error("is not the number of a card")]
+    Number,
+    /// The card's time is over, or no such month.
+    #[error("is not a month to come")]
+    Expiry,
+    /// Not a security code.
+    #[error("must be three or four digits")]
+    Cvc,
+}
+
+/// The processor does not answer; nothing is known of what was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unavailable(pub(crate) String);
+
+/// Money to be taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge<'a> {
+    /// The idempotency key: a charge asked for again under it is the same charge, and has the same answer.
+    pub(crate) payment_id: PaymentId,
+    /// The card.
+    pub(crate) token: &'a str,
+    /// How much, in dollars.
+    pub(crate) amount: Amount,
+}
+
+/// What a processor answers, some time.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
+
+/// A payment processor.
+pub(crate) trait Processor: Send + Sync {
+    /// Its name, as payment methods in the log tell whose they are.
+    fn name(&self) -> &'static str;
+
+    /// Takes a card into its keeping.
+    fn store(&self, card: CardInput) -> Answer<'_, Result<StoredCard, CardRefused>>;
+
+    /// Takes money, once per payment.
+    fn charge<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Paid>;
+}

@@ -1,0 +1,18 @@
+//! The merchant's own wallet (completion.md section 7).
+
+mod find;
+mod fund;
+mod resource;
+mod update;
+
+use std::sync::Arc;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// The routes of the wallet.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::default().routes(routes!(find::find, update::update)).routes(routes!(fund::fund))
+}

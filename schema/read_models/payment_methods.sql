@@ -1,0 +1,14 @@
+-- Payment methods, as GET /payment_methods shows them: never more of a card than its owner may see.
+
+CREATE TABLE {schema}.payment_methods (
+    payment_method_id text COLLATE "C" PRIMARY KEY,
+    merchant_id       text COLLATE "C" NOT NULL,
+    customer_id       text COLLATE "C",
+    brand             text        NOT NULL,
+    last4             text        NOT NULL,
+    exp_month         smallint    NOT NULL,
+    exp_year          smallint    NOT NULL,
+    created_at        timestamptz NOT NULL
+);
+CREATE INDEX payment_methods_of_merchants_own ON {schema}.payment_methods (merchant_id, created_at DESC, payment_method_id DESC)
+    WHERE customer_id IS NULL;

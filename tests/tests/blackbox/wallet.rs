@@ -1,0 +1,227 @@
+//! The merchant's own wallet, its payment methods, and money that comes into it: paid once, however often it is asked for.
+
+use farthing_tests::client::Request;
+use farthing_tests::merchant::Merchant;
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+
+const CHARGES: &str = "\
+SELECT max(asked), count(*) FILTER (WHERE declined IS NULL) FROM test_processor.charge WHERE payment_id = $1";
+
+/// A card of the well-known test numbers.
+fn card(number: &str) -> Value {
+    json!({"card": {"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"}})
+}
+
+/// How often the processor was asked for a payment, and how often it took money for it.
+async fn charges(merchant: &Merchant, payment_id: &str) -> (i32, i64) {
+    let row = merchant.log.sql.query_one(CHARGES, &[&payment_id]).await.unwrap();
+    (row.get::<_, Option<i32>>(0).unwrap_or(0), row.get(1))
+}
+
+#[test]
+fn a_payment_brings_its_amount_into_the_wallet_and_is_charged_once() {
+    run(async {
+        let merchant = Merchant::funded("1.5").await;
+        let method = merchant.post("/v1/payment_methods", &card("4242 4242 4242 4242")).await.expect(201);
+        assert_eq!(
+            method["card"],
+            json!({"brand": "visa", "last4": "4242", "exp_month": 12, "exp_year": 2040})
+        );
+        assert_eq!(method["is_default"], json!(true));
+        let funding = json!({"amount": "25.5", "payment_method_id": method["payment_method_id"]});
+        let funded = merchant.post("/v1/wallet/fund", &funding).await.expect(200);
+        assert_eq!(funded["status"], json!("succeeded"));
+        assert_eq!(funded["balance"], json!("27.0000000000"));
+        let wallet = merchant.get("/v1/wallet").await.expect(200);
+        assert_eq!(
+            (&wallet["wallet_id"], &wallet["balance"]),
+            (&json!(merchant.wallet_id), &json!("27.0000000000"))
+        );
+        assert_eq!(charges(&merchant, funded["payment_id"].as_str().unwrap()).await, (1, 1));
+        // Without a name, the method that was added last pays.
+        let newer = merchant.post("/v1/payment_methods", &card("5555555555554444")).await.expect(201);
+        merchant.post("/v1/wallet/fund", &json!({"amount": 10})).await.expect(200);
+        let methods = merchant.get("/v1/payment_methods").await.expect(200);
+        let shown: Vec<_> =
+            methods["data"].as_array().unwrap().iter().map(|method| method["is_default"].clone()).collect();
+        assert_eq!(shown, [json!(true), json!(false)]);
+        assert_eq!(methods["data"][0]["payment_method_id"], newer["payment_method_id"]);
+        let log = merchant.log.after(0).await;
+        let told: Vec<_> = log
+            .iter()
+            .filter(|event| event.merchant_id == merchant.id)
+            .map(|event| event.text.as_str())
+            .collect();
+        assert!(told.iter().all(|body| !body.contains("4242424242424242") && !body.contains("4242 4242")));
+    });
+}
+
+#[test]
+fn a_declined_payment_is_402_and_changes_nothing() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        for (number, why) in [
+            ("4000000000000002", "declined"),
+            ("4000000000009995", "insufficient funds"),
+            ("4000000000000069", "expired"),
+        ] {
+            merchant.post("/v1/payment_methods", &card(number)).await.expect(201);
+            let declined = merchant.post("/v1/wallet/fund", &json!({"amount": "100"})).await;
+            let error = declined.refused(402, "payment_declined");
+            assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+        }
+        let wallet = merchant.get("/v1/wallet").await.expect(200);
+        assert_eq!(wallet["balance"], json!("1.0000000000"));
+    });
+}
+
+#[test]
+fn one_key_pays_once_however_often_and_wherever_it_is_asked() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
+        let ask = |gateway: usize| {
+            let request = Request::new("POST", "/v1/wallet/fund")
+                .header("idempotency-key", "fund-once")
+                .json(&json!({"amount": "50"}))
+                .bearer(&merchant.secret_key);
+            let gateway = merchant.instance.gateway(gateway);
+            async move { request.send(gateway).await.unwrap() }
+        };
+        let asked: Vec<_> = (0..20).map(|number| tokio::spawn(ask(number % 2))).collect();
+        let mut answers = Vec::new();
+        for asked in asked {
+            let answer = asked.await.unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answers.push(answer.text());
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        let again = ask(0).await;
+        assert_eq!((again.status, again.text()), (200, answers[0].clone()));
+        assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
+        let wallet = merchant.get("/v1/wallet").await.expect(200);
+        assert_eq!(wallet["balance"], json!("51.0000000000"));
+        let other = Request::new("POST", "/v1/wallet/fund")
+            .header("idempotency-key", "fund-once")
+            .json(&json!({"amount": "51"}));
+        merchant.rest(other).await.refused(422, "idempotency_key_reused");
+    });
+}
+
+#[test]
+fn what_cannot_be_paid_is_refused_and_changes_nothing() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let no_method = merchant.post("/v1/wallet/fund", &json!({"amount": "10"})).await;
+        no_method.refused(400, "validation_error");
+        for (body, path) in [
+            (
+                json!({"card": {"number": "4242424242424241", "exp_month": 1, "exp_year": 2040, "cvc": "123"}}),
+                "number",
+            ),
+            (
+                json!({"card": {"number": "4242424242424242", "exp_month": 13, "exp_year": 2040, "cvc": "123"}}),
+                "exp_month",
+            ),
+            (
+                json!({"card": {"number": "4242424242424242", "exp_month": 1, "exp_year": 2040, "cvc": "12"}}),
+                "cvc",
+            ),
+            (json!({"card": {"exp_month": 1, "exp_year": 2040, "cvc": "123"}}), "number"),
+        ] {
+            let error = merchant.post("/v1/payment_methods", &body).await.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!(["card", path]), "{error}");
+        }
+        merchant.post("/v1/payment_methods", &json!({})).await.refused(400, "validation_error");
+        merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
+        let others = Merchant::funded("1").await;
+        let theirs = others.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
+        for body in [
+            json!({}),
+            json!({"amount": "9.99"}),
+            json!({"amount": "10000.01"}),
+            json!({"amount": "-10"}),
+            json!({"amount": 10.5}),
+            json!({"amount": "10", "payment_method_id": "pm_nothing"}),
+        ] {
+            merchant.post("/v1/wallet/fund", &body).await.refused(400, "validation_error");
+        }
+        let funding = json!({"amount": "10", "payment_method_id": theirs["payment_method_id"]});
+        merchant.post("/v1/wallet/fund", &funding).await.refused(404, "payment_method_not_found");
+        let wallet = merchant.get("/v1/wallet").await.expect(200);
+        assert_eq!(wallet["balance"], json!("1.0000000000"));
+    });
+}
+
+#[test]
+fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let autopay = json!({"autopay_enabled": true, "autopay_threshold": "0.995", "autopay_amount": "20"});
+        // There is nothing to pay with yet.
+        merchant.patch("/v1/wallet", &autopay).await.refused(400, "validation_error");
+        merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
+        for wrong in [
+            json!({"autopay_enabled": true}),
+            json!({"autopay_enabled": true, "autopay_threshold": "0", "autopay_amount": "20"}),
+            json!({"autopay_enabled": true, "autopay_threshold": "5", "autopay_amount": "9"}),
+            json!({}),
+        ] {
+            merchant.patch("/v1/wallet", &wrong).await.refused(400, "validation_error");
+        }
+        let wallet = merchant.patch("/v1/wallet", &autopay).await.expect(200);
+        assert_eq!(wallet["autopay_enabled"], json!(true));
+        assert_eq!(wallet["autopay_amount"], json!("20.0000000000"));
+
+        let customer = merchant.customer("5").await;
+        let meter = merchant.call_meter("0.01").await;
+        let endpoint =
+            merchant.instance.provider.endpoint(|_| farthing_tests::provider::json(200, &json!({})));
+        // The meter's fee is the merchant's own where billing is disabled.
+        let credential = farthing_tests::merchant::token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "disable_billing": true,
+        }));
+        merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        let balance = eventually("the wallet is filled up", async || {
+            let wallet = merchant.get("/v1/wallet").await.expect(200);
+            let balance: f64 = wallet["balance"].as_str().unwrap().parse().unwrap();
+            (balance > 20.0).then(|| wallet["balance"].clone())
+        })
+        .await;
+        // 1 less the fee of 0.01 and its service charge of 0.00019, and 20.
+        assert_eq!(balance, json!("20.9898100000"));
+        let off = merchant.patch("/v1/wallet", &json!({"autopay_enabled": false})).await.expect(200);
+        assert_eq!((&off["autopay_enabled"], &off["autopay_threshold"]), (&json!(false), &Value::Null));
+    });
+}
+
+#[test]
+fn a_clock_goes_forward_and_everything_after_it_happens_at_its_time() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let before = merchant.post("/v1/customers", &json!({})).await.expect(201);
+        let clock = merchant.post("/v1/test_clock", &json!({"advance_seconds": 86_400})).await.expect(200);
+        let after = merchant.post("/v1/customers", &json!({})).await.expect(201);
+        let id = after["customer_id"].as_str().unwrap();
+        let shown = merchant.get(&format!("/v1/customers/{id}")).await.expect(200);
+        let at = |value: &Value| value.as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap();
+        let passed = at(&shown["created_at"]) - at(&before["created_at"]);
+        assert!(passed.num_hours() >= 24 && passed.num_hours() < 25, "{passed}");
+        assert!(at(&clock["now"]) <= at(&shown["created_at"]));
+        // Another merchant's clock stands where it stood.
+        let other = Merchant::new().await.post("/v1/customers", &json!({})).await.expect(201);
+        assert!(at(&other["created_at"]) < at(&clock["now"]));
+        for wrong in [
+            json!({}),
+            json!({"advance_seconds": 0}),
+            json!({"advance_seconds": -1}),
+            json!({"advance_seconds": "1"}),
+            json!({"advance_seconds": 3_162_240_001_u64}),
+        ] {
+            merchant.post("/v1/test_clock", &wrong).await.refused(400, "validation_error");
+        }
+    });
+}
