@@ -127,9 +127,25 @@ impl Books {
                 self.end(event, Standing::Error(body.clone()));
             }
             // Nothing of these moves money; the wallet of a deleted customer stays, with what is in it.
-            "secret_key.issued" | "secret_key.revoked" | "spend_key.created" | "spend_key.updated"
-            | "spend_key.deleted" | "key.rotated" | "customer.updated" | "customer.deleted"
-            | "meter.defined" | "meter.updated" | "meter.deleted" => {}
+            "secret_key.issued"
+            | "secret_key.revoked"
+            | "spend_key.created"
+            | "spend_key.updated"
+            | "spend_key.deleted"
+            | "key.rotated"
+            | "customer.updated"
+            | "customer.deleted"
+            | "meter.defined"
+            | "meter.updated"
+            | "meter.deleted"
+            | "plan.created"
+            | "plan.updated"
+            | "plan.deleted"
+            | "credit_bundle.created"
+            | "credit_bundle.updated"
+            | "credit_bundle.deleted"
+            | "checkout_session.created"
+            | "payment_method.added" => {}
             unknown => panic!("event kind {unknown} is not in these books"),
         }
     }
