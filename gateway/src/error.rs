@@ -67,6 +67,10 @@ pub(crate) enum Resource {
     CheckoutSession,
     /// `payment_method_not_found`
     PaymentMethod,
+    /// `webhook_not_found`
+    Webhook,
+    /// `webhook_event_not_found`
+    WebhookEvent,
     /// `route_not_found`
     Route,
 }
@@ -85,6 +89,8 @@ impl Resource {
             Self::CreditBundle => ("credit_bundle_not_found", "There is no such credit bundle."),
             Self::CheckoutSession => ("checkout_session_not_found", "There is no such checkout session."),
             Self::PaymentMethod => ("payment_method_not_found", "There is no such payment method."),
+            Self::Webhook => ("webhook_not_found", "There is no such webhook."),
+            Self::WebhookEvent => ("webhook_event_not_found", "The webhook is told of no such event."),
             Self::Route => ("route_not_found", "There is nothing at this path."),
         }
     }
@@ -118,6 +124,8 @@ pub(crate) enum ApiError {
     PlanNotFree,
     /// 400: the credit bundle is another plan's than the subscription's.
     CreditBundlePlanMismatch,
+    /// 400: the merchant has as many webhooks as it may have.
+    WebhookLimitReached,
     /// 401: no credential.
     AuthHeaderMissing,
     /// 401: the credential is not of a form that could be one.
@@ -284,6 +292,11 @@ impl ApiError {
             Self::CreditBundlePlanMismatch => {
                 (S::BAD_REQUEST, "credit_bundle_plan_mismatch", "The credit bundle belongs to another plan.")
             }
+            Self::WebhookLimitReached => (
+                S::BAD_REQUEST,
+                "webhook_limit_reached",
+                "There are three webhooks already; delete one first.",
+            ),
             Self::PaymentDeclined(reason) => {
                 let why = match reason {
                     DeclineReason::CardDeclined => "the card was declined",
@@ -428,6 +441,7 @@ impl ApiError {
             | Self::ProviderKeyMissing
             | Self::PlanNotFree
             | Self::CreditBundlePlanMismatch
+            | Self::WebhookLimitReached
             | Self::PaymentDeclined(_)
             | Self::SubscriptionAlreadyActive
             | Self::PaymentInProgress
@@ -580,6 +594,8 @@ impl From<Refusal> for ApiError {
             Refusal::PaymentUnderWay => Self::PaymentInProgress,
             Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),
             Refusal::CheckoutSessionExpired => Self::CheckoutSessionExpired,
+            Refusal::WebhookNotFound => Self::NotFound(Resource::Webhook),
+            Refusal::WebhookLimitReached => Self::WebhookLimitReached,
             Refusal::ClockOutOfRange => Self::issue(
                 ["advance_seconds"],
                 "must be above zero, and the clock at most a hundred years ahead",

@@ -131,6 +131,10 @@ id! {
     PaymentMethodId "pm"
     /// A checkout session.
     CheckoutSessionId "cs"
+    /// A webhook.
+    WebhookId "wh"
+    /// What one webhook is told of one event.
+    WebhookEventId "evt"
     /// One running gateway process.
     GatewayId "gw"
 }

@@ -4,13 +4,13 @@
 use std::fmt;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId};
+use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId, WebhookId};
 
 /// Random bytes of a raw key: 216 bits, some 213 after `_` and `-` are replaced.
 const KEY_BYTES: usize = 27;
@@ -20,6 +20,34 @@ const MAC_BYTES: usize = 24;
 
 /// Sessions live for a day: their secrets are never changed.
 const CHECKOUT_SECRET_VERSION: u32 = 1;
+/// What a webhook's secret begins with.
+const WEBHOOK_SECRET: &str = "whsec_";
+
+/// How what a webhook is told is signed, in both of the ways that are in use (completion.md section 9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookSignatures {
+    /// `X-Webhook-Signature`: the hexadecimal HMAC-SHA256 of the body under the secret as it is written.
+    pub plain: String,
+    /// `webhook-signature` of the Standard Webhooks: `v1,` and base64 of the HMAC-SHA256 of id, seconds and body, parted
+    /// by full stops, under the bytes that the secret's base64 stands for.
+    pub standard: String,
+}
+
+/// Signs the `body` of the message `id`, sent at `unix_seconds`, under a webhook's `secret`.
+pub fn sign_webhook(secret: &str, id: &str, unix_seconds: i64, body: &[u8]) -> WebhookSignatures {
+    let key = STANDARD.decode(secret.strip_prefix(WEBHOOK_SECRET).unwrap_or(secret)).unwrap_or_default();
+    let signed = [id.as_bytes(), b".", unix_seconds.to_string().as_bytes(), b".", body].concat();
+    WebhookSignatures {
+        plain: hex(&hmac_sha256(secret.as_bytes(), body)),
+        standard: format!("v1,{}", STANDARD.encode(hmac_sha256(&key, &signed))),
+    }
+}
+
+fn hmac_sha256(key: &[u8], text: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(text);
+    mac.finalize().into_bytes().into()
+}
 
 /// Does the instance move real money? Decides the prefix of secret keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +219,12 @@ impl ServerKey {
         read.map(|(ulid, _)| CheckoutSessionId::new(ulid))
     }
 
+    /// The secret of a webhook, `whsec_` and base64 of its 192 bits: what signs all that the webhook is told.
+    pub fn webhook_secret(&self, id: WebhookId, version: u32) -> String {
+        let mac = self.mac("whsec", &format!("{}/{version}", id.ulid()));
+        format!("{WEBHOOK_SECRET}{}", STANDARD.encode(&mac[..MAC_BYTES]))
+    }
+
     /// Reads a connection secret: the connection and the version of its secret, if this key derived it.
     pub fn read_connection_secret(&self, secret: &str) -> Option<(CustomerId, u32)> {
         self.read("cons", secret).map(|(ulid, version)| (CustomerId::new(ulid), version))
@@ -240,6 +274,28 @@ mod tests {
         assert_eq!(key.read_checkout_secret(&key.connection_secret(id, 1)), None);
         assert_eq!(key.read_checkout_secret(&key.derive("css", session.ulid(), 2)), None);
         assert_eq!(key.read_connection_secret("cons_é"), None);
+    }
+
+    #[test]
+    fn a_webhooks_secret_is_standard_base64_of_its_own() {
+        let key = ServerKey::random();
+        let id = WebhookId::new(ulid::Ulid::from_parts(7, 9));
+        let secret = key.webhook_secret(id, 1);
+        assert_eq!(STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap().len(), MAC_BYTES);
+        assert_ne!(secret, key.webhook_secret(id, 2));
+        assert_ne!(secret, ServerKey::random().webhook_secret(id, 1));
+    }
+
+    /// The published example of the Standard Webhooks specification's libraries.
+    #[test]
+    fn a_standard_signature_is_as_published() {
+        let signed = sign_webhook(
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
+        assert_eq!(signed.standard, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     #[test]

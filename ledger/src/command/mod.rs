@@ -12,12 +12,14 @@ mod create_checkout_session;
 mod create_customer;
 mod create_plan;
 mod create_spend_key;
+mod create_webhook;
 mod credit_wallet;
 mod define_meter;
 mod delete_customer;
 mod delete_meter;
 mod delete_plan;
 mod delete_spend_key;
+mod delete_webhook;
 mod fill_up;
 mod issue_secret_key;
 mod key_limits;
@@ -35,6 +37,7 @@ mod update_meter;
 mod update_plan;
 mod update_spend_key;
 mod update_subscription;
+mod update_webhook;
 
 use chrono::{DateTime, Utc};
 
@@ -49,12 +52,14 @@ pub use self::create_checkout_session::CreateCheckoutSession;
 pub use self::create_customer::{CreateCustomer, CustomerMade};
 pub use self::create_plan::{CreatePlan, NewBundle};
 pub use self::create_spend_key::CreateSpendKey;
+pub use self::create_webhook::CreateWebhook;
 pub use self::credit_wallet::{CreditTarget, CreditWallet, Credited};
 pub use self::define_meter::{DefineMeter, Slug};
 pub use self::delete_customer::DeleteCustomer;
 pub use self::delete_meter::DeleteMeter;
 pub use self::delete_plan::DeletePlan;
 pub use self::delete_spend_key::DeleteSpendKey;
+pub use self::delete_webhook::DeleteWebhook;
 pub use self::fill_up::FillUp;
 pub use self::issue_secret_key::IssueSecretKey;
 pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened, RequestSettings};
@@ -71,6 +76,7 @@ pub use self::update_meter::UpdateMeter;
 pub use self::update_plan::{BundleEdit, PlanEdits, UpdatePlan};
 pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
 pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
+pub use self::update_webhook::UpdateWebhook;
 use crate::event::{ContactPart, Event, Fact};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::money::{self, Amount};
@@ -215,6 +221,12 @@ pub enum Refusal {
     /// A clock goes forward only, and not beyond a hundred years.
     #[error("the clock can only be put forward, by up to a hundred years in all")]
     ClockOutOfRange,
+    /// No such webhook of this merchant.
+    #[error("no such webhook")]
+    WebhookNotFound,
+    /// The merchant has as many webhooks as it may have.
+    #[error("a merchant has at most {} webhooks", create_webhook::MAX_WEBHOOKS)]
+    WebhookLimitReached,
 }
 
 impl From<money::Error> for Refusal {

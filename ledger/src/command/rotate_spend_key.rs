@@ -33,6 +33,7 @@ impl Command for RotateSpendKey {
         let rotation = key.rotation + 1;
         let event = Event::KeyRotated(KeyRotated {
             spend_key_id: self.spend_key_id,
+            customer_id: key.customer_id,
             rotation,
             old_key_hash: key.key_hash.clone(),
             key_hash: self.key_hash.clone(),

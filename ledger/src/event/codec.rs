@@ -15,7 +15,7 @@ use super::{
     PlanDeleted, PlanUpdated, RenewalFailed, RequestFailed, RequestMetered, RequestOpened, SecretKeyIssued,
     SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated, SubscriptionCancelled,
     SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated, SubscriptionUpgraded, WalletCredited,
-    WalletDebited,
+    WalletDebited, WebhookCreated, WebhookDeleted, WebhookUpdated,
 };
 
 /// An event that this program cannot read.
@@ -141,6 +141,9 @@ kinds! {
     PaymentDeclined "payment.declined"
     CheckoutSessionCreated "checkout_session.created"
     CheckoutSessionCompleted "checkout_session.completed"
+    WebhookCreated "webhook.created"
+    WebhookUpdated "webhook.updated"
+    WebhookDeleted "webhook.deleted"
 }
 
 fn write<K: Kind>(body: &K) -> Encoded {

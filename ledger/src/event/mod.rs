@@ -7,6 +7,7 @@ mod payment;
 mod plan;
 mod request;
 mod subscription;
+mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,7 @@ pub use self::subscription::{
     SubscriptionCancelled, SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated,
     SubscriptionUpgraded,
 };
+pub use self::webhook::{Told, Topic, WebhookCreated, WebhookDeleted, WebhookSettings, WebhookUpdated};
 use crate::ids::{CreditId, CustomerId, MerchantId, MeterId, SecretKeyId, SpendKeyId, WalletId};
 use crate::meter::Price;
 use crate::money::Amount;
@@ -288,6 +290,9 @@ pub struct SpendKeyCreated {
 pub struct KeyRotated {
     /// The key's id, which stays.
     pub spend_key_id: SpendKeyId,
+    /// The customer whose wallet it spends from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customer_id: Option<CustomerId>,
     /// Counts the rotations of this key, from 1.
     pub rotation: u32,
     /// The hash that is dead now.
@@ -394,6 +399,9 @@ pub enum Event {
     PaymentDeclined(PaymentDeclined),
     CheckoutSessionCreated(CheckoutSessionCreated),
     CheckoutSessionCompleted(CheckoutSessionCompleted),
+    WebhookCreated(WebhookCreated),
+    WebhookUpdated(WebhookUpdated),
+    WebhookDeleted(WebhookDeleted),
 }
 
 impl Event {
@@ -455,6 +463,9 @@ impl Event {
             Self::PaymentDeclined(event) => format!("{}/declined", event.payment_id),
             Self::CheckoutSessionCreated(event) => format!("{}/created", event.checkout_session_id),
             Self::CheckoutSessionCompleted(event) => format!("{}/completed", event.checkout_session_id),
+            Self::WebhookCreated(event) => format!("{}/created", event.webhook_id),
+            Self::WebhookUpdated(event) => format!("{}/updated/{}", event.webhook_id, event.revision),
+            Self::WebhookDeleted(event) => format!("{}/deleted", event.webhook_id),
         }
     }
 }

@@ -71,7 +71,10 @@ impl Event {
             | Self::PaymentSucceeded(_)
             | Self::PaymentDeclined(_)
             | Self::CheckoutSessionCreated(_)
-            | Self::CheckoutSessionCompleted(_) => return Ok(None),
+            | Self::CheckoutSessionCompleted(_)
+            | Self::WebhookCreated(_)
+            | Self::WebhookUpdated(_)
+            | Self::WebhookDeleted(_) => return Ok(None),
         };
         Ok(Some((wallet_id, movement)))
     }

@@ -7,13 +7,13 @@ use rust_decimal::Decimal;
 use super::recurring_effect::{self, CreditChange, PlanChange, SubscriptionChange};
 use super::{
     Customer, Holder, IssuedKey, Merchant, Meter, OpenRequest, Reach, SecretKey, SpendKey, State, StateKey,
-    Wallet, WalletOwner,
+    Wallet, WalletOwner, Webhook,
 };
 use crate::event::{
     BundleOffer, CustomerUpdated, Event, Fact, Hold, KeyRotated, KeyUse, MeterUpdated, Parties, RateLimit,
-    SpendKeyStatus, SpendKeyUpdated, WalletSource,
+    SpendKeyStatus, SpendKeyUpdated, WalletSource, WebhookUpdated,
 };
-use crate::ids::{CustomerId, MerchantId, PaymentId, RequestId, SubscriptionId, WalletId};
+use crate::ids::{CustomerId, MerchantId, PaymentId, RequestId, SubscriptionId, WalletId, WebhookId};
 use crate::money::{self, Amount};
 use crate::spending::Spending;
 
@@ -67,6 +67,12 @@ pub enum Effect {
     Subscription(SubscriptionChange),
     /// The checkout session waits for this payment of this customer, or for none any more.
     AwaitPayment(Option<(PaymentId, Option<CustomerId>)>),
+    /// The merchant has this webhook as well; the first creates the list.
+    ListWebhook(WebhookId),
+    /// The merchant has this webhook no more.
+    UnlistWebhook(WebhookId),
+    /// The webhook is changed.
+    UpdateWebhook(Box<WebhookUpdated>),
 }
 
 /// An effect that does not fit its state: a programmer's error or a tampered log, never a user's.
@@ -273,6 +279,21 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
         Event::ClockAdvanced(event) => {
             vec![(StateKey::Merchant(event.merchant_id), Effect::AdvanceClock(event.ahead_seconds))]
         }
+        Event::WebhookCreated(event) => {
+            let settings = event.settings.clone();
+            let webhook = Box::new(Webhook { merchant_id, settings, revision: 0, created_at });
+            vec![
+                (StateKey::Webhook(event.webhook_id), Effect::Create(State::Webhook(webhook))),
+                (StateKey::Webhooks(merchant_id), Effect::ListWebhook(event.webhook_id)),
+            ]
+        }
+        Event::WebhookUpdated(event) => {
+            vec![(StateKey::Webhook(event.webhook_id), Effect::UpdateWebhook(Box::new(event.clone())))]
+        }
+        Event::WebhookDeleted(event) => vec![
+            (StateKey::Webhook(event.webhook_id), Effect::Remove),
+            (StateKey::Webhooks(merchant_id), Effect::UnlistWebhook(event.webhook_id)),
+        ],
         Event::PlanCreated(_)
         | Event::PlanUpdated(_)
         | Event::PlanDeleted(_)
@@ -421,6 +442,20 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
             session.payment_id = payment.map(|(payment_id, _)| payment_id);
             session.customer_id = payment.and_then(|(_, customer_id)| customer_id).or(session.customer_id);
             Ok(Some(State::CheckoutSession(session)))
+        }
+        (None, Effect::ListWebhook(id)) => Ok(Some(State::Webhooks(vec![id]))),
+        (Some(State::Webhooks(mut webhooks)), Effect::ListWebhook(id)) => {
+            webhooks.push(id);
+            Ok(Some(State::Webhooks(webhooks)))
+        }
+        (Some(State::Webhooks(mut webhooks)), Effect::UnlistWebhook(id)) => {
+            webhooks.retain(|listed| *listed != id);
+            Ok(Some(State::Webhooks(webhooks)))
+        }
+        (Some(State::Webhook(mut webhook)), Effect::UpdateWebhook(event)) => {
+            webhook.revision = event.revision;
+            webhook.settings = event.settings;
+            Ok(Some(State::Webhook(webhook)))
         }
         (state, effect) => Err(Broken::Misfit {
             key: shown(key),

@@ -18,10 +18,10 @@ pub use self::recurring::{
 pub use self::recurring_effect::{CreditChange, PlanChange, SubscriptionChange};
 pub use self::wallet::{BundleCredit, PlanCredit, Reach, Wallet, WalletOwner};
 pub use self::world::{Missing, Stuck, World};
-use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus};
+use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus, WebhookSettings};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId,
-    PaymentMethodId, PlanId, RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId,
+    PaymentMethodId, PlanId, RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId, WebhookId,
 };
 use crate::meter::Price;
 use crate::secret::KeyHash;
@@ -79,6 +79,10 @@ pub enum StateKey {
     Payment(PaymentId),
     /// A [`CheckoutSession`], there until it is completed.
     CheckoutSession(CheckoutSessionId),
+    /// A [`Webhook`].
+    Webhook(WebhookId),
+    /// The webhooks of a merchant.
+    Webhooks(MerchantId),
 }
 
 impl StateKey {
@@ -112,6 +116,8 @@ impl StateKey {
             Self::PaymentMethod(id) => ("payment_method", id.to_string()),
             Self::Payment(id) => ("payment", id.to_string()),
             Self::CheckoutSession(id) => ("checkout_session", id.to_string()),
+            Self::Webhook(id) => ("webhook", id.to_string()),
+            Self::Webhooks(merchant) => ("webhooks", merchant.to_string()),
         }
     }
 }
@@ -223,6 +229,19 @@ pub struct SpendKey {
     pub created_at: DateTime<Utc>,
 }
 
+/// A webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Webhook {
+    /// Whose it is.
+    pub merchant_id: MerchantId,
+    /// Where it is, and what it is told of.
+    pub settings: WebhookSettings,
+    /// Its changes so far.
+    pub revision: u32,
+    /// When it came to be.
+    pub created_at: DateTime<Utc>,
+}
+
 /// A call in flight: everything its settlement needs, as it was at admission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRequest {
@@ -275,6 +294,8 @@ pub enum State {
     PaymentMethod(Box<PaymentMethod>),
     Payment(Box<OpenPayment>),
     CheckoutSession(Box<CheckoutSession>),
+    Webhook(Box<Webhook>),
+    Webhooks(Vec<WebhookId>),
 }
 
 impl State {
@@ -301,6 +322,8 @@ impl State {
             Self::PaymentMethod(state) => serde_json::to_string(state),
             Self::Payment(state) => serde_json::to_string(state),
             Self::CheckoutSession(state) => serde_json::to_string(state),
+            Self::Webhook(state) => serde_json::to_string(state),
+            Self::Webhooks(state) => serde_json::to_string(state),
         };
         json.expect("states have string keys and finite numbers")
     }
@@ -328,6 +351,8 @@ impl State {
             StateKey::PaymentMethod(_) => Self::PaymentMethod(serde_json::from_str(json)?),
             StateKey::Payment(_) => Self::Payment(serde_json::from_str(json)?),
             StateKey::CheckoutSession(_) => Self::CheckoutSession(serde_json::from_str(json)?),
+            StateKey::Webhook(_) => Self::Webhook(serde_json::from_str(json)?),
+            StateKey::Webhooks(_) => Self::Webhooks(serde_json::from_str(json)?),
         })
     }
 }

@@ -7,13 +7,13 @@ use rust_decimal::Decimal;
 
 use super::{
     Broken, CheckoutSession, CreditBundle, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenPayment,
-    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, apply,
-    effects,
+    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, Webhook,
+    apply, effects,
 };
 use crate::event::Fact;
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
-    RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId,
+    RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId, WebhookId,
 };
 use crate::secret::KeyHash;
 use crate::spending::Spending;
@@ -102,6 +102,10 @@ impl World {
         /// A checkout session that is not completed.
         checkout_session(id: CheckoutSessionId)
             = StateKey::CheckoutSession(id) => CheckoutSession: CheckoutSession;
+        /// A webhook.
+        webhook(id: WebhookId) = StateKey::Webhook(id) => Webhook: Webhook;
+        /// The webhooks of a merchant, the oldest first.
+        webhooks(merchant: MerchantId) = StateKey::Webhooks(merchant) => Webhooks: Vec<WebhookId>;
     }
 
     /// What the clock of a merchant says when the machine's says `machine`: ahead of it in test mode alone.

@@ -144,7 +144,10 @@ impl Books {
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
             | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_) => {
+            | Event::CheckoutSessionCompleted(_)
+            | Event::WebhookCreated(_)
+            | Event::WebhookUpdated(_)
+            | Event::WebhookDeleted(_) => {
                 unreachable!("nobody subscribes in this shop")
             }
         }

@@ -98,7 +98,10 @@ impl Projection for Batch {
             | Event::AutopayChanged(_)
             | Event::PaymentRequested(_)
             | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_) => {}
+            | Event::PaymentDeclined(_)
+            | Event::WebhookCreated(_)
+            | Event::WebhookUpdated(_)
+            | Event::WebhookDeleted(_) => {}
         }
     }
 

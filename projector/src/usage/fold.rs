@@ -126,7 +126,10 @@ impl Projection for Batch {
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
             | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_) => {}
+            | Event::CheckoutSessionCompleted(_)
+            | Event::WebhookCreated(_)
+            | Event::WebhookUpdated(_)
+            | Event::WebhookDeleted(_) => {}
         }
     }
 
