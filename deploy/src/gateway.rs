@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farthing_gateway::{Config, ProviderHost, Timeouts};
+use farthing_gateway::{Config, ProviderHost, Timeouts, WebhookTiming};
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::money::{Amount, SCALE, parse_decimal};
 use http::uri::Authority;
@@ -88,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) hold_cap: Amount,
     #[command(flatten)]
     pub(crate) waits: Waits,
+    #[command(flatten)]
+    pub(crate) webhooks: Webhooks,
 }
 
 /// Bounds on waiting, in seconds.
@@ -111,6 +113,46 @@ pub(crate) struct Waits {
     /// Let a provider be silent for so long within an answer.
     #[arg(long = "silence-timeout-seconds", env = "FARTHING_SILENCE_TIMEOUT_SECONDS", default_value_t = 300, value_name = "N", value_parser = seconds())]
     silence: u64,
+}
+
+/// How webhooks are told, and told again.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Webhooks {
+    /// Wait so long for a webhook's receiver to answer.
+    #[arg(long = "webhook-timeout-seconds", env = "FARTHING_WEBHOOK_TIMEOUT_SECONDS", default_value_t = 10, value_name = "N", value_parser = seconds())]
+    timeout: u64,
+    /// Tell a webhook again after these times in milliseconds, one after the other; after the last of them ever again.
+    #[arg(
+        long = "webhook-retry-ms",
+        env = "FARTHING_WEBHOOK_RETRY_MS",
+        value_delimiter = ',',
+        value_name = "N,…",
+        default_value = "5000,30000,120000,600000,1800000,3600000",
+        value_parser = clap::value_parser!(u64).range(1..=86_400_000)
+    )]
+    retry_ms: Vec<u64>,
+    /// Give up telling a webhook what has been queued for so long.
+    #[arg(long = "webhook-give-up-seconds", env = "FARTHING_WEBHOOK_GIVE_UP_SECONDS", default_value_t = 86_400, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=2_592_000))]
+    give_up: u64,
+}
+
+impl Webhooks {
+    fn flags(&self) -> Vec<String> {
+        let delays: Vec<_> = self.retry_ms.iter().map(ToString::to_string).collect();
+        vec![
+            format!("--webhook-timeout-seconds={}", self.timeout),
+            format!("--webhook-retry-ms={}", delays.join(",")),
+            format!("--webhook-give-up-seconds={}", self.give_up),
+        ]
+    }
+
+    fn timing(&self) -> WebhookTiming {
+        WebhookTiming {
+            timeout: Duration::from_secs(self.timeout),
+            retry_after: self.retry_ms.iter().copied().map(Duration::from_millis).collect(),
+            give_up_after: Duration::from_secs(self.give_up),
+        }
+    }
 }
 
 fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
@@ -160,6 +202,7 @@ impl Settings {
             format!("--hold-cap={}", self.hold_cap),
         ];
         flags.extend(self.waits.flags());
+        flags.extend(self.webhooks.flags());
         let authorities = self.trusted_authorities.iter();
         flags.extend(authorities.map(|file| format!("--trust-ca={}", file.display())));
         flags.extend(self.prices.price_files.iter().map(|path| format!("--prices={}", path.display())));
@@ -227,6 +270,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
         trust_forwarded: args.trust_forwarded,
         timeouts: args.settings.waits.with_grace(args.grace_seconds),
+        webhooks: args.settings.webhooks.timing(),
     };
     let lifetime = args.lifetime;
     let ended = farthing_gateway::run(config, stop, move |address| lifetime.up(vec![address])).await;

@@ -13,7 +13,9 @@ mod serve;
 mod server;
 mod sweep;
 mod timeouts;
+mod webhooks;
 
 pub use self::forward::{BUILT_IN, ProviderHost, ProviderKey};
 pub use self::server::{Config, Error, run};
 pub use self::timeouts::Timeouts;
+pub use self::webhooks::WebhookTiming;

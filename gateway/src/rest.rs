@@ -24,6 +24,7 @@ mod spend_keys;
 mod test_clock;
 mod usage;
 mod wallet;
+pub(crate) mod webhooks;
 mod writes;
 
 use std::sync::Arc;
@@ -53,4 +54,5 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(wallet::routes())
         .merge(payment_methods::routes())
         .merge(test_clock::routes())
+        .merge(webhooks::routes())
 }

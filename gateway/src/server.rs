@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::docs;
+use crate::forward::dialer::connector;
 use crate::forward::{self, AddressGuard, Forwarder, ProviderHost, ProviderKey, Providers, tls};
 use crate::openapi;
 use crate::payments::{self, TestProcessor};
@@ -31,9 +32,13 @@ use crate::rest;
 use crate::serve::serve;
 use crate::sweep::{Sweeper, beat, give_back};
 use crate::timeouts::Timeouts;
+use crate::webhooks::{self, WebhookTiming};
 
 /// Connections for reads.
 const READ_CONNECTIONS: usize = 8;
+
+/// Connections for telling webhooks.
+const TELLING_CONNECTIONS: usize = 4;
 
 /// How long one read may take in the database, in milliseconds.
 const READ_TIMEOUT_MS: u32 = 5_000;
@@ -75,6 +80,8 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The bounds on waiting.
     pub timeouts: Timeouts,
+    /// How webhooks are told, and told again.
+    pub webhooks: WebhookTiming,
 }
 
 /// Why a gateway does not run.
@@ -122,19 +129,15 @@ pub async fn run(
         abort.clone(),
         &tasks,
     );
-    let mut reading = connect::config(&config.database_url, Role::Gateway)?;
-    // A read that nobody waits for any more does not keep its connection busy.
-    let options = reading.get_options().unwrap_or_default().to_owned();
-    reading.options(format!("{options} -c statement_timeout={READ_TIMEOUT_MS}"));
-    let manager = deadpool_postgres::Manager::new(reading, tokio_postgres::NoTls);
-    let pool = deadpool_postgres::Pool::builder(manager).max_size(READ_CONNECTIONS).build()?;
+    let reading = pool(&config.database_url, READ_CONNECTIONS)?;
+    let telling = pool(&config.database_url, TELLING_CONNECTIONS)?;
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
     let app = Arc::new(App {
         ledger,
-        processor: Arc::new(TestProcessor::new(pool.clone())),
-        reads: pool,
+        processor: Arc::new(TestProcessor::new(reading.clone())),
+        reads: reading,
         server_key,
         mode,
         mint,
@@ -147,15 +150,16 @@ pub async fn run(
     });
 
     let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
-    let guard = AddressGuard::new(config.allow_addresses);
-    let forwarder = Arc::new(Forwarder::new(
+    let guard = Arc::new(AddressGuard::new(config.allow_addresses));
+    let tls = tls::client_config(&config.trusted_authorities)?;
+    let teller = webhooks::Teller::new(
         Arc::clone(&app),
-        guard,
-        tls::client_config(&config.trusted_authorities)?,
-        calls.clone(),
-        hurry.clone(),
-        abort.clone(),
-    ));
+        telling,
+        connector(&guard, tls.clone(), timeouts.connect),
+        config.webhooks,
+    );
+    let forwarder =
+        Arc::new(Forwarder::new(Arc::clone(&app), guard, tls, calls.clone(), hurry.clone(), abort.clone()));
     let listener =
         TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
     let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
@@ -163,6 +167,7 @@ pub async fn run(
     tasks.spawn(beat(Arc::clone(&app), database_url.clone(), config.sweep_after, abort.clone()));
     tasks.spawn(Sweeper::new(Arc::clone(&app), database_url, config.sweep_after).run(stop.clone()));
     tasks.spawn(payments::run(Arc::clone(&app), stop.clone()));
+    tasks.spawn(teller.run(stop.clone()));
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 
@@ -200,6 +205,15 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
         .with_state(Arc::clone(app));
     let forwarding = Router::from(forward::routes()).with_state(forwarder);
     Router::new().nest("/v1", forwarding).merge(standard)
+}
+
+fn pool(database_url: &str, connections: usize) -> Result<deadpool_postgres::Pool, Error> {
+    let mut settings = connect::config(database_url, Role::Gateway)?;
+    // A read that nobody waits for any more does not keep its connection busy.
+    let options = settings.get_options().unwrap_or_default().to_owned();
+    settings.options(format!("{options} -c statement_timeout={READ_TIMEOUT_MS}"));
+    let manager = deadpool_postgres::Manager::new(settings, tokio_postgres::NoTls);
+    Ok(deadpool_postgres::Pool::builder(manager).max_size(connections).build()?)
 }
 
 /// The instance's key and mode.

@@ -20,6 +20,7 @@ const MAC_BYTES: usize = 24;
 
 /// Sessions live for a day: their secrets are never changed.
 const CHECKOUT_SECRET_VERSION: u32 = 1;
+
 /// What a webhook's secret begins with.
 const WEBHOOK_SECRET: &str = "whsec_";
 

@@ -21,6 +21,7 @@ pub mod secret_keys;
 mod shape;
 pub mod spend_keys;
 pub mod usage;
+pub mod webhooks;
 mod writer;
 
 pub use self::engine::Error;

@@ -13,7 +13,7 @@ use crate::engine::{Error, Projection, project};
 use crate::shape::outdated;
 use crate::{
     checkout_sessions, checkpoint, connections, customers, meters, payment_methods, requests, secret_keys,
-    spend_keys, usage,
+    spend_keys, usage, webhooks,
 };
 
 /// How often the database is tried at the start.
@@ -66,6 +66,10 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
             }
         }
     }
+    let (outbox_url, outbox_tail, outbox_stop) = (database_url.clone(), tail.clone(), stop.clone());
+    tasks.spawn(async move {
+        let _ = outbox_stop.run_until_cancelled(webhooks::fill(&outbox_url, &outbox_tail)).await;
+    });
     ready();
     stop.cancelled().await;
     tasks.close();

@@ -123,7 +123,8 @@ impl Instance {
     /// The instance that all black-box tests of a process share: two gateways and a projector.
     pub async fn shared() -> &'static Self {
         static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
-        SHARED.get_or_init(|| Self::start(2)).await
+        // Webhooks are told again soon: no test waits for minutes.
+        SHARED.get_or_init(|| Self::start_with(2, &["--webhook-retry-ms=100,200,400"])).await
     }
 
     /// Starts an instance of its own.

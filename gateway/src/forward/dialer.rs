@@ -10,10 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
+use hyper_rustls::HttpsConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::address::AddressGuard;
+use super::tls;
 
 /// How long one address may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,9 +23,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a name may take to resolve.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a provider could not be dialled.
+/// The way out of a gateway: every call to a host that a merchant names is made through one.
+pub(crate) type Connector = Bounded<HttpsConnector<Dialer<SystemResolver>>>;
+
+/// A connector under `guard`, given up after `timeout`.
+pub(crate) fn connector(
+    guard: &Arc<AddressGuard>,
+    tls: rustls::ClientConfig,
+    timeout: Duration,
+) -> Connector {
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .with_server_name_resolver(tls::server_name)
+        .enable_http1()
+        .wrap_connector(Dialer::new(SystemResolver, Arc::clone(guard)));
+    Bounded::new(connector, timeout)
+}
+
+/// Why a host could not be dialled.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// The URL has no host.
     #[error("the URL has no host")]
     NoHost,
@@ -36,14 +56,14 @@ pub(super) enum Error {
 }
 
 /// Knows the addresses of hosts.
-pub(super) trait Resolve: Clone + Send + Sync + 'static {
+pub(crate) trait Resolve: Clone + Send + Sync + 'static {
     /// The addresses of `host` as of now, which is a name or an address itself.
     fn resolve(&self, host: &str) -> impl Future<Output = io::Result<Vec<IpAddr>>> + Send;
 }
 
 /// The resolver of this machine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SystemResolver;
+pub(crate) struct SystemResolver;
 
 impl Resolve for SystemResolver {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
@@ -55,7 +75,7 @@ impl Resolve for SystemResolver {
 
 /// Dials providers.
 #[derive(Debug, Clone)]
-pub(super) struct Dialer<R> {
+pub(crate) struct Dialer<R> {
     resolver: R,
     guard: Arc<AddressGuard>,
 }
@@ -111,7 +131,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connector with a bound on all that it does: a provider that accepts may still not finish its part of TLS.
 #[derive(Debug, Clone)]
-pub(super) struct Bounded<C> {
+pub(crate) struct Bounded<C> {
     connector: C,
     timeout: Duration,
 }

@@ -5,7 +5,7 @@
 
 mod address;
 mod credential;
-mod dialer;
+pub(crate) mod dialer;
 mod headers;
 mod keyed;
 mod metadata;
@@ -37,7 +37,6 @@ use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -45,7 +44,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use self::address::AddressGuard;
-use self::dialer::{Bounded, Dialer, SystemResolver};
+pub(crate) use self::dialer::Connector;
 use self::keyed::{Begun, Keyed};
 use self::metered_body::{Answer, BodyEnd, MeteredBody};
 use self::places::{Place, Places};
@@ -54,6 +53,7 @@ pub(crate) use self::provider::Providers;
 pub use self::provider::{BUILT_IN, ProviderHost, ProviderKey};
 use self::request_body::{RequestBody, Unsent};
 use self::settlement::{End, settle, until_durable};
+pub(crate) use self::target::checked as check_url;
 use self::usage::{ChunkFilter, Scanner, Shape};
 use crate::app::App;
 use crate::error::ApiError;
@@ -73,7 +73,7 @@ const IDLE_CONNECTION: Duration = Duration::from_mins(1);
 /// Forwards calls.
 pub(crate) struct Forwarder {
     pub(crate) app: Arc<App>,
-    client: Client<Bounded<HttpsConnector<Dialer<SystemResolver>>>, RequestBody>,
+    client: Client<Connector, RequestBody>,
     guard: Arc<AddressGuard>,
     /// Calls in flight and settlements under way; all are waited for at the end.
     pub(crate) tasks: TaskTracker,
@@ -88,24 +88,18 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     pub(crate) fn new(
         app: Arc<App>,
-        guard: AddressGuard,
+        guard: Arc<AddressGuard>,
         tls: rustls::ClientConfig,
         tasks: TaskTracker,
         hurry: CancellationToken,
         abort: CancellationToken,
     ) -> Self {
-        let guard = Arc::new(guard);
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .with_server_name_resolver(tls::server_name)
-            .enable_http1()
-            .wrap_connector(Dialer::new(SystemResolver, Arc::clone(&guard)));
+        let connector = dialer::connector(&guard, tls, app.timeouts.connect);
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
-            .build(Bounded::new(connector, app.timeouts.connect));
+            .build(connector);
         Self { app, client, guard, tasks, hurry, abort, places: Places::default() }
     }
 

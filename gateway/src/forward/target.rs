@@ -142,6 +142,14 @@ fn encode(text: &str) -> String {
     })
 }
 
+/// The URL, if it is one that may be called at all; else the end of a sentence about it.
+pub(crate) fn checked(url: &str) -> Result<Uri, &'static str> {
+    check(url).map_err(|error| match error {
+        Error::Missing => "is missing",
+        Error::Invalid(why) => why,
+    })
+}
+
 fn check(url: &str) -> Result<Uri, Error> {
     if url.len() > MAX_URL {
         return Err(Error::Invalid("is too long"));

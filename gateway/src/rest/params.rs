@@ -33,6 +33,22 @@ impl FromRequestParts<Arc<App>> for Named {
     }
 }
 
+/// The two parameters of the path, the outer one first.
+#[derive(Debug)]
+pub(super) struct NamedWithin(pub(super) String, pub(super) String);
+
+impl FromRequestParts<Arc<App>> for NamedWithin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let nowhere = || ApiError::NotFound(Resource::Route);
+        let params = RawPathParams::from_request_parts(parts, app).await.map_err(|_| nowhere())?;
+        let mut names = params.iter().map(|(_, value)| value.to_owned());
+        let (outer, inner) = names.next().zip(names.next()).ok_or_else(nowhere)?;
+        Ok(Self(outer, inner))
+    }
+}
+
 /// The parameters of the query, with what was found wrong with them so far.
 #[derive(Debug)]
 pub(super) struct Params {

@@ -13,7 +13,7 @@ use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
 use farthing_ledger::log::connect::words;
 use farthing_ledger::log::states;
 use farthing_ledger::state::{Meter, State, StateKey};
-use farthing_projector::{ReadModel, checkpoint, query};
+use farthing_projector::{ReadModel, checkpoint, query, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
 
@@ -103,6 +103,23 @@ impl App {
     }
 }
 
+/// What is filled from the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    ReadModel(ReadModel),
+    /// What webhooks are told.
+    Outbox,
+}
+
+impl Filled {
+    async fn position(self, db: &Client) -> Result<i64, tokio_postgres::Error> {
+        match self {
+            Self::ReadModel(model) => checkpoint::position(db, model).await,
+            Self::Outbox => webhooks::query::cursor(db).await,
+        }
+    }
+}
+
 /// How far the log has come.
 const HEAD: &str = "SELECT position FROM ledger.head";
 
@@ -126,11 +143,20 @@ impl Reads {
     /// A connection on which `model` shows everything that was in the log when this was called, or, once
     /// [`CATCH_UP_TIMEOUT`] is over, what there is.
     pub(super) async fn caught_up(&self, model: ReadModel) -> Result<Object, ApiError> {
+        self.filled(Filled::ReadModel(model)).await
+    }
+
+    /// The same of what webhooks are told.
+    pub(super) async fn outbox_caught_up(&self) -> Result<Object, ApiError> {
+        self.filled(Filled::Outbox).await
+    }
+
+    async fn filled(&self, filled: Filled) -> Result<Object, ApiError> {
         let started = Instant::now();
         let mut connection = self.app.connection().await?;
         let wanted = within(head(&connection)).await?;
         let mut pause = FIRST_PAUSE;
-        while within(checkpoint::position(&connection, model)).await? < wanted {
+        while within(filled.position(&connection)).await? < wanted {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
                 break;

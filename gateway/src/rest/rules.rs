@@ -5,6 +5,8 @@ use farthing_ledger::command::MeterRef;
 use http::Uri;
 use http::uri::Scheme;
 
+use crate::forward;
+
 /// Characters of a name, a reference id, a metadata key or value.
 pub(crate) const MAX_TEXT: usize = 255;
 
@@ -19,6 +21,9 @@ pub(crate) const MAX_METADATA_PAIRS: usize = 100;
 
 /// What is wrong with a larger one.
 pub(crate) const TOO_MANY_PAIRS: &str = "must hold at most 100 pairs";
+
+/// Characters of a webhook's URL.
+pub(crate) const MAX_WEBHOOK_URL: usize = 2_048;
 
 /// The largest count that a limit may name.
 const MAX_COUNT: u64 = 1_000_000_000_000;
@@ -137,6 +142,18 @@ pub(crate) fn either<T: PartialEq>(
         (Some(one), Some(other)) if one != other => Err(format!("names another thing than {older}")),
         (by_older, by_newer) => Ok(by_newer.or(by_older)),
     }
+}
+
+/// A URL that may be told of news: as one to forward to, and without a fragment.
+pub(crate) fn webhook_url(url: String) -> Result<String, String> {
+    if url.len() > MAX_WEBHOOK_URL {
+        return Err(format!("must have at most {MAX_WEBHOOK_URL} characters"));
+    }
+    if url.contains('#') {
+        return Err("must not hold a fragment".to_owned());
+    }
+    forward::check_url(&url).map_err(|why| format!("is not a URL to call: it {why}"))?;
+    Ok(url)
 }
 
 /// A count above zero.

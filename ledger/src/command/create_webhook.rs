@@ -24,9 +24,9 @@ pub struct CreateWebhook {
 }
 
 impl Command for CreateWebhook {
-    type Outcome = Box<Webhook>;
+    type Outcome = Webhook;
 
-    fn decide(&self, world: &World) -> Result<Decision<Box<Webhook>>, Stop> {
+    fn decide(&self, world: &World) -> Result<Decision<Webhook>, Stop> {
         let (merchant_id, settings) = (self.merchant_id, self.settings.clone());
         if world.webhooks(merchant_id)?.map_or(0, Vec::len) >= MAX_WEBHOOKS {
             return Err(Refusal::WebhookLimitReached.into());
@@ -35,7 +35,7 @@ impl Command for CreateWebhook {
         let event =
             Event::WebhookCreated(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
         let webhook = Webhook { merchant_id, settings, revision: 0, created_at };
-        Ok(Decision::append(merchant_id, self.now, vec![event], webhook.into()))
+        Ok(Decision::append(merchant_id, self.now, vec![event], webhook))
     }
 }
 

@@ -77,6 +77,14 @@ macro_rules! select_customers {
     };
 }
 
+/// A merchant's customer by id, even one that is no more: of such a one hardly more is left than that it was there.
+pub const FIND_EVEN_DELETED: &str = concat!(
+    "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, ",
+    "p.first_name, p.last_name, p.email, p.phone FROM customers.customers AS c ",
+    "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" ",
+    "WHERE c.merchant_id = $1 AND c.customer_id = $2"
+);
+
 /// A merchant's customer by id.
 pub const FIND_BY_ID: &str = select_customers!("AND c.customer_id = $2");
 
@@ -114,6 +122,18 @@ pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Op
     let sql = if name.parse::<CustomerId>().is_ok() { FIND_BY_ID } else { FIND_BY_REFERENCE };
     let merchant = merchant_id.to_string();
     let row = db.query_typed(sql, &[(&merchant, Type::TEXT), (&name, Type::TEXT)]).await?.into_iter().next();
+    Ok(row.map(|row| CustomerRow::read(&mut Columns::of(&row))).transpose()?)
+}
+
+/// The merchant's customer `id`, even one that is no more.
+pub async fn find_even_deleted(
+    db: &Client,
+    merchant_id: MerchantId,
+    id: CustomerId,
+) -> Result<Option<CustomerRow>, Error> {
+    let parameters: [Parameter<'_>; 2] =
+        [(&merchant_id.to_string(), Type::TEXT), (&id.to_string(), Type::TEXT)];
+    let row = db.query_typed(FIND_EVEN_DELETED, &parameters).await?.into_iter().next();
     Ok(row.map(|row| CustomerRow::read(&mut Columns::of(&row))).transpose()?)
 }
 

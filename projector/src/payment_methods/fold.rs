@@ -75,7 +75,10 @@ impl Projection for Batch {
             | Event::CheckoutSessionCreated(_)
             | Event::CheckoutSessionCompleted(_)
             | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_) => {}
+            | Event::SecretKeyRevoked(_)
+            | Event::WebhookCreated(_)
+            | Event::WebhookUpdated(_)
+            | Event::WebhookDeleted(_) => {}
         }
     }
 

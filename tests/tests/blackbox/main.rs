@@ -48,3 +48,5 @@ mod usage;
 mod usage_report;
 mod vocabularies;
 mod wallet;
+mod webhook_telling;
+mod webhooks;

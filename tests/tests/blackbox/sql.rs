@@ -20,11 +20,12 @@ use tokio_postgres::Client;
 const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
-const SMALL: [&str; 6] = [
+const SMALL: [&str; 7] = [
     "ledger.head",
     "ledger.instance",
     "ledger.gateway_lease",
     "ledger.shape",
+    "webhooks.cursor",
     "checkpoint",
     "refinery_schema_history",
 ];
@@ -82,7 +83,7 @@ async fn make() -> Filled {
         if !SMALL.contains(&table.as_str()) && !SMALL.contains(&name.as_str()) {
             fill(&sql, &table).await;
             large.insert(table);
-        } else if name == "checkpoint" {
+        } else if name == "checkpoint" || name == "cursor" {
             // No read waits.
             sql.batch_execute(&format!("UPDATE {table} SET position = 1000000000")).await.unwrap();
         }
@@ -137,8 +138,8 @@ fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<Str
         return [statement.sql.clone()].into();
     }
     let schemas_and_tables = large.iter().filter_map(|table| table.split_once('.'));
-    let of_models =
-        schemas_and_tables.filter(|(schema, _)| !["ledger", "personal", "test_processor"].contains(schema));
+    let of_models = schemas_and_tables
+        .filter(|(schema, _)| !["ledger", "personal", "test_processor", "webhooks"].contains(schema));
     let of_models: Vec<_> = of_models.collect();
     let here = |schema: &str| {
         schema == statement.folder || of_models.iter().all(|(other, _)| *other != statement.folder)
@@ -282,6 +283,7 @@ fn paths() -> Vec<String> {
         "wallet",
         "payment_methods",
         "active-subscriptions",
+        "webhooks",
     ] {
         for chosen in 0..1 << filters.len() {
             let chosen: Vec<_> = filters
@@ -303,6 +305,7 @@ fn paths() -> Vec<String> {
     ] {
         paths.push(format!("/v1/{one}{id}"));
     }
+    paths.push(format!("/v1/webhooks/wh_{id}"));
     paths
 }
 
@@ -326,6 +329,11 @@ fn no_endpoint_scans_a_large_table() {
             .await
             .expect(201);
         asked(Request::new("POST", "/v1/spend_keys").json(&json!({"name": "k"}))).await.expect(201);
+        let made = asked(Request::new("POST", "/v1/webhooks").json(&json!({"url": "http://a.example"})));
+        let webhook = made.await.expect(201)["webhook_id"].as_str().unwrap().to_owned();
+        let deliveries = format!("/v1/webhooks/{webhook}/deliveries");
+        asked(Request::new("GET", &deliveries)).await.expect(200);
+        asked(Request::new("POST", format!("{deliveries}/evt_01ARZ3NDEKTSV4RRFFQ69G5FAV/resend"))).await;
         let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
         asked(forward("GET", &endpoint.url)).await.expect(200);
         for path in paths() {
@@ -344,6 +352,8 @@ fn no_endpoint_scans_a_large_table() {
             "FROM requests.requests",
             "metadata @>",
             "FROM connections.connections",
+            "FROM webhooks.lane",
+            "FROM webhooks.delivery",
         ] {
             assert!(
                 plans.iter().any(|plan| plan["Query Text"].as_str().unwrap().contains(seen)),

@@ -8,6 +8,7 @@ use farthing_tests::document::{Document, Operation};
 use farthing_tests::merchant::{Merchant, token};
 use farthing_tests::provider::json as answer_json;
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 /// A merchant with one of everything.
@@ -22,6 +23,8 @@ struct Owner {
     payment_method_id: String,
     request_id: String,
     checkout_session_id: String,
+    webhook_id: String,
+    webhook_event_id: String,
 }
 
 impl Owner {
@@ -50,6 +53,16 @@ impl Owner {
         let called = merchant.send(&credential, call).await;
         assert_eq!(called.status, 200, "{}", called.text());
         merchant.shown(&called.request_id(), "completed").await;
+        let receiver = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let body = json!({"url": receiver.url, "events": ["customer.created"]});
+        let webhook = merchant.post("/v1/webhooks", &body).await.expect(201);
+        merchant.customer_called("told of", "0").await;
+        let deliveries = format!("/v1/webhooks/{}/deliveries", webhook["webhook_id"].as_str().unwrap());
+        let told = eventually("the webhook is told", async || {
+            let told = merchant.get(&deliveries).await.expect(200)["data"][0].clone();
+            (told["status"] == "delivered").then_some(told)
+        })
+        .await;
         let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Self {
             customer_id: customer.id,
@@ -61,6 +74,8 @@ impl Owner {
             payment_method_id: text(&payment_method, "payment_method_id"),
             request_id: called.request_id(),
             checkout_session_id: text(&session, "checkout_session_id"),
+            webhook_id: text(&webhook, "webhook_id"),
+            webhook_event_id: text(&told, "webhook_event_id"),
             merchant,
         }
     }
@@ -74,6 +89,8 @@ impl Owner {
             "secret_keys" => vec![self.secret_key_id.clone()],
             "requests" => vec![self.request_id.clone()],
             "checkout_sessions" => vec![self.checkout_session_id.clone()],
+            "webhooks" => vec![self.webhook_id.clone()],
+            "deliveries" => vec![self.webhook_event_id.clone()],
             _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
         }
     }
@@ -98,7 +115,7 @@ impl Owner {
         }
     }
 
-    fn secrets_and_ids(&self) -> [&str; 8] {
+    fn secrets_and_ids(&self) -> [&str; 10] {
         [
             &self.customer_id,
             &self.reference_id,
@@ -108,6 +125,8 @@ impl Owner {
             &self.payment_method_id,
             &self.request_id,
             &self.checkout_session_id,
+            &self.webhook_id,
+            &self.webhook_event_id,
         ]
     }
 
@@ -174,9 +193,15 @@ fn nothing_of_another_merchant_is_found_by_its_id() {
         for operation in &operations {
             let parameters = operation.path_parameters();
             let Some((segment, _)) = parameters.first() else { continue };
-            assert_eq!(parameters.len(), 1, "{}: this test fills one parameter", operation.name());
             for name in owner.named(segment, operation) {
-                let target = operation.target(|_| farthing_tests::merchant::encoded(&name));
+                let target = operation.target(|before| {
+                    let name = if before == segment {
+                        name.clone()
+                    } else {
+                        owner.named(before, operation).remove(0)
+                    };
+                    farthing_tests::merchant::encoded(&name)
+                });
                 let answer = stranger.rest(request(operation, target.clone())).await;
                 assert_eq!(answer.status, 404, "{} {target}: {}", operation.method, answer.text());
                 let code = operation.refuses(&answer, &target);

@@ -15,6 +15,7 @@ mod severed;
 mod tampering;
 mod twins;
 mod unsettled;
+mod webhooks;
 
 use std::time::Duration;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(super) use self::resource::Request;
 use crate::app::App;
 
 /// The routes of requests.

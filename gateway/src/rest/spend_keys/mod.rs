@@ -15,6 +15,7 @@ use std::sync::Arc;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
+pub(super) use self::resource::SpendKey;
 use crate::app::App;
 use crate::openapi::also_at;
 

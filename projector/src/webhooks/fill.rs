@@ -1,0 +1,169 @@
+//! Fills the outbox from the log. Invariant: rows and cursor move in one transaction, fenced by the cursor, so that each
+//! event is queued once for each webhook, however often a filler dies and whoever takes over.
+
+use std::time::Duration;
+
+use farthing_ledger::event::WebhookSettings;
+use farthing_ledger::ids::{MerchantId, WebhookId};
+use farthing_ledger::log::connect::{self, Role};
+use farthing_ledger::log::tail::{Pace, Page, Tail};
+use tokio::time::Instant;
+use tokio_postgres::Client;
+
+use super::fold::{Batch, Known, concerns};
+use crate::column::{Columns, json};
+use crate::engine::Error;
+
+/// Events of one transaction, at most.
+const MAX_EVENTS: usize = 1_000;
+
+/// How long the cursor may lag behind events that nobody is told of.
+const IDLE_CURSOR: Duration = Duration::from_millis(100);
+
+/// How often a filler that waits its turn tries.
+const TURN_RETRY: Duration = Duration::from_secs(1);
+
+/// The first and the longest wait after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// One process fills at a time; the fence is what keeps the rows right.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.webhooks', 0))";
+
+/// A batch that is lost with the machine is folded again from the log.
+const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
+
+const CURSOR: &str = "SELECT position FROM webhooks.cursor";
+
+const ADVANCE: &str = "UPDATE webhooks.cursor SET position = $2 WHERE position = $1";
+
+/// A merchant has a few at most.
+const KNOWN: &str = "\
+SELECT w.webhook_id, w.merchant_id, w.settings FROM unnest($1::text[]) AS wanted(merchant_id) CROSS JOIN LATERAL (
+    SELECT webhook_id, merchant_id, settings FROM webhooks.webhook
+    WHERE webhook.merchant_id = wanted.merchant_id COLLATE \"C\" LIMIT 100
+) AS w";
+
+const KEEP: &str = "\
+INSERT INTO webhooks.webhook (webhook_id, merchant_id, settings) VALUES ($1, $2, $3)
+ON CONFLICT (webhook_id) DO UPDATE SET settings = excluded.settings";
+
+const FORGET: &str = "DELETE FROM webhooks.webhook WHERE webhook_id = $1";
+
+const QUEUE: &str = "\
+INSERT INTO webhooks.delivery (webhook_id, position, event_id, topic, lane, created_at, next_attempt_at)
+SELECT webhook_id, position, event_id, topic, lane, created_at, now()
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    AS new(webhook_id, position, event_id, topic, lane, created_at)";
+
+/// A lane that is there already is locked until the news are committed: whoever finds it empty at the same time waits,
+/// and sees them.
+const OPEN_LANES: &str = "\
+INSERT INTO webhooks.lane AS l (webhook_id, lane)
+SELECT webhook_id, lane FROM unnest($1::text[], $2::text[]) AS new(webhook_id, lane)
+ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim";
+
+/// Fills for as long as the process lives, whatever goes wrong.
+pub(crate) async fn fill(database_url: &str, tail: &Tail) {
+    let mut backoff = BACKOFF.0;
+    loop {
+        let started = Instant::now();
+        let Err(error) = follow(database_url, tail).await;
+        backoff = if started.elapsed() > BACKOFF.1 { BACKOFF.0 } else { (backoff * 2).min(BACKOFF.1) };
+        tracing::warn!(%error, "the outbox of webhooks is opened again");
+        tokio::time::sleep(backoff).await;
+    }
+}
+
+async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+    let mut client = connect::connect(database_url, Role::Projector).await?;
+    client.batch_execute(NO_WAIT_FOR_DISK).await?;
+    while !client.query_one(TRY_LOCK, &[]).await?.try_get::<_, bool>(0)? {
+        tokio::time::sleep(TURN_RETRY).await;
+    }
+    let mut cursor: i64 = client.query_one(CURSOR, &[]).await?.try_get(0)?;
+    let mut follower = tail.follow(Pace::Apart);
+    // Events up to here are taken in; of those after the cursor nobody is told.
+    let mut seen = cursor;
+    let mut written_at = Instant::now();
+    loop {
+        let next = follower.next(seen, MAX_EVENTS);
+        let page = if seen == cursor {
+            next.await?
+        } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
+            page?
+        } else {
+            write(&mut client, &Batch::default(), cursor, seen).await?;
+            (cursor, written_at) = (seen, Instant::now());
+            continue;
+        };
+        let mut known = known(&client, &page).await?;
+        let mut batch = Batch::default();
+        for entry in page.entries() {
+            match entry.recorded() {
+                Ok(recorded) => batch.fold(&mut known, recorded),
+                Err(reason) => {
+                    let (position, reason) = (entry.position(), reason.to_string());
+                    return Err(Error::Unreadable { position, reason });
+                }
+            }
+            seen = entry.position();
+        }
+        if !batch.is_empty() || written_at.elapsed() > IDLE_CURSOR {
+            write(&mut client, &batch, cursor, seen).await?;
+            (cursor, written_at) = (seen, Instant::now());
+        }
+    }
+}
+
+/// The webhooks, at the cursor, of the merchants that `page` has news of.
+async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
+    let concerned = page.entries().filter_map(|entry| concerns(entry.recorded().ok()?));
+    let mut merchants: Vec<String> = concerned.map(|id| id.to_string()).collect();
+    merchants.sort_unstable();
+    merchants.dedup();
+    let mut known = Known::new();
+    if merchants.is_empty() {
+        return Ok(known);
+    }
+    for row in client.query(KNOWN, &[&merchants]).await? {
+        let mut columns = Columns::of(&row);
+        let mut read = || -> Result<(WebhookId, MerchantId, WebhookSettings), crate::column::Unreadable> {
+            Ok((columns.id()?, columns.id()?, columns.json()?))
+        };
+        let (id, merchant_id, settings) =
+            read().map_err(|why| Error::Unreadable { position: 0, reason: why.to_string() })?;
+        known.entry(merchant_id).or_default().insert(id, settings);
+    }
+    Ok(known)
+}
+
+/// Writes a batch and moves the cursor, in one transaction.
+async fn write(client: &mut Client, batch: &Batch, from: i64, to: i64) -> Result<(), Error> {
+    let transaction = client.transaction().await?;
+    if transaction.execute(ADVANCE, &[&from, &to]).await? == 0 {
+        return Err(Error::Fenced { position: from });
+    }
+    for (id, webhook) in &batch.webhooks {
+        match webhook {
+            Some((merchant_id, settings)) => {
+                let row = [id.to_string(), merchant_id.to_string(), json(settings)];
+                transaction.execute(KEEP, &[&row[0], &row[1], &row[2]]).await?;
+            }
+            None => drop(transaction.execute(FORGET, &[&id.to_string()]).await?),
+        }
+    }
+    if !batch.deliveries.is_empty() {
+        let rows = || batch.deliveries.iter();
+        let webhooks: Vec<String> = rows().map(|new| new.webhook_id.to_string()).collect();
+        let positions: Vec<i64> = rows().map(|new| new.position).collect();
+        let events: Vec<String> = rows().map(|new| new.event_id.to_string()).collect();
+        let topics: Vec<&str> = rows().map(|new| new.topic.name()).collect();
+        let lanes: Vec<&str> = rows().map(|new| new.lane.as_str()).collect();
+        let created: Vec<_> = rows().map(|new| new.created_at).collect();
+        transaction.execute(QUEUE, &[&webhooks, &positions, &events, &topics, &lanes, &created]).await?;
+        let (webhooks, lanes): (Vec<String>, Vec<&str>) = batch.lanes().into_iter().unzip();
+        transaction.execute(OPEN_LANES, &[&webhooks, &lanes]).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The fold: which webhook is told of which event. Pure; it begins with the webhooks as they are at the cursor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{Event, Recorded, Topic, WebhookSettings};
+use farthing_ledger::ids::{MerchantId, WebhookEventId, WebhookId};
+use ulid::Ulid;
+
+/// The webhooks of the merchants that a batch is about.
+pub(super) type Known = BTreeMap<MerchantId, BTreeMap<WebhookId, WebhookSettings>>;
+
+/// What one webhook is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) webhook_id: WebhookId,
+    pub(super) position: i64,
+    pub(super) event_id: WebhookEventId,
+    pub(super) topic: Topic,
+    /// The customer's id, or nothing: within a lane, news are told in order.
+    pub(super) lane: String,
+    pub(super) created_at: DateTime<Utc>,
+}
+
+/// The changes of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) deliveries: Vec<Delivery>,
+    /// Webhooks as they are now, and whose; none for those that are no more.
+    pub(super) webhooks: BTreeMap<WebhookId, Option<(MerchantId, WebhookSettings)>>,
+}
+
+impl Batch {
+    /// Does it change nothing?
+    pub(super) fn is_empty(&self) -> bool {
+        self.deliveries.is_empty() && self.webhooks.is_empty()
+    }
+
+    /// The lanes that have news, in an order that is always the same.
+    pub(super) fn lanes(&self) -> BTreeSet<(String, &str)> {
+        self.deliveries.iter().map(|new| (new.webhook_id.to_string(), new.lane.as_str())).collect()
+    }
+
+    /// Takes in one event; events come in log order.
+    pub(super) fn fold(&mut self, known: &mut Known, recorded: &Recorded) {
+        let fact = &recorded.fact;
+        let merchant_id = fact.merchant_id;
+        match &fact.event {
+            Event::WebhookCreated(event) => self.keep(known, merchant_id, event.webhook_id, &event.settings),
+            Event::WebhookUpdated(event) => self.keep(known, merchant_id, event.webhook_id, &event.settings),
+            Event::WebhookDeleted(event) => {
+                known.entry(merchant_id).or_default().remove(&event.webhook_id);
+                self.webhooks.insert(event.webhook_id, None);
+            }
+            other => self.tell(known, recorded, other),
+        }
+    }
+
+    fn keep(
+        &mut self,
+        known: &mut Known,
+        merchant_id: MerchantId,
+        id: WebhookId,
+        settings: &WebhookSettings,
+    ) {
+        known.entry(merchant_id).or_default().insert(id, settings.clone());
+        self.webhooks.insert(id, Some((merchant_id, settings.clone())));
+    }
+
+    fn tell(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
+        let Some(told) = event.told() else { return };
+        let Some(webhooks) = known.get(&recorded.fact.merchant_id) else { return };
+        let lane = told.customer_id.map(|id| id.to_string()).unwrap_or_default();
+        for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(told.topic)) {
+            self.deliveries.push(Delivery {
+                webhook_id: *webhook_id,
+                position: recorded.position,
+                event_id: event_id(*webhook_id, recorded.position, recorded.fact.occurred_at),
+                topic: told.topic,
+                lane: lane.clone(),
+                created_at: recorded.fact.occurred_at,
+            });
+        }
+    }
+}
+
+/// The merchants whose webhooks must be known to fold `recorded`.
+pub(super) fn concerns(recorded: &Recorded) -> Option<MerchantId> {
+    recorded.fact.event.told().map(|_| recorded.fact.merchant_id)
+}
+
+/// The id under which a webhook is told of an event: always the same, whoever tells it and however often. Its random part
+/// is the webhook's own, so that no two webhooks share an id, moved on by the position.
+fn event_id(webhook_id: WebhookId, position: i64, occurred_at: DateTime<Utc>) -> WebhookEventId {
+    let ms = u64::try_from(occurred_at.timestamp_millis()).unwrap_or(0);
+    let random = webhook_id.ulid().random().wrapping_add(u128::from(position.unsigned_abs()));
+    WebhookEventId::new(Ulid::from_parts(ms, random))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sample;
+    use farthing_ledger::event::Fact;
+
+    const CUSTOMER: &str = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    const WEBHOOK: &str = "wh_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+
+    fn fold(events: Vec<Event>) -> Batch {
+        let merchant_id = MerchantId::new(Ulid::from_parts(1, 1));
+        let (mut batch, mut known) = (Batch::default(), Known::new());
+        for (position, event) in (1..).zip(events) {
+            let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+            batch.fold(&mut known, &Recorded { position, fact });
+        }
+        batch
+    }
+
+    fn deleted(customer: &str) -> Event {
+        let body = json!({"customer_id": customer, "wallet_id": "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV", "reference_id": null});
+        sample::event("customer.deleted", &body)
+    }
+
+    fn webhook(topics: &[&str], enabled: bool) -> Event {
+        let body = json!({"webhook_id": WEBHOOK, "url": "http://a", "topics": topics, "enabled": enabled});
+        sample::event("webhook.created", &body)
+    }
+
+    #[test]
+    fn a_webhook_is_told_of_what_it_wants_from_its_creation_to_its_end() {
+        let gone = sample::event("webhook.deleted", &json!({"webhook_id": WEBHOOK}));
+        let batch = fold(vec![
+            deleted(CUSTOMER),
+            webhook(&["customer.deleted"], true),
+            deleted(CUSTOMER),
+            sample::event(
+                "secret_key.revoked",
+                &json!({"secret_key_id": "key_01ARZ3NDEKTSV4RRFFQ69G5FAV", "key_hash": ""}),
+            ),
+            deleted(CUSTOMER),
+            gone,
+            deleted(CUSTOMER),
+        ]);
+        let told: Vec<_> = batch.deliveries.iter().map(|new| (new.position, new.lane.as_str())).collect();
+        assert_eq!(told, [(3, CUSTOMER), (5, CUSTOMER)]);
+        assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
+        assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
+        assert_eq!(batch.lanes().len(), 1);
+    }
+
+    #[test]
+    fn a_disabled_webhook_and_one_of_other_topics_are_not_told() {
+        assert!(fold(vec![webhook(&["customer.deleted"], false), deleted(CUSTOMER)]).deliveries.is_empty());
+        assert!(fold(vec![webhook(&["customer.created"], true), deleted(CUSTOMER)]).deliveries.is_empty());
+    }
+}

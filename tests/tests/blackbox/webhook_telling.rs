@@ -1,0 +1,379 @@
+//! What webhooks are told: signed, in order per customer, again until the receiver takes it, and never where the guard
+//! forbids it. The receivers are servers of the tests' own; signatures are verified by the published library.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_tests::client::Request;
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::{Customer, Merchant};
+use farthing_tests::provider::{Call, Endpoint, Gate, Step, json, whole};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+/// A webhook with a receiver.
+struct Hook {
+    id: String,
+    secret: String,
+    receiver: Endpoint,
+}
+
+impl Hook {
+    /// A webhook of `merchant` whose receiver answers with what `respond` makes of a call.
+    async fn new(
+        merchant: &Merchant,
+        events: Value,
+        respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        let receiver = merchant.instance.provider.endpoint(respond);
+        let body = json!({"url": receiver.url, "events": events});
+        let made = merchant.post("/v1/webhooks", &body).await.expect(201);
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        Self { id: text("webhook_id"), secret: text("webhook_secret"), receiver }
+    }
+
+    /// What it was told, in the order it came.
+    fn told(&self) -> Vec<Value> {
+        self.receiver.calls().iter().map(|call| serde_json::from_slice(&call.body).unwrap()).collect()
+    }
+
+    /// The one time that it was told of `event`, once it was.
+    async fn told_of(&self, event: &str) -> Value {
+        eventually(event, async || self.told().into_iter().find(|told| told["event"] == event)).await
+    }
+
+    /// What `GET` shows of its deliveries, newest first.
+    async fn deliveries(&self, merchant: &Merchant) -> Vec<Value> {
+        merchant.pages(&format!("/v1/webhooks/{}/deliveries", self.id), 100).await
+    }
+
+    /// Its deliveries, once all of them satisfy `so`.
+    async fn once(&self, merchant: &Merchant, what: &str, so: impl Fn(&Value) -> bool) -> Vec<Value> {
+        eventually(what, async || {
+            let deliveries = self.deliveries(merchant).await;
+            (!deliveries.is_empty() && deliveries.iter().all(&so)).then_some(deliveries)
+        })
+        .await
+    }
+}
+
+fn ok(_: &Call) -> Vec<Step> {
+    json(200, &json!({}))
+}
+
+fn customer_of(told: &Value) -> String {
+    told["data"]["customer"]["customer_id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A fresh spending of so many tokens by the customer: the call's request id.
+async fn call(merchant: &Merchant, customer: &Customer) -> String {
+    let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 3}})));
+    let meter = merchant.call_meter("0.25").await;
+    let called = merchant.call(&merchant.billing(customer, &meter), &endpoint.url).await;
+    assert_eq!(called.status, 200, "{}", called.text());
+    called.request_id()
+}
+
+#[test]
+fn what_a_webhook_is_told_is_signed_in_both_ways() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let hook = Hook::new(&merchant, Value::Null, ok).await;
+        merchant.customer("0").await;
+        let told = hook.told_of("customer.created").await;
+        let call = hook.receiver.only_call();
+        assert_eq!(call.method(), "POST");
+        assert_eq!(call.head.header("content-type"), Some("application/json"));
+
+        let mut headers = http::HeaderMap::new();
+        for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+            headers.insert(name, call.head.header(name).unwrap().parse().unwrap());
+        }
+        let library = standardwebhooks::Webhook::new(&hook.secret).unwrap();
+        library.verify(&call.body, &headers).unwrap();
+        assert_eq!(headers["webhook-id"], told["webhook_event_id"].as_str().unwrap());
+        let mut forged = call.body.clone();
+        forged.push(b' ');
+        library.verify(&forged, &headers).unwrap_err();
+
+        let mut mac = Hmac::<Sha256>::new_from_slice(hook.secret.as_bytes()).unwrap();
+        mac.update(&call.body);
+        let mut hex = String::new();
+        for byte in mac.finalize().into_bytes() {
+            write!(hex, "{byte:02x}").unwrap();
+        }
+        assert_eq!(call.head.header("x-webhook-signature"), Some(hex.as_str()));
+    });
+}
+
+#[test]
+fn each_event_is_told_with_what_it_is_about() {
+    run(async {
+        let merchant = Merchant::funded("5").await;
+        let hook = Hook::new(&merchant, Value::Null, ok).await;
+        let body = json!({"reference_id": "ada", "name": "Ada Lovelace", "metadata": {"team": "engine"}});
+        let made = merchant.post("/v1/customers", &body).await.expect(201);
+        let customer =
+            Customer { id: made["customer_id"].as_str().unwrap().to_owned(), reference_id: "ada".to_owned() };
+        let told = hook.told_of("customer.created").await;
+        assert_eq!(told["data"], json!({"customer": made}));
+        assert_eq!(told["created_at"], made["created_at"]);
+        assert!(told["webhook_event_id"].as_str().unwrap().starts_with("evt_"));
+
+        merchant.credit(&customer, "2").await;
+        let told = hook.told_of("customer.wallet.balance.updated").await;
+        assert_eq!(told["data"]["wallet"]["balance"], "2.0000000000");
+        assert_eq!(told["data"]["customer"], made);
+
+        let request_id = call(&merchant, &customer).await;
+        let told = hook.told_of("request.completed").await;
+        assert_eq!(told["data"]["request"], merchant.shown(&request_id, "completed").await);
+        assert_eq!(customer_of(&told), customer.id);
+        eventually("the debit is told", async || {
+            hook.told().into_iter().find(|told| told["data"]["wallet"]["balance"] == "1.7500000000")
+        })
+        .await;
+
+        let body = json!({"name": "k", "customer_id": customer.id});
+        let key = merchant.post("/v1/spend_keys", &body).await.expect(201);
+        let path = format!("/v1/spend_keys/{}", key["spend_key_id"].as_str().unwrap());
+        let rotated = merchant.post(&format!("{path}/rotate"), &json!({})).await.expect(200);
+        let told = hook.told_of("spend_key.rotated").await;
+        assert_eq!(told["data"]["spend_key"], merchant.get(&path).await.expect(200));
+        assert_eq!(customer_of(&told), customer.id);
+        assert!(!told.to_string().contains(rotated["key"].as_str().unwrap()), "a raw key is told nobody");
+
+        merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        let told = hook.told_of("customer.deleted").await;
+        let shown = &told["data"]["customer"];
+        assert_eq!((&shown["customer_id"], &shown["reference_id"]), (&json!(customer.id), &json!("ada")));
+        assert_eq!((&shown["contact"]["first_name"], &shown["metadata"]), (&Value::Null, &json!({})));
+
+        // Money of the merchant's own is nobody else's news.
+        let events: Vec<_> =
+            hook.told().iter().map(|told| told["event"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(
+            events.iter().filter(|event| *event == "customer.wallet.balance.updated").count(),
+            2,
+            "{events:?}"
+        );
+        let ids: std::collections::BTreeSet<_> =
+            hook.told().iter().map(|told| told["webhook_event_id"].to_string()).collect();
+        assert_eq!(ids.len(), events.len(), "each event has an id of its own");
+    });
+}
+
+#[test]
+fn a_webhook_is_told_of_what_it_names_and_of_nothing_while_it_is_disabled() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let all = Hook::new(&merchant, Value::Null, ok).await;
+        let some = Hook::new(&merchant, json!(["customer.deleted"]), ok).await;
+        let path = format!("/v1/webhooks/{}", some.id);
+        let delete = async |customer: &Customer| {
+            merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        };
+        let first = merchant.customer_called("first", "0").await;
+        delete(&first).await;
+        // What is pending when it is disabled would be given up.
+        eventually("the first is told", async || (some.told().len() == 1).then_some(())).await;
+        merchant.patch(&path, &json!({"enabled": false})).await.expect(200);
+        delete(&merchant.customer_called("second", "0").await).await;
+        merchant.patch(&path, &json!({"enabled": true})).await.expect(200);
+        let third = merchant.customer_called("third", "0").await;
+        delete(&third).await;
+        eventually("all is told", async || (some.told().len() >= 2 && all.told().len() >= 6).then_some(()))
+            .await;
+        let deliveries = some.deliveries(&merchant).await;
+        assert_eq!(deliveries.len(), 2, "nothing was queued besides: {deliveries:?}");
+        let told: Vec<_> = some.told().iter().map(customer_of).collect();
+        assert_eq!(told.len(), 2);
+        assert!(told.contains(&first.id) && told.contains(&third.id), "{told:?}");
+        let listed = all.deliveries(&merchant).await;
+        assert_eq!(listed.len(), 6);
+        let paths = [&all.id, &some.id].map(|id| format!("/v1/webhooks/{id}/deliveries"));
+        assert_eq!(merchant.pages(&paths[0], 2).await, listed, "page by page");
+        let cursor = listed[0]["webhook_event_id"].as_str().unwrap();
+        for cursor in [cursor, "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", "x"] {
+            merchant.get(&format!("{}?cursor={cursor}", paths[1])).await.refused(400, "cursor_invalid");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_that_was_down_gets_everything_in_order_per_customer_once_it_is_back() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let up = Arc::new(AtomicBool::new(false));
+        let is_up = Arc::clone(&up);
+        let status = move |_: &Call| json(if is_up.load(Ordering::SeqCst) { 204 } else { 503 }, &json!({}));
+        let hook = Hook::new(&merchant, Value::Null, status).await;
+        let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in ["a", "b", "c"] {
+            let customer = merchant.customer_called(name, "0").await;
+            let mut balances = vec![Value::Null.to_string()];
+            for total in 1..=4 {
+                merchant.credit(&customer, "1").await;
+                balances.push(json!(format!("{total}.0000000000")).to_string());
+            }
+            wanted.insert(customer.id, balances);
+        }
+        let deliveries = hook.deliveries(&merchant).await;
+        assert_eq!(deliveries.len(), 15);
+        assert!(deliveries.iter().all(|delivery| delivery["status"] == "pending"), "{deliveries:?}");
+        eventually("each customer's first news are tried again", async || {
+            let deliveries = hook.deliveries(&merchant).await;
+            let tried = deliveries.iter().filter(|shown| shown["attempts"].as_u64() >= Some(2));
+            let tried: Vec<_> = tried.collect();
+            assert!(
+                tried.iter().all(|shown| shown["last_status_code"] == 503 && shown["last_error"].is_string())
+            );
+            // What comes after it waits for it.
+            assert!(
+                deliveries.iter().all(|shown| shown["event"] == "customer.created" || shown["attempts"] == 0)
+            );
+            (tried.len() == 3).then_some(())
+        })
+        .await;
+        up.store(true, Ordering::SeqCst);
+        let before = hook.told().len();
+        hook.once(&merchant, "everything is told", |delivery| delivery["status"] == "delivered").await;
+        let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for news in &hook.told()[before.saturating_sub(3)..] {
+            let balances = told.entry(customer_of(news)).or_default();
+            let balance = news["data"]["wallet"]["balance"].to_string();
+            if balances.last() != Some(&balance) {
+                balances.push(balance);
+            }
+        }
+        assert_eq!(told, wanted, "none is lost, and each customer's are in order");
+    });
+}
+
+#[test]
+fn news_of_one_customer_that_are_not_taken_hold_up_no_other_customer() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let stuck = merchant.customer_called("stuck", "0").await;
+        let id = stuck.id.clone();
+        let hook = Hook::new(&merchant, json!(["customer.wallet.balance.updated"]), move |call| {
+            let told: Value = serde_json::from_slice(&call.body).unwrap();
+            json(if customer_of(&told) == id { 500 } else { 200 }, &json!({}))
+        })
+        .await;
+        merchant.credit(&stuck, "1").await;
+        merchant.credit(&stuck, "1").await;
+        let free = merchant.customer_called("free", "1").await;
+        eventually("the other customer's news are told", async || {
+            hook.told().iter().any(|told| customer_of(told) == free.id).then_some(())
+        })
+        .await;
+        let told = hook.told();
+        let of_stuck: Vec<_> = told.iter().filter(|told| customer_of(told) == stuck.id).collect();
+        assert!(
+            of_stuck.iter().all(|told| told["data"]["wallet"]["balance"] == "1.0000000000"),
+            "{of_stuck:?}"
+        );
+    });
+}
+
+#[test]
+fn what_failed_is_shown_and_can_be_sent_again() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let up = Arc::new(AtomicBool::new(false));
+        let is_up = Arc::clone(&up);
+        let status = move |_: &Call| json(if is_up.load(Ordering::SeqCst) { 200 } else { 410 }, &json!({}));
+        let hook = Hook::new(&merchant, Value::Null, status).await;
+        let path = format!("/v1/webhooks/{}", hook.id);
+        merchant.customer("0").await;
+        hook.once(&merchant, "it is tried", |delivery| delivery["last_status_code"] == 410).await;
+        // What is pending of a disabled webhook is given up.
+        merchant.patch(&path, &json!({"enabled": false})).await.expect(200);
+        let failed = hook.once(&merchant, "it is given up", |delivery| delivery["status"] == "failed").await;
+        assert_eq!(failed[0]["next_attempt_at"], Value::Null, "{failed:?}");
+        let event_id = failed[0]["webhook_event_id"].as_str().unwrap();
+        merchant.patch(&path, &json!({"enabled": true})).await.expect(200);
+        up.store(true, Ordering::SeqCst);
+
+        let resend = |id: &str| Request::new("POST", format!("{path}/deliveries/{id}/resend"));
+        let again = merchant.rest(resend(event_id).header("Idempotency-Key", "again")).await;
+        assert_eq!(again.expect(200)["status"], "pending");
+        let told = hook.once(&merchant, "it is told", |delivery| delivery["status"] == "delivered").await;
+        assert_eq!(told[0]["webhook_event_id"], event_id);
+        assert_eq!((&told[0]["attempts"], &told[0]["last_error"]), (&json!(1), &Value::Null));
+        assert!(told[0]["delivered_at"].is_string());
+        let ids: Vec<_> = hook.told().iter().map(|told| told["webhook_event_id"].clone()).collect();
+        assert!(ids.len() >= 2 && ids.iter().all(|id| *id == event_id), "{ids:?}");
+
+        // A repeated call sends nothing; another one does, though all was told.
+        let count = hook.told().len();
+        assert_eq!(
+            merchant.rest(resend(event_id).header("Idempotency-Key", "again")).await.expect(200)["status"],
+            "pending"
+        );
+        assert_eq!(hook.deliveries(&merchant).await[0]["status"], "delivered");
+        merchant.rest(resend(event_id)).await.expect(200);
+        eventually("it is told once more", async || (hook.told().len() == count + 1).then_some(())).await;
+
+        merchant.rest(resend("evt_01ARZ3NDEKTSV4RRFFQ69G5FAV")).await.refused(404, "webhook_event_not_found");
+        merchant.rest(resend("x")).await.refused(404, "webhook_event_not_found");
+    });
+}
+
+#[test]
+fn a_redirect_is_not_followed_and_a_forbidden_address_not_called() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let elsewhere = merchant.instance.provider.endpoint(ok);
+        let there = elsewhere.url.clone();
+        let redirected =
+            Hook::new(&merchant, Value::Null, move |_| whole(302, &[("Location", &there)], b"")).await;
+        let body = json!({"url": "http://10.0.0.1:9/"});
+        let made = merchant.post("/v1/webhooks", &body).await.expect(201);
+        let forbidden = Hook {
+            id: made["webhook_id"].as_str().unwrap().to_owned(),
+            secret: String::new(),
+            receiver: elsewhere,
+        };
+        merchant.customer("0").await;
+        redirected.once(&merchant, "it is tried", |delivery| delivery["last_status_code"] == 302).await;
+        let tried =
+            forbidden.once(&merchant, "it is tried", |delivery| delivery["last_error"].is_string()).await;
+        assert_eq!(tried[0]["last_error"], "the receiver's address is not allowed");
+        assert_eq!(tried[0]["last_status_code"], Value::Null);
+        assert!(forbidden.told().is_empty(), "the redirect was followed");
+    });
+}
+
+#[test]
+fn a_receiver_that_does_not_answer_in_time_is_left_and_what_is_given_up_holds_up_nothing() {
+    run(async {
+        let flags = &["--webhook-timeout-seconds=1", "--webhook-give-up-seconds=0", "--webhook-retry-ms=50"];
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(1, flags).await));
+        let merchant = Merchant::of(instance).await;
+        let gate = Gate::default();
+        let hook = Hook::new(&merchant, Value::Null, move |call| {
+            let told: Value = serde_json::from_slice(&call.body).unwrap();
+            if told["event"] == "customer.created" { vec![Step::Wait(gate.clone())] } else { ok(call) }
+        })
+        .await;
+        merchant.customer("1").await;
+        let deliveries = eventually("both have ended", async || {
+            let deliveries = hook.deliveries(&merchant).await;
+            let ended = deliveries.iter().filter(|delivery| delivery["status"] != "pending").count();
+            (ended == 2).then_some(deliveries)
+        })
+        .await;
+        assert_eq!((&deliveries[1]["status"], &deliveries[1]["attempts"]), (&json!("failed"), &json!(1)));
+        assert_eq!(deliveries[1]["last_error"], "the receiver did not answer in time");
+        assert_eq!(deliveries[0]["status"], "delivered", "{deliveries:?}");
+        instance.stop().await;
+        instance.clear();
+    });
+}

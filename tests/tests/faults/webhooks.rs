@@ -1,0 +1,88 @@
+//! Gateways and projectors that die while webhooks are told: each event is told at least once, and of one customer in
+//! order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use farthing_tests::instance::{Instance, Pids, is_running, kill};
+use farthing_tests::merchant::{Customer, Merchant};
+use farthing_tests::provider::{Endpoint, Step, json};
+use farthing_tests::run;
+use farthing_tests::wait::within;
+use serde_json::{Value, json};
+
+use crate::{HEAL, put_away};
+
+const CUSTOMERS: usize = 6;
+const CREDITS: usize = 12;
+
+/// How long a dead gateway's claims may last, and the telling after them.
+const TOLD: Duration = Duration::from_mins(2);
+
+/// The balances that the receiver was told of, in the order of their first time, by customer.
+fn told(receiver: &Endpoint) -> BTreeMap<String, Vec<String>> {
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for call in receiver.calls() {
+        let news: Value = serde_json::from_slice(&call.body).unwrap();
+        let customer = news["data"]["customer"]["customer_id"].as_str().unwrap().to_owned();
+        let balance = news["data"]["wallet"]["balance"].as_str().unwrap().to_owned();
+        let balances = told.entry(customer).or_default();
+        if !balances.contains(&balance) {
+            balances.push(balance);
+        }
+    }
+    told
+}
+
+async fn everything_is_told_though(victims: fn(&Pids) -> Vec<u32>) {
+    let flags = &["--webhook-timeout-seconds=2", "--webhook-retry-ms=100,200"];
+    let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, flags).await));
+    let merchant = Merchant::of(instance).await;
+    let receiver = instance.provider.endpoint(|_| {
+        // Slow enough that a fault finds some on their way.
+        let mut steps = vec![Step::Pause(Duration::from_millis(40))];
+        steps.extend(json(200, &json!({})));
+        steps
+    });
+    let mut customers: Vec<Customer> = Vec::new();
+    for number in 0..CUSTOMERS {
+        customers.push(merchant.customer_called(&format!("customer {number}"), "0").await);
+    }
+    let body = json!({"url": receiver.url, "events": ["customer.wallet.balance.updated"]});
+    merchant.post("/v1/webhooks", &body).await.expect(201);
+    let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut killed = Vec::new();
+    for total in 1..=CREDITS {
+        for customer in &customers {
+            merchant.credit(customer, "1").await;
+            wanted.entry(customer.id.clone()).or_default().push(format!("{total}.0000000000"));
+        }
+        if total % 4 == 2 {
+            within(TOLD, "telling goes on", async || {
+                (receiver.calls().len() > killed.len() * CUSTOMERS).then_some(())
+            })
+            .await;
+            for pid in victims(&instance.ready().pids) {
+                kill(pid);
+                killed.push(pid);
+            }
+            within(HEAL, "the killed processes are back", async || {
+                let now = victims(&instance.ready().pids);
+                now.iter().all(|pid| !killed.contains(pid) && is_running(*pid)).then_some(())
+            })
+            .await;
+        }
+    }
+    within(TOLD, "everything is told, in order", async || (told(&receiver) == wanted).then_some(())).await;
+    put_away(instance).await;
+}
+
+#[test]
+fn a_gateway_that_dies_while_webhooks_are_told_loses_none_and_changes_no_order() {
+    run(everything_is_told_though(|pids| vec![pids.gateways[0]]));
+}
+
+#[test]
+fn a_projector_that_dies_while_webhooks_are_told_loses_none_and_changes_no_order() {
+    run(everything_is_told_though(|pids| vec![pids.projectors[0]]));
+}
