@@ -19,12 +19,36 @@ pub struct Account {
     pub debits: Decimal,
     /// The sum of open holds.
     pub held: Decimal,
+    /// What is left of the credit that plans and bundles brought, by the subscription or payment that brought it.
+    pub credit: BTreeMap<String, Decimal>,
+    /// Did credit ever expire? Then calls may hold what is not there any more.
+    credit_expired: bool,
 }
 
 impl Account {
     /// Credits less debits.
     pub fn balance(&self) -> Decimal {
         self.credits - self.debits
+    }
+
+    fn grant(&mut self, of: &Value, amount: &Value) {
+        *self.credit.entry(text(of)).or_default() += decimal(amount);
+    }
+
+    fn take_credit(&mut self, of: &Value, amount: &Value) {
+        let left = self.credit.get_mut(of.as_str().expect("an id")).expect("credit that was granted");
+        *left -= decimal(amount);
+        assert!(*left >= Decimal::ZERO, "{of}: more credit taken than there was");
+    }
+
+    fn expire(&mut self, of: &Value, amount: &Value) {
+        self.take_credit(of, amount);
+        self.credit_expired |= decimal(amount) > Decimal::ZERO;
+    }
+
+    /// All the money there is.
+    fn money(&self) -> Decimal {
+        self.balance() + self.credit.values().sum::<Decimal>()
     }
 }
 
@@ -145,7 +169,34 @@ impl Books {
             | "credit_bundle.updated"
             | "credit_bundle.deleted"
             | "checkout_session.created"
-            | "payment_method.added" => {}
+            | "checkout_session.completed"
+            | "clock.advanced"
+            | "payment_method.added"
+            | "payment.requested"
+            | "payment.succeeded"
+            | "payment.declined"
+            | "wallet.autopay_changed"
+            | "subscription.updated"
+            | "subscription.renewal_failed"
+            | "webhook.created"
+            | "webhook.updated"
+            | "webhook.deleted" => {}
+            "subscription.started" | "subscription.renewed" | "subscription.upgraded" => {
+                self.wallet(&body["wallet_id"]).grant(&body["subscription_id"], &body["granted"]);
+            }
+            "bundle.purchased" => {
+                self.wallet(&body["wallet_id"]).grant(&body["payment_id"], &body["granted"]);
+            }
+            "subscription.cancelled" => {
+                self.wallet(&body["wallet_id"]).expire(&body["subscription_id"], &body["expired"]);
+            }
+            "subscription.cycle_ended" => {
+                let wallet = self.wallet(&body["wallet_id"]);
+                wallet.expire(&body["subscription_id"], &body["expired"]);
+                for bundle in body["expired_bundles"].as_array().expect("bundles") {
+                    wallet.expire(&bundle["payment_id"], &bundle["amount"]);
+                }
+            }
             unknown => panic!("event kind {unknown} is not in these books"),
         }
     }
@@ -163,7 +214,15 @@ impl Books {
         let sources = body["sources"].as_array().expect("sources");
         assert_eq!(sources.iter().map(|source| decimal(&source["amount"])).sum::<Decimal>(), amount);
         let wallet = self.wallet(&body["wallet_id"]);
-        wallet.debits += amount;
+        for part in sources {
+            match part["source"].as_object().and_then(|source| source.iter().next()) {
+                None => {
+                    assert_eq!(part["source"], "balance", "{}", event.key);
+                    wallet.debits += decimal(&part["amount"]);
+                }
+                Some((_, of)) => wallet.take_credit(of, &part["amount"]),
+            }
+        }
         assert_eq!(wallet.balance(), decimal(&body["balance_after"]), "{}", event.key);
         assert!(
             wallet.customer_id.is_none() || wallet.balance() >= Decimal::ZERO,
@@ -200,7 +259,9 @@ impl Books {
                 account.held += sign * amount;
                 assert!(account.held >= Decimal::ZERO, "holds below zero");
                 assert!(
-                    account.customer_id.is_none() || account.held <= account.balance(),
+                    account.customer_id.is_none()
+                        || account.credit_expired
+                        || account.held <= account.money(),
                     "held more than there is"
                 );
             }
