@@ -7,6 +7,7 @@ mod authenticate;
 mod body;
 mod checkout_sessions;
 mod connections;
+mod credit_bundles;
 mod customers;
 mod fields;
 mod meters;
@@ -15,6 +16,7 @@ mod named;
 mod page;
 mod params;
 mod payment_methods;
+mod plans;
 mod rate_limit;
 mod reads;
 mod requests;
@@ -44,6 +46,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(customers::routes())
         .merge(connections::routes())
         .merge(active_subscriptions::routes())
+        .merge(plans::routes())
+        .merge(credit_bundles::routes())
         .merge(meters::routes())
         .merge(models::routes())
         .merge(requests::routes())

@@ -11,6 +11,7 @@ pub mod customers;
 mod engine;
 pub mod meters;
 pub mod payment_methods;
+pub mod plans;
 pub mod query;
 mod rebuild;
 pub mod requests;

@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::writer::Statements;
 use crate::{
-    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, requests, secret_keys,
-    spend_keys, usage,
+    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
+    secret_keys, spend_keys, usage,
 };
 
 /// Events the new generation may be behind when the live one is held for the rest.
@@ -96,6 +96,7 @@ async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<Re
         ReadModel::Requests => build::<requests::Batch>(database_url, outcome).await,
         ReadModel::Usage => build::<usage::Batch>(database_url, outcome).await,
         ReadModel::PaymentMethods => build::<payment_methods::Batch>(database_url, outcome).await,
+        ReadModel::Plans => build::<plans::Batch>(database_url, outcome).await,
     }
 }
 

@@ -12,8 +12,8 @@ use tokio_util::task::TaskTracker;
 use crate::engine::{Error, Projection, project};
 use crate::shape::outdated;
 use crate::{
-    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, requests, secret_keys,
-    spend_keys, usage, webhooks,
+    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
+    secret_keys, spend_keys, usage, webhooks,
 };
 
 /// How often the database is tried at the start.
@@ -64,6 +64,7 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
             ReadModel::PaymentMethods => {
                 spawn::<payment_methods::Batch>(&database_url, &tail, &stop, &tasks);
             }
+            ReadModel::Plans => spawn::<plans::Batch>(&database_url, &tail, &stop, &tasks),
         }
     }
     let (outbox_url, outbox_tail, outbox_stop) = (database_url.clone(), tail.clone(), stop.clone());

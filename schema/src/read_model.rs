@@ -32,11 +32,13 @@ pub enum ReadModel {
     Usage,
     /// Payment methods.
     PaymentMethods,
+    /// Plans and their credit bundles.
+    Plans,
 }
 
 impl ReadModel {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
@@ -46,6 +48,7 @@ impl ReadModel {
         Self::Requests,
         Self::Usage,
         Self::PaymentMethods,
+        Self::Plans,
     ];
 
     /// Its name, which is also the Postgres schema of its live generation.
@@ -60,6 +63,7 @@ impl ReadModel {
             Self::Requests => "requests",
             Self::Usage => "usage",
             Self::PaymentMethods => "payment_methods",
+            Self::Plans => "plans",
         }
     }
 
@@ -80,6 +84,7 @@ impl ReadModel {
             Self::Requests => &["opened", "ended", "metadata_pairs"],
             Self::Usage => &["quarters"],
             Self::PaymentMethods => &["payment_methods"],
+            Self::Plans => &["plans", "credit_bundles", "meter_slugs"],
         }
     }
 
@@ -94,6 +99,7 @@ impl ReadModel {
             Self::Requests => include_str!("../read_models/requests.sql"),
             Self::Usage => include_str!("../read_models/usage.sql"),
             Self::PaymentMethods => include_str!("../read_models/payment_methods.sql"),
+            Self::Plans => include_str!("../read_models/plans.sql"),
         }
     }
 

@@ -63,20 +63,31 @@ pub(crate) fn check() {
 pub(crate) fn also_at<S: Clone>(
     path: &str,
     alias: &str,
+    routes: UtoipaMethodRouter<S>,
+) -> UtoipaMethodRouter<S> {
+    also_at_each(path, &[alias], routes)
+}
+
+/// `routes`, whose paths begin with `path`, also at each of `aliases` in its place.
+pub(crate) fn also_at_each<S: Clone>(
+    path: &str,
+    aliases: &[&str],
     (schemas, paths, router): UtoipaMethodRouter<S>,
 ) -> UtoipaMethodRouter<S> {
-    let mut both = Paths::new();
-    let suffix = alias.replace('/', "_");
+    let mut all = Paths::new();
     for (at, item) in paths.paths {
         let rest = at.strip_prefix(path).unwrap_or_else(|| panic!("{at} does not begin with {path}"));
-        let mut other = item.clone();
-        for operation in operations(&mut other) {
-            operation.operation_id = operation.operation_id.take().map(|name| format!("{name}_at{suffix}"));
+        for alias in aliases {
+            let (mut other, suffix) = (item.clone(), alias.replace('/', "_"));
+            for operation in operations(&mut other) {
+                operation.operation_id =
+                    operation.operation_id.take().map(|name| format!("{name}_at{suffix}"));
+            }
+            all.paths.insert(format!("{alias}{rest}"), other);
         }
-        both.paths.insert(format!("{alias}{rest}"), other);
-        both.paths.insert(at, item);
+        all.paths.insert(at, item);
     }
-    (schemas, both, router)
+    (schemas, all, router)
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

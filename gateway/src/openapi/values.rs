@@ -136,6 +136,30 @@ value! {
 }
 
 value! {
+    /// A dollar amount of zero to 10,000: a decimal string of up to ten fractional digits, or an integer.
+    PriceInput = OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([0-9]{1,4}(\.[0-9]{1,10})?|10000)$")))
+        .item(integer().minimum(Some(0)).maximum(Some(10_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount above zero, at most 10,000: a decimal string of up to ten fractional digits, or an integer.
+    BundlePriceInput = OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,3}(\.[0-9]{1,10})?|0\.[0-9]{0,9}[1-9]|10000)$")))
+        .item(integer().minimum(Some(1)).maximum(Some(10_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount above zero, at most 1,000,000: a decimal string of up to ten fractional digits, or an integer.
+    CreditInput = OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,5}(\.[0-9]{1,10})?|0\.[0-9]{0,9}[1-9])$")))
+        .item(integer().minimum(Some(1)).maximum(Some(1_000_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
     /// A position in counted units: a whole number, or the same as a string.
     PositionInput = OneOfBuilder::new()
         .item(integer().minimum(Some(0)).maximum(Some(1_000_000_000_000_000_u64)))
@@ -151,6 +175,11 @@ value! {
 value! {
     /// At most 1,000 names of 1 to 255 characters.
     Names = ArrayBuilder::new().items(text()).max_items(Some(1_000))
+}
+
+value! {
+    /// At most 100 meters, each by its id or its slug.
+    Meters = ArrayBuilder::new().items(SlugOrId::schema()).max_items(Some(100))
 }
 
 value! {

@@ -62,6 +62,11 @@ impl<'a> Fields<'a> {
         self.members.get(name).is_some_and(|raw| raw.get() != "null")
     }
 
+    /// Is the member there as `null`?
+    pub(super) fn is_null(&self, name: &str) -> bool {
+        self.members.get(name).is_some_and(|raw| raw.get() == "null")
+    }
+
     /// What a partial update does with the member `name`: an absent one stays, `null` clears it, all else is read by
     /// `read`. A wrong one is noted, and counts as one that stays.
     pub(super) fn edit<T>(&mut self, name: &str, read: impl FnOnce(&mut Self, &str) -> Option<T>) -> Edit<T> {
@@ -206,6 +211,26 @@ impl<'a> Fields<'a> {
             }
         }
         Some(texts)
+    }
+
+    /// A list of at most `max` strings that `rule` accepts; none when one of them is wrong.
+    pub(super) fn ruled_list<T>(
+        &mut self,
+        name: &str,
+        max: usize,
+        rule: impl Fn(String) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let items = self.items(name, max)?;
+        let count = items.len();
+        let mut values = Vec::with_capacity(count);
+        for (index, item) in items.into_iter().enumerate() {
+            let text = serde_json::from_str(item.get()).map_err(|_| "must be a string".to_owned());
+            match text.and_then(&rule) {
+                Ok(value) => values.push(value),
+                Err(message) => self.refuse_at([name, &index.to_string()], message),
+            }
+        }
+        (values.len() == count).then_some(values)
     }
 
     /// An object, read by `read`.

@@ -131,6 +131,14 @@ pub(crate) fn meter(name: String) -> Result<MeterRef, String> {
     }
 }
 
+/// A thing by its id alone.
+#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
+pub(crate) fn id<T: std::str::FromStr<Err = farthing_ledger::ids::Malformed>>(
+    text: String,
+) -> Result<T, String> {
+    text.parse().map_err(|malformed: farthing_ledger::ids::Malformed| malformed.to_string())
+}
+
 /// What a caller names by the `older` name of a thing, by its newer one, or by both: then they must agree. Else the end
 /// of a sentence about the newer.
 pub(crate) fn either<T: PartialEq>(

@@ -42,9 +42,10 @@ pub(super) fn check_meters(world: &World, merchant_id: MerchantId, meters: &[Met
 }
 
 impl Command for CreatePlan {
-    type Outcome = ();
+    /// When it was created, by the merchant's clock.
+    type Outcome = DateTime<Utc>;
 
-    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+    fn decide(&self, world: &World) -> Result<Decision<DateTime<Utc>>, Stop> {
         check_meters(world, self.merchant_id, &self.terms.meter_ids)?;
         let default = self.terms.default_auto_top_up_bundle_id;
         if default.is_some_and(|id| self.bundles.iter().all(|bundle| bundle.credit_bundle_id != id)) {
@@ -59,6 +60,7 @@ impl Command for CreatePlan {
                 offer: bundle.offer.clone(),
             })
         }));
-        Ok(Decision::append(self.merchant_id, self.now, events, ()))
+        let created_at = world.now(self.merchant_id, self.now)?;
+        Ok(Decision::append(self.merchant_id, self.now, events, created_at))
     }
 }

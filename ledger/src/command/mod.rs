@@ -70,7 +70,7 @@ pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
 pub use self::set_autopay::SetAutopay;
 pub use self::settle_request::{Ending, Failed, Metered, SettleRequest, Settled};
-pub use self::start_subscription::StartSubscription;
+pub use self::start_subscription::{StartSubscription, Started};
 pub use self::update_customer::UpdateCustomer;
 pub use self::update_meter::UpdateMeter;
 pub use self::update_plan::{BundleEdit, PlanEdits, UpdatePlan};

@@ -83,7 +83,7 @@ impl RequestPayment {
                 let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
                 let subscription = subscription.ok_or(Refusal::SubscriptionNotFound)?;
                 let subscription = find(world, self.merchant_id, subscription)?;
-                check_bundle(world, subscription.plan_id, Some(id))?;
+                check_bundle(world, self.merchant_id, subscription.plan_id, Some(id))?;
                 let credit_amount = bundle.offer.credit_amount;
                 Ok((bundle.offer.cost, Purpose::Bundle { credit_bundle_id: id, credit_amount }))
             }

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::{Command, CustomerRef, Decision, Refusal, Stop};
 use crate::event::{Event, Subscriber, SubscriptionStarted};
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId};
+use crate::money::Amount;
 use crate::plan::{BillingCycle, PlanTerms};
 use crate::state::World;
 
@@ -25,6 +26,17 @@ pub struct StartSubscription {
     pub now: DateTime<Utc>,
 }
 
+/// A subscription that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// What began.
+    pub event: Box<SubscriptionStarted>,
+    /// When, by the merchant's clock.
+    pub started_at: DateTime<Utc>,
+    /// The bundle credit that the wallet has from before.
+    pub bundle_credit: Amount,
+}
+
 /// What begins, and what it is paid with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
@@ -38,8 +50,12 @@ pub(super) struct Start<'a> {
 impl Start<'_> {
     /// The subscription begins at `now`, by the merchant's clock.
     pub(super) fn event(self, now: DateTime<Utc>) -> Event {
+        Event::SubscriptionStarted(Box::new(self.started(now)))
+    }
+
+    fn started(self, now: DateTime<Utc>) -> SubscriptionStarted {
         let terms = self.terms;
-        Event::SubscriptionStarted(Box::new(SubscriptionStarted {
+        SubscriptionStarted {
             subscriber: self.subscriber,
             plan_id: self.plan_id,
             terms: terms.clone(),
@@ -48,35 +64,37 @@ impl Start<'_> {
             payment_id: self.payment.map(|(payment_id, _)| payment_id),
             payment_method_id: self.payment.map(|(_, method_id)| method_id),
             auto_top_up_bundle_id: self.auto_top_up_bundle_id.or(terms.default_auto_top_up_bundle_id),
-        }))
+        }
     }
 }
 
-/// Refused unless `bundle` is one of the plan's.
+/// Refused unless `bundle` is one of the merchant's and of the plan's.
 pub(super) fn check_bundle(
     world: &World,
+    merchant_id: MerchantId,
     plan_id: PlanId,
     bundle: Option<CreditBundleId>,
 ) -> Result<(), Stop> {
     let Some(id) = bundle else { return Ok(()) };
-    let bundle = world.credit_bundle(id)?.ok_or(Refusal::CreditBundleNotFound)?;
+    let bundle = world.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
+    let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
     if bundle.plan_id == plan_id { Ok(()) } else { Err(Refusal::CreditBundlePlanMismatch.into()) }
 }
 
 impl Command for StartSubscription {
-    type Outcome = ();
+    type Outcome = Started;
 
-    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+    fn decide(&self, world: &World) -> Result<Decision<Started>, Stop> {
         let (customer_id, customer) = self.customer.find(world, self.merchant_id)?;
         let plan = world.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
         let plan = plan.ok_or(Refusal::PlanNotFound)?;
+        check_bundle(world, self.merchant_id, self.plan_id, self.auto_top_up_bundle_id)?;
         if customer.subscription_id.is_some() {
             return Err(Refusal::SubscriptionAlreadyActive.into());
         }
         if !plan.terms.is_free() {
             return Err(Refusal::PlanNotFree.into());
         }
-        check_bundle(world, self.plan_id, self.auto_top_up_bundle_id)?;
         let subscriber =
             Subscriber { subscription_id: self.subscription_id, customer_id, wallet_id: customer.wallet_id };
         let start = Start {
@@ -86,7 +104,11 @@ impl Command for StartSubscription {
             payment: None,
             auto_top_up_bundle_id: self.auto_top_up_bundle_id,
         };
-        let event = start.event(world.now(self.merchant_id, self.now)?);
-        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+        let started_at = world.now(self.merchant_id, self.now)?;
+        let event = Box::new(start.started(started_at));
+        let wallet = world.wallet(customer.wallet_id)?.expect("a customer has a wallet");
+        let started = Started { event: event.clone(), started_at, bundle_credit: wallet.bundle_credit()? };
+        let event = Event::SubscriptionStarted(event);
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], started))
     }
 }

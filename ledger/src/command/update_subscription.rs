@@ -71,7 +71,7 @@ impl Command for UpdateSubscription {
             (SubscriptionEdit::AutoTopUp(Edit::Keep), _) => {}
             (SubscriptionEdit::AutoTopUp(Edit::Clear), _) => bundle = None,
             (SubscriptionEdit::AutoTopUp(Edit::Set(id)), _) => {
-                check_bundle(world, subscription.plan_id, Some(*id))?;
+                check_bundle(world, self.merchant_id, subscription.plan_id, Some(*id))?;
                 bundle = Some(*id);
             }
             (SubscriptionEdit::Cancel, Phase::Renewing { payment_id: None, .. }) => {

@@ -559,7 +559,7 @@ impl Years {
             now: self.machine,
         };
         match self.execute(&start) {
-            Ok(()) => assert!(before.is_none()),
+            Ok(_) => assert!(before.is_none()),
             Err(Refusal::PlanNotFound) => {}
             Err(Refusal::PlanNotFree | Refusal::SubscriptionAlreadyActive) => {
                 self.pay_for(customer, Purchase::Plan(plan_id, subscription_id));

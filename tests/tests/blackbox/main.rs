@@ -24,6 +24,7 @@ mod meters;
 mod models;
 mod openapi;
 mod operator;
+mod plans;
 mod projections;
 mod provider_cost;
 mod rate_limit;

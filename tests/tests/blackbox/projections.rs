@@ -8,8 +8,8 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::json;
 
-const READ_MODELS: [&str; 7] =
-    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage"];
+const READ_MODELS: [&str; 8] =
+    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage", "plans"];
 
 #[test]
 fn every_read_model_is_verified_and_rebuilt_under_traffic_without_a_difference() {
@@ -18,6 +18,11 @@ fn every_read_model_is_verified_and_rebuilt_under_traffic_without_a_difference()
         let customer = merchant.customer("100").await;
         let meter = merchant.call_meter("0.001").await;
         merchant.post("/v1/spend_keys", &json!({"name": "x"})).await.expect(201);
+        let plan = json!({
+            "name": "free", "period_amount": 0, "included_credit": "1", "meter_ids": [meter.id],
+            "credit_bundles": [{"name": "one", "cost": "1", "credit_amount": "1"}],
+        });
+        merchant.post("/v1/plans", &plan).await.expect(201);
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));

@@ -266,6 +266,7 @@ fn paths() -> Vec<String> {
         format!("product_id=prd_{id}"),
         format!("metadata_filters={pairs}"),
         format!("reference_id=r-{id}"),
+        format!("plan_id=sc_{id}"),
         "limit=100".to_owned(),
         "start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z".to_owned(),
     ];
@@ -284,6 +285,9 @@ fn paths() -> Vec<String> {
         "payment_methods",
         "active-subscriptions",
         "webhooks",
+        "plans",
+        "subscription_configs",
+        "credit_bundles",
     ] {
         for chosen in 0..1 << filters.len() {
             let chosen: Vec<_> = filters
@@ -302,6 +306,7 @@ fn paths() -> Vec<String> {
         "customers/r-",
         "meters/prd_",
         "spend_keys/sk_",
+        "plans/sc_",
     ] {
         paths.push(format!("/v1/{one}{id}"));
     }

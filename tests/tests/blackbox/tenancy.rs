@@ -25,6 +25,8 @@ struct Owner {
     checkout_session_id: String,
     webhook_id: String,
     webhook_event_id: String,
+    plan_id: String,
+    credit_bundle_id: String,
 }
 
 impl Owner {
@@ -63,8 +65,15 @@ impl Owner {
             (told["status"] == "delivered").then_some(told)
         })
         .await;
+        let plan = json!({
+            "name": "theirs", "period_amount": 0, "included_credit": "1",
+            "credit_bundles": [{"name": "theirs", "cost": "1", "credit_amount": "1"}],
+        });
+        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
         let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Self {
+            plan_id: text(&plan, "plan_id"),
+            credit_bundle_id: text(&plan["credit_bundles"][0], "credit_bundle_id"),
             customer_id: customer.id,
             reference_id: customer.reference_id,
             meter_id: meter.id,
@@ -91,6 +100,7 @@ impl Owner {
             "checkout_sessions" => vec![self.checkout_session_id.clone()],
             "webhooks" => vec![self.webhook_id.clone()],
             "deliveries" => vec![self.webhook_event_id.clone()],
+            "plans" | "subscription_configs" | "subscription-configs" => vec![self.plan_id.clone()],
             _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
         }
     }
@@ -102,10 +112,13 @@ impl Owner {
             "connection_id" => vec![self.customer_id.clone()],
             "reference_id" => vec![self.reference_id.clone()],
             "meter_id" | "product_id" => vec![self.meter_id.clone()],
+            "meter_ids" | "product_ids" => vec![self.meter_id.clone(), self.meter_slug.clone()],
+            "plan_id" | "subscription_config_id" => vec![self.plan_id.clone()],
+            "default_auto_top_up_bundle_id" | "credit_bundle_id" => vec![self.credit_bundle_id.clone()],
             "meter_slug" => vec![self.meter_slug.clone()],
             "request_id" => vec![self.request_id.clone()],
-            // The provider's own id of its answer is no thing of ours; plans and bundles have no interface yet.
-            "response_id" | "plan_id" | "subscription_config_id" | "credit_bundle_id" => Vec::new(),
+            // The provider's own id of its answer is no thing of ours.
+            "response_id" => Vec::new(),
             "payment_method_id" => vec![self.payment_method_id.clone()],
             "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
             _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
@@ -115,7 +128,7 @@ impl Owner {
         }
     }
 
-    fn secrets_and_ids(&self) -> [&str; 10] {
+    fn secrets_and_ids(&self) -> [&str; 12] {
         [
             &self.customer_id,
             &self.reference_id,
@@ -127,6 +140,8 @@ impl Owner {
             &self.checkout_session_id,
             &self.webhook_id,
             &self.webhook_event_id,
+            &self.plan_id,
+            &self.credit_bundle_id,
         ]
     }
 
@@ -159,7 +174,7 @@ fn with_required(operation: &Operation, target: &str) -> String {
 
 /// A body with which the operation would succeed, but for what it names.
 fn body_of(operation: &Operation) -> Value {
-    match operation.id.trim_end_matches("_at_products").trim_end_matches("_at_manage_spend_keys") {
+    match operation.id.split("_at_").next().unwrap_or_default() {
         "create_customer" => json!({}),
         "create_meter" => {
             json!({"name": "mine", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]})
@@ -168,6 +183,7 @@ fn body_of(operation: &Operation) -> Value {
             json!({"checkout_mode": "onboarding", "origin_url": "https://app.example"})
         }
         "create_spend_key" => json!({"name": "mine"}),
+        "create_plan" => json!({"name": "mine", "period_amount": "1"}),
         "report_request" | "create_request" => json!({"request_id": "mine", "tokens": 1}),
         "fund_wallet" => json!({"amount": "10"}),
         "create_payment_method" => {
@@ -266,7 +282,7 @@ fn nothing_of_another_merchant_is_named_in_a_body() {
                 }
                 for value in owner.mentioned(member, &operation) {
                     let mut body = body_of(&operation);
-                    body[member] = json!(value);
+                    body[member] = if member.ends_with("_ids") { json!([value]) } else { json!(value) };
                     let target = operation.target(|_| String::new());
                     let answer = stranger.rest(Request::new(&operation.method, target).json(&body)).await;
                     assert_eq!(answer.status, 404, "{} {body}: {}", operation.name(), answer.text());

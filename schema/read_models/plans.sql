@@ -1,0 +1,33 @@
+-- Plans and their credit bundles, as GET /plans and GET /credit_bundles show them; terms and offers are their JSON
+-- texts. What is deleted keeps its row as a place in the list, so that a cursor on it stays good.
+
+CREATE TABLE {schema}.plans (
+    plan_id     text COLLATE "C" PRIMARY KEY,
+    merchant_id text COLLATE "C" NOT NULL,
+    terms       text        NOT NULL,
+    created_at  timestamptz NOT NULL,
+    deleted_at  timestamptz
+);
+CREATE INDEX plans_by_merchant ON {schema}.plans (merchant_id, created_at DESC, plan_id DESC)
+    WHERE deleted_at IS NULL;
+
+CREATE TABLE {schema}.credit_bundles (
+    credit_bundle_id text COLLATE "C" PRIMARY KEY,
+    merchant_id      text COLLATE "C" NOT NULL,
+    plan_id          text COLLATE "C" NOT NULL,
+    offer            text        NOT NULL,
+    created_at       timestamptz NOT NULL,
+    deleted_at       timestamptz
+);
+CREATE INDEX credit_bundles_by_merchant
+    ON {schema}.credit_bundles (merchant_id, created_at DESC, credit_bundle_id DESC)
+    WHERE deleted_at IS NULL;
+CREATE INDEX credit_bundles_by_plan
+    ON {schema}.credit_bundles (merchant_id, plan_id, created_at DESC, credit_bundle_id DESC)
+    WHERE deleted_at IS NULL;
+
+-- The slugs of the meters that there are: a plan names its meters by id.
+CREATE TABLE {schema}.meter_slugs (
+    meter_id   text COLLATE "C" PRIMARY KEY,
+    meter_slug text COLLATE "C" NOT NULL
+);
