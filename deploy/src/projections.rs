@@ -11,7 +11,7 @@ use crate::output::Format;
 pub(crate) struct Args {
     #[command(flatten)]
     database: Database,
-    /// The read model: `customers`, `connections`, `spend_keys`, `secret_keys`, `requests`, `usage` or `plans`.
+    /// The read model: `customers`, `connections`, `spend_keys`, `secret_keys`, `requests`, `usage`, `plans` or `subscriptions`.
     name: String,
     #[command(flatten)]
     format: Format,

@@ -23,6 +23,7 @@ mod requests;
 pub(crate) mod rules;
 mod secret_keys;
 mod spend_keys;
+mod subscriptions;
 mod test_clock;
 mod usage;
 mod wallet;
@@ -47,6 +48,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(connections::routes())
         .merge(active_subscriptions::routes())
         .merge(plans::routes())
+        .merge(subscriptions::routes())
         .merge(credit_bundles::routes())
         .merge(meters::routes())
         .merge(models::routes())

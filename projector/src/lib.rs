@@ -21,6 +21,7 @@ mod sample;
 pub mod secret_keys;
 mod shape;
 pub mod spend_keys;
+pub mod subscriptions;
 pub mod usage;
 pub mod webhooks;
 mod writer;

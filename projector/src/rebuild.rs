@@ -11,7 +11,7 @@ use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::writer::Statements;
 use crate::{
     checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
-    secret_keys, spend_keys, usage,
+    secret_keys, spend_keys, subscriptions, usage,
 };
 
 /// Events the new generation may be behind when the live one is held for the rest.
@@ -97,6 +97,7 @@ async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<Re
         ReadModel::Usage => build::<usage::Batch>(database_url, outcome).await,
         ReadModel::PaymentMethods => build::<payment_methods::Batch>(database_url, outcome).await,
         ReadModel::Plans => build::<plans::Batch>(database_url, outcome).await,
+        ReadModel::Subscriptions => build::<subscriptions::Batch>(database_url, outcome).await,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::{Error, Projection, project};
 use crate::shape::outdated;
 use crate::{
     checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
-    secret_keys, spend_keys, usage, webhooks,
+    secret_keys, spend_keys, subscriptions, usage, webhooks,
 };
 
 /// How often the database is tried at the start.
@@ -65,6 +65,7 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
                 spawn::<payment_methods::Batch>(&database_url, &tail, &stop, &tasks);
             }
             ReadModel::Plans => spawn::<plans::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Subscriptions => spawn::<subscriptions::Batch>(&database_url, &tail, &stop, &tasks),
         }
     }
     let (outbox_url, outbox_tail, outbox_stop) = (database_url.clone(), tail.clone(), stop.clone());

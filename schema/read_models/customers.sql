@@ -1,4 +1,4 @@
--- Customers, as GET /customers shows them; contact data stands in personal.customer. A deleted customer's row keeps
+-- Customers, as GET /customers shows them; contact data stands in personal.customer, the active subscription as JSON text. A deleted customer's row keeps
 -- only its place in the list, so that a cursor on it stays good.
 
 CREATE TABLE {schema}.customers (
@@ -6,6 +6,7 @@ CREATE TABLE {schema}.customers (
     merchant_id  text COLLATE "C" NOT NULL,
     wallet_id    text COLLATE "C" NOT NULL,
     reference_id text COLLATE "C",
+    subscription text,
     metadata     text        NOT NULL,
     created_at   timestamptz NOT NULL,
     deleted_at   timestamptz

@@ -34,11 +34,13 @@ pub enum ReadModel {
     PaymentMethods,
     /// Plans and their credit bundles.
     Plans,
+    /// Subscriptions.
+    Subscriptions,
 }
 
 impl ReadModel {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
@@ -49,6 +51,7 @@ impl ReadModel {
         Self::Usage,
         Self::PaymentMethods,
         Self::Plans,
+        Self::Subscriptions,
     ];
 
     /// Its name, which is also the Postgres schema of its live generation.
@@ -64,6 +67,7 @@ impl ReadModel {
             Self::Usage => "usage",
             Self::PaymentMethods => "payment_methods",
             Self::Plans => "plans",
+            Self::Subscriptions => "subscriptions",
         }
     }
 
@@ -85,6 +89,7 @@ impl ReadModel {
             Self::Usage => &["quarters"],
             Self::PaymentMethods => &["payment_methods"],
             Self::Plans => &["plans", "credit_bundles", "meter_slugs"],
+            Self::Subscriptions => &["subscriptions", "bundle_credit"],
         }
     }
 
@@ -100,6 +105,7 @@ impl ReadModel {
             Self::Usage => include_str!("../read_models/usage.sql"),
             Self::PaymentMethods => include_str!("../read_models/payment_methods.sql"),
             Self::Plans => include_str!("../read_models/plans.sql"),
+            Self::Subscriptions => include_str!("../read_models/subscriptions.sql"),
         }
     }
 

@@ -1,27 +1,43 @@
 //! The fold: one row per connection and one per wallet. A wallet that moves often within a batch is written once,
-//! with the balance of its last event; a connection that changes often, as it is in the end.
+//! with the balance of its last event and the sum of what came to its credit or left it; a connection that changes
+//! often, as it is in the end.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded};
+use farthing_ledger::event::{Event, Recorded, Source, WalletDebited, WalletSource};
 use farthing_ledger::ids::{CustomerId, WalletId};
 use farthing_ledger::money::Amount;
+use farthing_ledger::plan::BillingCycle;
 use farthing_schema::read_model::ReadModel;
+use rust_decimal::Decimal;
 
 use crate::column::storable;
 use crate::engine::Projection;
 use crate::writer::Writer;
 
-/// New rows, what changes in rows that are there, and the last balance of each wallet that moved.
+/// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(super) new: BTreeMap<CustomerId, New>,
     pub(super) changed: BTreeMap<CustomerId, Change>,
     pub(super) wallets: Wallets,
     /// In the order of their ids, so that two writers could never wait for each other crosswise.
-    pub(super) balances: BTreeMap<WalletId, Amount>,
+    pub(super) moved: BTreeMap<WalletId, Moved>,
 }
+
+/// What changes in a wallet; what is none stays.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) balance: Option<Amount>,
+    /// Added to the credit of plan and bundles.
+    pub(super) credit: Decimal,
+    pub(super) cycle: Option<Current>,
+}
+
+/// The cycle of the wallet's subscription from now on; none without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Current(pub(super) Option<BillingCycle>);
 
 /// A row of the table `connections`.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,6 +84,28 @@ impl Batch {
             None => drop(self.changed.insert(id, change)),
         }
     }
+
+    fn wallet(&mut self, id: WalletId) -> &mut Moved {
+        self.moved.entry(id).or_default()
+    }
+
+    /// A cycle begins, with its credit.
+    fn cycle(&mut self, id: WalletId, cycle: BillingCycle, granted: Amount) {
+        let moved = self.wallet(id);
+        moved.cycle = Some(Current(Some(cycle)));
+        moved.credit += granted.decimal();
+    }
+
+    fn drawn(&mut self, event: &WalletDebited) {
+        let moved = self.wallet(event.wallet_id);
+        moved.balance = Some(event.balance_after);
+        for WalletSource { source, amount } in &event.sources {
+            match source {
+                Source::Balance => {}
+                Source::PlanCredit(_) | Source::BundleCredit(_) => moved.credit -= amount.decimal(),
+            }
+        }
+    }
 }
 
 impl Projection for Batch {
@@ -101,11 +139,31 @@ impl Projection for Batch {
                 self.change(event.customer_id, gone);
             }
             Event::WalletCredited(event) => {
-                self.balances.insert(event.wallet_id, event.balance_after);
+                self.wallet(event.wallet_id).balance = Some(event.balance_after);
             }
-            Event::WalletDebited(event) => {
-                self.balances.insert(event.wallet_id, event.balance_after);
+            Event::WalletDebited(event) => self.drawn(event),
+            Event::SubscriptionStarted(event) => {
+                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
+            Event::SubscriptionRenewed(event) => {
+                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
+            }
+            Event::SubscriptionUpgraded(event) => {
+                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
+            }
+            Event::CycleEnded(event) => {
+                let moved = self.wallet(event.subscriber.wallet_id);
+                moved.credit -= event.expired.decimal();
+                for bundle in &event.expired_bundles {
+                    moved.credit -= bundle.amount.decimal();
+                }
+            }
+            Event::SubscriptionCancelled(event) => {
+                let moved = self.wallet(event.subscriber.wallet_id);
+                moved.credit -= event.expired.decimal();
+                moved.cycle = Some(Current(None));
+            }
+            Event::BundlePurchased(event) => self.wallet(event.wallet_id).credit += event.granted.decimal(),
             Event::SecretKeyIssued(_)
             | Event::SecretKeyRevoked(_)
             | Event::MeterDefined(_)
@@ -125,14 +183,8 @@ impl Projection for Batch {
             | Event::CreditBundleCreated(_)
             | Event::CreditBundleUpdated(_)
             | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
             | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
             | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
             | Event::PaymentMethodAdded(_)
             | Event::AutopayChanged(_)
             | Event::PaymentRequested(_)
@@ -147,14 +199,14 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.wallets.ids.is_empty() && self.balances.is_empty() && self.changed.is_empty()
+        self.wallets.ids.is_empty() && self.moved.is_empty() && self.changed.is_empty()
     }
 
     async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         self.insert_connections(db).await?;
         self.update_connections(db).await?;
         self.insert_wallets(db).await?;
-        self.update_balances(db).await
+        self.update_wallets(db).await
     }
 }
 
@@ -183,7 +235,8 @@ mod tests {
         let [one, other] = [(); 2].map(|()| WalletId::new(mint.next(DateTime::UNIX_EPOCH)));
         let events = vec![credited(one, "1"), credited(other, "7"), credited(one, "2"), credited(one, "1.5")];
         let batch: Batch = sample::fold(events);
-        assert_eq!(batch.balances, [(one, "1.5".parse().unwrap()), (other, "7".parse().unwrap())].into());
+        let moved = |balance: &str| Moved { balance: Some(balance.parse().unwrap()), ..Moved::default() };
+        assert_eq!(batch.moved, [(one, moved("1.5")), (other, moved("7"))].into());
         assert!(batch.wallets.ids.is_empty() && !batch.is_empty());
     }
 

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use farthing_ledger::ids::{CustomerId, MerchantId, WalletId};
 use farthing_ledger::money::Amount;
+use farthing_ledger::period::Period;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -19,9 +20,13 @@ pub struct ConnectionRow {
     pub wallet_id: WalletId,
     /// The money in the wallet, open holds included.
     pub balance: Amount,
+    /// What is left of the credit of plan and bundles.
+    pub credit: Amount,
+    /// The cycle of its subscription, which is its usage period.
+    pub cycle: Option<Period>,
     /// The merchant's own identifier.
     pub reference_id: Option<String>,
-    /// When it came to be; anchors its usage periods.
+    /// When it came to be; anchors its usage periods where there is no subscription.
     pub created_at: DateTime<Utc>,
     /// The customer's person.
     pub contact: Contact,
@@ -33,6 +38,11 @@ impl ConnectionRow {
             connection_id: columns.id()?,
             wallet_id: columns.id()?,
             balance: columns.amount()?,
+            credit: columns.amount()?,
+            cycle: {
+                let (start, end) = (columns.plain::<Option<_>>()?, columns.plain::<Option<_>>()?);
+                start.zip(end).map(|(start, end)| Period { start, end })
+            },
             reference_id: columns.plain()?,
             created_at: columns.plain()?,
             contact: Contact::read(columns)?,
@@ -43,7 +53,7 @@ impl ConnectionRow {
 macro_rules! select_connections {
     ($rest:literal) => {
         concat!(
-            "SELECT c.connection_id, c.wallet_id, w.balance, c.reference_id, c.created_at, ",
+            "SELECT c.connection_id, c.wallet_id, w.balance, w.credit, w.cycle_start, w.cycle_end, c.reference_id, c.created_at, ",
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM connections.connections AS c ",
             "JOIN connections.wallets AS w ON w.wallet_id = c.wallet_id ",

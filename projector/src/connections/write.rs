@@ -3,6 +3,7 @@
 use tokio_postgres::types::ToSql;
 
 use super::Batch;
+use super::fold::Current;
 use crate::column::Numeric;
 use crate::writer::Writer;
 
@@ -17,12 +18,16 @@ pub(crate) const UPDATE_CONNECTIONS: &str = "UPDATE {schema}.connections AS c \
      FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS changed(connection_id, reference_id, deleted_at) \
      WHERE c.connection_id = changed.connection_id COLLATE \"C\"";
 
-pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance) \
-     SELECT wallet_id, merchant_id, connection_id, 0 \
+pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance, credit) \
+     SELECT wallet_id, merchant_id, connection_id, 0, 0 \
      FROM unnest($1::text[], $2::text[], $3::text[]) AS new(wallet_id, merchant_id, connection_id)";
 
-pub(crate) const UPDATE_BALANCES: &str = "UPDATE {schema}.wallets AS w SET balance = moved.balance \
-     FROM unnest($1::text[], $2::numeric[]) AS moved(wallet_id, balance) \
+pub(crate) const UPDATE_WALLETS: &str = "UPDATE {schema}.wallets AS w \
+     SET balance = COALESCE(moved.balance, w.balance), credit = w.credit + moved.credit, \
+         cycle_start = CASE WHEN moved.cycled THEN moved.cycle_start ELSE w.cycle_start END, \
+         cycle_end = CASE WHEN moved.cycled THEN moved.cycle_end ELSE w.cycle_end END \
+     FROM unnest($1::text[], $2::numeric[], $3::numeric[], $4::boolean[], $5::timestamptz[], $6::timestamptz[]) \
+         AS moved(wallet_id, balance, credit, cycled, cycle_start, cycle_end) \
      WHERE w.wallet_id = moved.wallet_id COLLATE \"C\"";
 
 impl Batch {
@@ -61,12 +66,19 @@ impl Batch {
         Ok(())
     }
 
-    pub(super) async fn update_balances(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        if !self.balances.is_empty() {
-            let wallets: Vec<String> = self.balances.keys().map(ToString::to_string).collect();
-            let balances: Vec<Numeric> = self.balances.values().copied().map(Numeric::from).collect();
-            db.execute(UPDATE_BALANCES, &[&wallets, &balances]).await?;
+    pub(super) async fn update_wallets(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        if self.moved.is_empty() {
+            return Ok(());
         }
+        let wallets: Vec<String> = self.moved.keys().map(ToString::to_string).collect();
+        let moved = || self.moved.values();
+        let balances: Vec<Option<Numeric>> = moved().map(|moved| moved.balance.map(Numeric::from)).collect();
+        let credits: Vec<Numeric> = moved().map(|moved| Numeric(moved.credit)).collect();
+        let cycled: Vec<bool> = moved().map(|moved| moved.cycle.is_some()).collect();
+        let periods = || moved().map(|moved| moved.cycle.and_then(|Current(cycle)| cycle));
+        let starts: Vec<_> = periods().map(|cycle| cycle.map(|cycle| cycle.start)).collect();
+        let ends: Vec<_> = periods().map(|cycle| cycle.map(|cycle| cycle.end)).collect();
+        db.execute(UPDATE_WALLETS, &[&wallets, &balances, &credits, &cycled, &starts, &ends]).await?;
         Ok(())
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{CustomerCreated, CustomerUpdated, Event, Recorded};
-use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_ledger::event::{CustomerCreated, CustomerUpdated, Event, Recorded, Subscriber};
+use farthing_ledger::ids::{CustomerId, MerchantId, PlanId};
+use farthing_ledger::plan::PlanTerms;
 use farthing_schema::read_model::ReadModel;
 
+use super::query::Subscribed;
 use crate::column::{json, storable};
 use crate::engine::Projection;
 use crate::writer::Writer;
@@ -27,6 +29,8 @@ pub(super) struct New {
     pub(super) metadata: String,
     pub(super) created_at: DateTime<Utc>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
+    /// JSON text of a [`Subscribed`].
+    pub(super) subscription: Option<String>,
 }
 
 /// What changes in a row; what is none stays.
@@ -35,7 +39,12 @@ pub(super) struct Change {
     pub(super) reference_id: Option<Reference>,
     pub(super) metadata: Option<String>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
+    pub(super) subscription: Option<Current>,
 }
+
+/// The active subscription from now on, as the JSON text of a [`Subscribed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Current(pub(super) Option<String>);
 
 /// A reference id as it is from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,25 +62,38 @@ impl New {
             metadata: json(&event.metadata),
             created_at,
             deleted_at: None,
+            subscription: None,
         }
     }
 }
 
 impl Batch {
     fn change(&mut self, id: CustomerId, change: Change) {
-        let Change { reference_id, metadata, deleted_at } = change;
+        let Change { reference_id, metadata, deleted_at, subscription } = change;
         if let Some(row) = self.new.get_mut(&id) {
             if let Some(Reference(reference_id)) = reference_id {
                 row.reference_id = reference_id;
             }
             row.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut row.metadata));
             row.deleted_at = deleted_at.or(row.deleted_at);
+            if let Some(Current(subscription)) = subscription {
+                row.subscription = subscription;
+            }
         } else {
             let row = self.changed.entry(id).or_default();
             row.reference_id = reference_id.or(row.reference_id.take());
             row.metadata = metadata.or(row.metadata.take());
             row.deleted_at = deleted_at.or(row.deleted_at);
+            row.subscription = subscription.or(row.subscription.take());
         }
+    }
+
+    /// The customer's active subscription is this from now on.
+    fn subscribe(&mut self, who: Subscriber, plan: Option<(PlanId, &PlanTerms)>) {
+        let now = plan.map(|(plan_id, terms)| {
+            json(&Subscribed { subscription_id: who.subscription_id, plan_id, name: terms.name.clone() })
+        });
+        self.change(who.customer_id, Change { subscription: Some(Current(now)), ..Change::default() });
     }
 
     fn update(&mut self, event: &CustomerUpdated) {
@@ -81,7 +103,7 @@ impl Batch {
         });
         let metadata = event.metadata.as_ref().map(json);
         if reference_id.is_some() || metadata.is_some() {
-            self.change(event.customer_id, Change { reference_id, metadata, deleted_at: None });
+            self.change(event.customer_id, Change { reference_id, metadata, ..Change::default() });
         }
     }
 }
@@ -102,9 +124,20 @@ impl Projection for Batch {
                     reference_id: Some(Reference(None)),
                     metadata: Some(NO_METADATA.to_owned()),
                     deleted_at: Some(fact.occurred_at),
+                    subscription: Some(Current(None)),
                 };
                 self.change(event.customer_id, gone);
             }
+            Event::SubscriptionStarted(event) => {
+                self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
+            }
+            Event::SubscriptionRenewed(event) => {
+                self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
+            }
+            Event::SubscriptionUpgraded(event) => {
+                self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
+            }
+            Event::SubscriptionCancelled(event) => self.subscribe(event.subscriber, None),
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
             | Event::SecretKeyRevoked(_)
@@ -127,13 +160,9 @@ impl Projection for Batch {
             | Event::CreditBundleCreated(_)
             | Event::CreditBundleUpdated(_)
             | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
             | Event::SubscriptionUpdated(_)
             | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
             | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
             | Event::BundlePurchased(_)
             | Event::PaymentMethodAdded(_)
             | Event::AutopayChanged(_)
@@ -234,7 +263,7 @@ mod tests {
         let change = Change {
             reference_id: Some(Reference(None)),
             metadata: Some(r#"{"a":"b"}"#.to_owned()),
-            deleted_at: None,
+            ..Change::default()
         };
         assert_eq!(batch.changed[&id], change);
         let contact = CustomerUpdated { metadata: None, contact: vec![ContactPart::Email], ..update };

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::{CustomerId, MerchantId, WalletId};
+use farthing_ledger::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -34,6 +35,17 @@ impl Contact {
     }
 }
 
+/// What a customer is subscribed to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscribed {
+    /// The subscription.
+    pub subscription_id: SubscriptionId,
+    /// Its plan.
+    pub plan_id: PlanId,
+    /// The plan's name, as it was when the cycle began.
+    pub name: String,
+}
+
 /// A customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomerRow {
@@ -47,6 +59,8 @@ pub struct CustomerRow {
     pub metadata: BTreeMap<String, String>,
     /// When it came to be.
     pub created_at: DateTime<Utc>,
+    /// The active subscription.
+    pub subscription: Option<Subscribed>,
     /// The customer's person.
     pub contact: Contact,
 }
@@ -59,6 +73,7 @@ impl CustomerRow {
             reference_id: columns.plain()?,
             metadata: columns.json()?,
             created_at: columns.plain()?,
+            subscription: columns.json_or_null()?,
             contact: Contact::read(columns)?,
         })
     }
@@ -67,7 +82,7 @@ impl CustomerRow {
 macro_rules! select_customers {
     ($rest:literal) => {
         concat!(
-            "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, ",
+            "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, c.subscription, ",
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM customers.customers AS c ",
             "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" ",
@@ -181,4 +196,14 @@ async fn cursor_position(
     let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
     let row = db.query_typed(CURSOR, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
     Ok((row.try_get(0)?, id))
+}
+
+/// The person of a customer.
+pub const CONTACT: &str =
+    "SELECT first_name, last_name, email, phone FROM personal.customer WHERE customer_id = $1";
+
+/// What is known of the customer's person: written with what tells of it, so that it is never behind.
+pub async fn contact(db: &Client, id: CustomerId) -> Result<Contact, Error> {
+    let row = db.query_typed(CONTACT, &[(&id.to_string(), Type::TEXT)]).await?.into_iter().next();
+    Ok(row.map(|row| Contact::read(&mut Columns::of(&row))).transpose()?.unwrap_or_default())
 }

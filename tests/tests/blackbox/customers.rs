@@ -402,7 +402,7 @@ fn customers_are_listed_newest_first_page_by_page() {
 }
 
 #[test]
-fn nobody_has_a_subscription_yet() {
+fn who_has_no_subscription_is_shown_without() {
     run(async {
         let merchant = Merchant::new().await;
         let made = ada(&merchant).await;

@@ -42,6 +42,7 @@ mod spend_key_list;
 mod spend_keys;
 mod sql;
 mod streaming;
+mod subscriptions;
 mod target;
 mod tenancy;
 mod tls;

@@ -8,8 +8,17 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::json;
 
-const READ_MODELS: [&str; 8] =
-    ["customers", "connections", "meters", "spend_keys", "secret_keys", "requests", "usage", "plans"];
+const READ_MODELS: [&str; 9] = [
+    "customers",
+    "connections",
+    "meters",
+    "spend_keys",
+    "secret_keys",
+    "requests",
+    "usage",
+    "plans",
+    "subscriptions",
+];
 
 #[test]
 fn every_read_model_is_verified_and_rebuilt_under_traffic_without_a_difference() {
@@ -22,7 +31,9 @@ fn every_read_model_is_verified_and_rebuilt_under_traffic_without_a_difference()
             "name": "free", "period_amount": 0, "included_credit": "1", "meter_ids": [meter.id],
             "credit_bundles": [{"name": "one", "cost": "1", "credit_amount": "1"}],
         });
-        merchant.post("/v1/plans", &plan).await.expect(201);
+        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
+        let subscription = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
+        merchant.post("/v1/subscriptions", &subscription).await.expect(201);
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));

@@ -267,6 +267,7 @@ fn paths() -> Vec<String> {
         format!("metadata_filters={pairs}"),
         format!("reference_id=r-{id}"),
         format!("plan_id=sc_{id}"),
+        "status=active".to_owned(),
         "limit=100".to_owned(),
         "start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z".to_owned(),
     ];
@@ -288,6 +289,7 @@ fn paths() -> Vec<String> {
         "plans",
         "subscription_configs",
         "credit_bundles",
+        "subscriptions",
     ] {
         for chosen in 0..1 << filters.len() {
             let chosen: Vec<_> = filters
@@ -307,6 +309,7 @@ fn paths() -> Vec<String> {
         "meters/prd_",
         "spend_keys/sk_",
         "plans/sc_",
+        "subscriptions/sub_",
     ] {
         paths.push(format!("/v1/{one}{id}"));
     }

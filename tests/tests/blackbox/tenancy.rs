@@ -27,6 +27,7 @@ struct Owner {
     webhook_event_id: String,
     plan_id: String,
     credit_bundle_id: String,
+    subscription_id: String,
 }
 
 impl Owner {
@@ -70,8 +71,11 @@ impl Owner {
             "credit_bundles": [{"name": "theirs", "cost": "1", "credit_amount": "1"}],
         });
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
+        let subscription = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
+        let subscription = merchant.post("/v1/subscriptions", &subscription).await.expect(201);
         let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Self {
+            subscription_id: text(&subscription, "subscription_id"),
             plan_id: text(&plan, "plan_id"),
             credit_bundle_id: text(&plan["credit_bundles"][0], "credit_bundle_id"),
             customer_id: customer.id,
@@ -101,6 +105,7 @@ impl Owner {
             "webhooks" => vec![self.webhook_id.clone()],
             "deliveries" => vec![self.webhook_event_id.clone()],
             "plans" | "subscription_configs" | "subscription-configs" => vec![self.plan_id.clone()],
+            "subscriptions" => vec![self.subscription_id.clone()],
             _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
         }
     }
@@ -114,7 +119,9 @@ impl Owner {
             "meter_id" | "product_id" => vec![self.meter_id.clone()],
             "meter_ids" | "product_ids" => vec![self.meter_id.clone(), self.meter_slug.clone()],
             "plan_id" | "subscription_config_id" => vec![self.plan_id.clone()],
-            "default_auto_top_up_bundle_id" | "credit_bundle_id" => vec![self.credit_bundle_id.clone()],
+            "auto_top_up_bundle_id" | "default_auto_top_up_bundle_id" | "credit_bundle_id" => {
+                vec![self.credit_bundle_id.clone()]
+            }
             "meter_slug" => vec![self.meter_slug.clone()],
             "request_id" => vec![self.request_id.clone()],
             // The provider's own id of its answer is no thing of ours.
@@ -128,7 +135,7 @@ impl Owner {
         }
     }
 
-    fn secrets_and_ids(&self) -> [&str; 12] {
+    fn secrets_and_ids(&self) -> [&str; 13] {
         [
             &self.customer_id,
             &self.reference_id,
@@ -142,6 +149,7 @@ impl Owner {
             &self.webhook_event_id,
             &self.plan_id,
             &self.credit_bundle_id,
+            &self.subscription_id,
         ]
     }
 
@@ -183,6 +191,8 @@ fn body_of(operation: &Operation) -> Value {
             json!({"checkout_mode": "onboarding", "origin_url": "https://app.example"})
         }
         "create_spend_key" => json!({"name": "mine"}),
+        // What it cannot do without is named by who calls.
+        "create_subscription" => json!({}),
         "create_plan" => json!({"name": "mine", "period_amount": "1"}),
         "report_request" | "create_request" => json!({"request_id": "mine", "tokens": 1}),
         "fund_wallet" => json!({"amount": "10"}),
@@ -272,6 +282,11 @@ fn nothing_of_another_merchant_is_in_any_list_whatever_the_filter() {
 fn nothing_of_another_merchant_is_named_in_a_body() {
     run(async {
         let (owner, stranger) = (Owner::new().await, Merchant::new().await);
+        let mine = stranger.customer("0").await.id;
+        let plan = json!({"name": "mine", "period_amount": 0});
+        let plan = stranger.post("/v1/plans", &plan).await.expect(201)["plan_id"].clone();
+        let subscribing =
+            [(["customer_id", "connection_id"], json!(mine)), (["plan_id", "subscription_config_id"], plan)];
         // What a merchant gives its own things may be given by another as well.
         let own = BTreeSet::from(["reference_id", "meter_slug", "request_id", "name"]);
         for operation in Document::served().await.standard() {
@@ -282,6 +297,10 @@ fn nothing_of_another_merchant_is_named_in_a_body() {
                 }
                 for value in owner.mentioned(member, &operation) {
                     let mut body = body_of(&operation);
+                    let all_else = subscribing.iter().filter(|(words, _)| !words.contains(&member.as_str()));
+                    for (words, own) in all_else.filter(|_| operation.id == "create_subscription") {
+                        body[words[0]] = own.clone();
+                    }
                     body[member] = if member.ends_with("_ids") { json!([value]) } else { json!(value) };
                     let target = operation.target(|_| String::new());
                     let answer = stranger.rest(Request::new(&operation.method, target).json(&body)).await;

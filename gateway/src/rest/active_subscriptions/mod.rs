@@ -1,6 +1,7 @@
 //! Active subscriptions, in the older form (interface.md, Active subscription).
 
 mod list;
+mod resource;
 
 use std::sync::Arc;
 

@@ -47,7 +47,7 @@ struct Wallet {
 impl Connection {
     /// The connection of `row` as it is at `now`.
     pub(super) fn new(row: ConnectionRow, now: DateTime<Utc>, server_key: &ServerKey) -> Self {
-        let period = period_around(row.created_at, now);
+        let period = row.cycle.unwrap_or_else(|| period_around(row.created_at, now));
         let contact = Contact::from(row.contact);
         Self {
             connection_id: row.connection_id,
@@ -61,7 +61,7 @@ impl Connection {
                 autopay_enabled: false,
             },
             customer: contact,
-            has_credit_balance: false,
+            has_credit_balance: row.credit.is_positive(),
             previous_usage_reset: Timestamp(period.start),
             next_usage_reset: Timestamp(period.end),
             created_at: Timestamp(row.created_at),
@@ -88,6 +88,8 @@ mod tests {
             connection_id: id,
             wallet_id,
             balance: "4.9".parse().unwrap(),
+            credit: Amount::ZERO,
+            cycle: None,
             reference_id: None,
             created_at,
             contact: query::Contact { first_name: Some("Ada".to_owned()), ..query::Contact::default() },

@@ -10,6 +10,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::customers::CurrentSubscription;
 use crate::rest::params::Named;
+use crate::rest::reads::Reads;
 
 /// 200 with the connection's subscription, or `null`.
 #[utoipa::path(
@@ -24,10 +25,11 @@ use crate::rest::params::Named;
 pub(super) async fn subscription(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
+    reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<CurrentSubscription>, ApiError> {
     match app.customer_id(merchant_id, &name).await? {
-        Some(_) => Ok(Reply::ok(CurrentSubscription::NONE)),
+        Some(id) => Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?)),
         None => Err(ApiError::NotFound(Resource::Connection)),
     }
 }

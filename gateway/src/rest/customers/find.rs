@@ -79,7 +79,7 @@ async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiErro
         connection_id: id,
         reference_id: created.reference_id,
         contact: personal.into(),
-        subscription: (),
+        subscription: None,
         metadata: created.metadata,
         created_at: Timestamp(row.try_get(3)?),
     })

@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 
 use farthing_ledger::command::{CreateCustomer, PersonalData};
-use farthing_ledger::ids::CustomerId;
-use farthing_projector::customers::query::{self, CustomerRow};
+use farthing_ledger::ids::{CustomerId, PlanId, SubscriptionId};
+use farthing_projector::customers::query::{self, CustomerRow, Subscribed};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::openapi::values::AnyObject;
 use crate::rest::body::Timestamp;
 
 /// A customer as it is shown.
@@ -20,11 +19,26 @@ pub(in crate::rest) struct Customer {
     pub(super) connection_id: CustomerId,
     pub(super) reference_id: Option<String>,
     pub(super) contact: Contact,
-    /// `null`: no customer has a subscription yet.
-    #[schema(value_type = Option<AnyObject>)]
-    pub(super) subscription: (),
+    /// The active subscription; `null` where there is none.
+    pub(super) subscription: Option<SubscriptionOfCustomer>,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) created_at: Timestamp,
+}
+
+/// What a customer is subscribed to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SubscriptionOfCustomer {
+    subscription_id: SubscriptionId,
+    plan_id: PlanId,
+    /// The plan's, as it was when the cycle began.
+    name: String,
+}
+
+impl From<Subscribed> for SubscriptionOfCustomer {
+    fn from(subscribed: Subscribed) -> Self {
+        let Subscribed { subscription_id, plan_id, name } = subscribed;
+        Self { subscription_id, plan_id, name }
+    }
 }
 
 /// How a customer is reached.
@@ -57,7 +71,7 @@ impl From<CustomerRow> for Customer {
             connection_id: row.customer_id,
             reference_id: row.reference_id,
             contact: row.contact.into(),
-            subscription: (),
+            subscription: row.subscription.map(SubscriptionOfCustomer::from),
             metadata: row.metadata,
             created_at: Timestamp(row.created_at),
         }
@@ -72,7 +86,7 @@ impl Customer {
             connection_id: command.customer_id,
             reference_id: command.reference_id,
             contact: command.personal.into(),
-            subscription: (),
+            subscription: None,
             metadata: command.metadata,
             created_at: Timestamp(command.now),
         }

@@ -3,27 +3,39 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_projector::ReadModel;
+use farthing_projector::subscriptions::query;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::openapi::values::AnyObject;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
+use crate::rest::reads::{Reads, within};
+use crate::rest::subscriptions::Subscription;
 
 /// What a customer is subscribed to.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct CurrentSubscription {
-    /// `null`: no customer has a subscription yet.
-    #[schema(value_type = Option<AnyObject>)]
-    subscription: (),
+    /// The active one; `null` where there is none.
+    subscription: Option<Subscription>,
 }
 
 impl CurrentSubscription {
-    /// Of a customer without one.
-    pub(in crate::rest) const NONE: Self = Self { subscription: () };
+    /// The merchant's customer's.
+    pub(in crate::rest) async fn of(
+        reads: &Reads,
+        merchant_id: MerchantId,
+        customer_id: CustomerId,
+    ) -> Result<Self, ApiError> {
+        let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+        let row = within(query::find_active(&connection, merchant_id, customer_id)).await?;
+        let subscription = row.map(|row| Subscription::of_row(merchant_id, row)).transpose()?;
+        Ok(Self { subscription })
+    }
 }
 
 /// 200 with the customer's subscription, or `null`.
@@ -39,10 +51,11 @@ impl CurrentSubscription {
 pub(super) async fn subscription(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
+    reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<CurrentSubscription>, ApiError> {
     match app.customer_id(merchant_id, &name).await? {
-        Some(_) => Ok(Reply::ok(CurrentSubscription::NONE)),
+        Some(id) => Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?)),
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }

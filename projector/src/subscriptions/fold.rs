@@ -1,0 +1,340 @@
+//! The fold: one row per subscription. New rows are inserted as they began; what happened to a row, a new one too, is
+//! gathered in one change of it. Invariant: what is left of credit = granted - used (the sources of debits) - expired.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use farthing_ledger::event::{
+    Event, Recorded, Source, SubscriptionStarted, SubscriptionUpdated, WalletSource,
+};
+use farthing_ledger::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_ledger::money::Amount;
+use farthing_ledger::plan::{BillingCycle, PlanTerms};
+use farthing_schema::read_model::ReadModel;
+use rust_decimal::Decimal;
+
+use crate::column::json;
+use crate::engine::Projection;
+use crate::writer::Writer;
+
+/// New rows, what changes in rows, and how much bundle credit came to or left each wallet.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) new: BTreeMap<SubscriptionId, New>,
+    pub(super) changed: BTreeMap<SubscriptionId, Change>,
+    pub(super) bundles: BTreeMap<WalletId, Decimal>,
+}
+
+/// A row of the table `subscriptions` as it begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct New {
+    pub(super) merchant_id: String,
+    pub(super) customer_id: String,
+    pub(super) wallet_id: String,
+    pub(super) cycle: Cycle,
+    pub(super) auto_top_up_bundle_id: Option<String>,
+    pub(super) credit: Amount,
+    pub(super) started_at: DateTime<Utc>,
+}
+
+/// A cycle with the plan it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cycle {
+    pub(super) plan_id: String,
+    /// JSON text.
+    pub(super) terms: String,
+    /// What its cycles are counted from; none where that stays.
+    pub(super) anchor: Option<DateTime<Utc>>,
+    pub(super) start: DateTime<Utc>,
+    pub(super) end: DateTime<Utc>,
+}
+
+impl Cycle {
+    fn of(plan_id: PlanId, terms: &PlanTerms, cycle: BillingCycle) -> Self {
+        Self {
+            plan_id: plan_id.to_string(),
+            terms: json(terms),
+            anchor: (cycle.number == 0).then_some(cycle.start),
+            start: cycle.start,
+            end: cycle.end,
+        }
+    }
+}
+
+/// What changes in a row; what is none stays.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) cycle: Option<Cycle>,
+    pub(super) auto_top_up: Option<NowThere>,
+    pub(super) pending: Option<NowThere>,
+    pub(super) cancelled_at: Option<DateTime<Utc>>,
+    /// Added to what is left of the plan's credit.
+    pub(super) credit: Decimal,
+}
+
+/// Something that need not be there, as it is from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NowThere(pub(super) Option<String>);
+
+impl Batch {
+    fn started(&mut self, event: &SubscriptionStarted, merchant_id: MerchantId, started_at: DateTime<Utc>) {
+        let subscriber = event.subscriber;
+        let row = New {
+            merchant_id: merchant_id.to_string(),
+            customer_id: subscriber.customer_id.to_string(),
+            wallet_id: subscriber.wallet_id.to_string(),
+            cycle: Cycle::of(event.plan_id, &event.terms, event.cycle),
+            auto_top_up_bundle_id: event.auto_top_up_bundle_id.map(|id| id.to_string()),
+            credit: event.granted,
+            started_at,
+        };
+        self.new.insert(subscriber.subscription_id, row);
+    }
+
+    fn change(&mut self, id: SubscriptionId) -> &mut Change {
+        self.changed.entry(id).or_default()
+    }
+
+    fn updated(&mut self, event: &SubscriptionUpdated) {
+        let change = self.change(event.subscriber.subscription_id);
+        change.auto_top_up = Some(NowThere(event.auto_top_up_bundle_id.map(|id| id.to_string())));
+        change.pending = Some(NowThere(event.pending_change.as_ref().map(json)));
+    }
+
+    /// A cycle begins, beside what is left of the credit.
+    fn cycle(&mut self, id: SubscriptionId, cycle: Cycle, granted: Amount) {
+        let change = self.change(id);
+        let anchor = cycle.anchor.or(change.cycle.as_ref().and_then(|before| before.anchor));
+        change.cycle = Some(Cycle { anchor, ..cycle });
+        change.pending = Some(NowThere(None));
+        change.credit += granted.decimal();
+    }
+
+    fn bundle(&mut self, wallet_id: WalletId, amount: Decimal) {
+        *self.bundles.entry(wallet_id).or_default() += amount;
+    }
+
+    fn drawn(&mut self, wallet_id: WalletId, sources: &[WalletSource]) {
+        for WalletSource { source, amount } in sources {
+            match source {
+                Source::Balance => {}
+                Source::PlanCredit(id) => self.change(*id).credit -= amount.decimal(),
+                Source::BundleCredit(_) => self.bundle(wallet_id, -amount.decimal()),
+            }
+        }
+    }
+}
+
+impl Projection for Batch {
+    const MODEL: ReadModel = ReadModel::Subscriptions;
+
+    fn fold(&mut self, recorded: &Recorded) {
+        let fact = &recorded.fact;
+        match &fact.event {
+            Event::SubscriptionStarted(event) => self.started(event, fact.merchant_id, fact.occurred_at),
+            Event::SubscriptionUpdated(event) => self.updated(event),
+            Event::CycleEnded(event) => {
+                self.change(event.subscriber.subscription_id).credit -= event.expired.decimal();
+                for bundle in &event.expired_bundles {
+                    self.bundle(event.subscriber.wallet_id, -bundle.amount.decimal());
+                }
+            }
+            Event::SubscriptionRenewed(event) => {
+                let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
+                self.cycle(event.subscriber.subscription_id, cycle, event.granted);
+            }
+            Event::SubscriptionUpgraded(event) => {
+                let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
+                self.cycle(event.subscriber.subscription_id, cycle, event.granted);
+            }
+            Event::SubscriptionCancelled(event) => {
+                let change = self.change(event.subscriber.subscription_id);
+                change.credit -= event.expired.decimal();
+                change.pending = Some(NowThere(None));
+                change.cancelled_at = Some(fact.occurred_at);
+            }
+            Event::BundlePurchased(event) => self.bundle(event.wallet_id, event.granted.decimal()),
+            Event::WalletDebited(event) => self.drawn(event.wallet_id, &event.sources),
+            Event::MerchantRegistered(_)
+            | Event::SecretKeyIssued(_)
+            | Event::SecretKeyRevoked(_)
+            | Event::CustomerCreated(_)
+            | Event::CustomerUpdated(_)
+            | Event::CustomerDeleted(_)
+            | Event::MeterDefined(_)
+            | Event::MeterUpdated(_)
+            | Event::MeterDeleted(_)
+            | Event::SpendKeyCreated(_)
+            | Event::KeyRotated(_)
+            | Event::SpendKeyUpdated(_)
+            | Event::SpendKeyDeleted(_)
+            | Event::WalletCredited(_)
+            | Event::RequestOpened(_)
+            | Event::RequestMetered(_)
+            | Event::RequestFailed(_)
+            | Event::ClockAdvanced(_)
+            | Event::PlanCreated(_)
+            | Event::PlanUpdated(_)
+            | Event::PlanDeleted(_)
+            | Event::CreditBundleCreated(_)
+            | Event::CreditBundleUpdated(_)
+            | Event::CreditBundleDeleted(_)
+            | Event::RenewalFailed(_)
+            | Event::PaymentMethodAdded(_)
+            | Event::AutopayChanged(_)
+            | Event::PaymentRequested(_)
+            | Event::PaymentSucceeded(_)
+            | Event::PaymentDeclined(_)
+            | Event::CheckoutSessionCreated(_)
+            | Event::CheckoutSessionCompleted(_)
+            | Event::WebhookCreated(_)
+            | Event::WebhookUpdated(_)
+            | Event::WebhookDeleted(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.new.is_empty() && self.changed.is_empty() && self.bundles.is_empty()
+    }
+
+    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        self.insert(db).await?;
+        self.update(db).await?;
+        self.add_bundles(db).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_ledger::event::{
+        CancelReason, CycleEnded, PendingChange, Subscriber, SubscriptionCancelled, SubscriptionRenewed,
+        WalletDebited,
+    };
+    use farthing_ledger::ids::{CustomerId, Mint, PaymentId, RequestId};
+    use farthing_ledger::plan::{BillingInterval, Rollover};
+
+    use super::*;
+    use crate::sample;
+
+    fn amount(text: &str) -> Amount {
+        text.parse().unwrap()
+    }
+
+    fn subscriber() -> Subscriber {
+        let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
+        Subscriber {
+            subscription_id: SubscriptionId::new(ulid),
+            customer_id: CustomerId::new(ulid),
+            wallet_id: WalletId::new(ulid),
+        }
+    }
+
+    fn terms() -> PlanTerms {
+        PlanTerms {
+            name: "Free".to_owned(),
+            period_amount: Amount::ZERO,
+            included_credit: amount("5"),
+            billing_interval: BillingInterval::Month,
+            rollover_type: Rollover::None,
+            bundle_rollover_type: Rollover::Full,
+            meter_ids: Vec::new(),
+            default_auto_top_up_bundle_id: None,
+        }
+    }
+
+    fn cycle(number: u32) -> BillingCycle {
+        BillingCycle::of(BillingInterval::Month, DateTime::UNIX_EPOCH, number)
+    }
+
+    fn started(subscriber: Subscriber) -> Event {
+        Event::SubscriptionStarted(Box::new(SubscriptionStarted {
+            subscriber,
+            plan_id: PlanId::new(subscriber.customer_id.ulid()),
+            terms: terms(),
+            cycle: cycle(0),
+            granted: amount("5"),
+            payment_id: None,
+            payment_method_id: None,
+            auto_top_up_bundle_id: None,
+        }))
+    }
+
+    fn debited(subscriber: Subscriber, sources: Vec<WalletSource>) -> Event {
+        Event::WalletDebited(WalletDebited {
+            request_id: RequestId::new(subscriber.customer_id.ulid()),
+            wallet_id: subscriber.wallet_id,
+            customer_id: Some(subscriber.customer_id),
+            amount: Amount::sum(sources.iter().map(|part| part.amount)).unwrap(),
+            sources,
+            balance_after: Amount::ZERO,
+        })
+    }
+
+    #[test]
+    fn credit_is_what_was_granted_less_what_was_used_and_expired() {
+        let who = subscriber();
+        let payment_id = PaymentId::new(who.customer_id.ulid());
+        let part = |source, text: &str| WalletSource { source, amount: amount(text) };
+        let events = vec![
+            started(who),
+            debited(
+                who,
+                vec![
+                    part(Source::PlanCredit(who.subscription_id), "1.5"),
+                    part(Source::BundleCredit(payment_id), "0.25"),
+                    part(Source::Balance, "7"),
+                ],
+            ),
+            Event::CycleEnded(CycleEnded {
+                subscriber: who,
+                cycle_number: 0,
+                ended_at: cycle(0).end,
+                carried_over: Amount::ZERO,
+                expired: amount("3.5"),
+                expired_bundles: Vec::new(),
+            }),
+            Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+                subscriber: who,
+                plan_id: PlanId::new(who.customer_id.ulid()),
+                terms: terms(),
+                cycle: cycle(1),
+                granted: amount("5"),
+                payment_id: None,
+            })),
+        ];
+        let batch: Batch = sample::fold(events);
+        let (row, change) = (&batch.new[&who.subscription_id], &batch.changed[&who.subscription_id]);
+        assert_eq!(row.credit.decimal() + change.credit, Decimal::from(5));
+        assert_eq!(batch.bundles[&who.wallet_id], "-0.25".parse().unwrap());
+        let now = change.cycle.as_ref().unwrap();
+        assert_eq!((now.anchor, now.start, now.end), (None, cycle(1).start, cycle(1).end));
+    }
+
+    #[test]
+    fn what_was_to_become_of_it_is_over_when_it_has() {
+        let who = subscriber();
+        let effective_at = cycle(0).end;
+        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+            subscriber: who,
+            revision: 1,
+            auto_top_up_bundle_id: None,
+            payment_method_id: None,
+            pending_change: Some(PendingChange::Cancellation { effective_at }),
+        }));
+        let batch: Batch = sample::fold(vec![updated.clone()]);
+        let Some(NowThere(Some(pending))) = &batch.changed[&who.subscription_id].pending else {
+            panic!("nothing pending")
+        };
+        assert!(pending.contains("cancellation"), "{pending}");
+        let cancelled = Event::SubscriptionCancelled(SubscriptionCancelled {
+            subscriber: who,
+            plan_id: PlanId::new(who.customer_id.ulid()),
+            reason: CancelReason::Requested,
+            expired: amount("5"),
+        });
+        let batch: Batch = sample::fold(vec![updated, cancelled]);
+        let change = &batch.changed[&who.subscription_id];
+        assert_eq!((&change.pending, change.credit), (&Some(NowThere(None)), Decimal::from(-5)));
+        assert_eq!(change.cancelled_at, Some(DateTime::UNIX_EPOCH));
+    }
+}

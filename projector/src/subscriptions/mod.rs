@@ -1,0 +1,7 @@
+//! Subscriptions, with what is left of their credit, as `GET /subscriptions` and `GET /active-subscriptions` show them.
+
+mod fold;
+pub mod query;
+mod write;
+
+pub(crate) use self::fold::Batch;

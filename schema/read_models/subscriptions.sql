@@ -1,0 +1,32 @@
+-- Subscriptions, as GET /subscriptions shows them; the terms of the cycle and what is to become of it are JSON texts.
+-- Cancelled ones stay.
+
+CREATE TABLE {schema}.subscriptions (
+    subscription_id       text COLLATE "C" PRIMARY KEY,
+    merchant_id           text COLLATE "C" NOT NULL,
+    customer_id           text COLLATE "C" NOT NULL,
+    wallet_id             text COLLATE "C" NOT NULL,
+    plan_id               text COLLATE "C" NOT NULL,
+    terms                 text        NOT NULL,
+    status                text COLLATE "C" NOT NULL CHECK (status IN ('active', 'cancelled')),
+    anchor                timestamptz NOT NULL,
+    cycle_start           timestamptz NOT NULL,
+    cycle_end             timestamptz NOT NULL,
+    auto_top_up_bundle_id text,
+    pending_change        text,
+    credit                numeric(28, 10) NOT NULL CHECK (credit >= 0 AND credit <> 'NaN'),
+    started_at            timestamptz NOT NULL,
+    cancelled_at          timestamptz
+) WITH (fillfactor = 50);
+CREATE INDEX subscriptions_by_merchant
+    ON {schema}.subscriptions (merchant_id, started_at DESC, subscription_id DESC);
+CREATE INDEX subscriptions_by_status
+    ON {schema}.subscriptions (merchant_id, status, started_at DESC, subscription_id DESC);
+CREATE INDEX subscriptions_by_customer
+    ON {schema}.subscriptions (merchant_id, customer_id, started_at DESC, subscription_id DESC);
+
+-- What is left of the bundle credit of each wallet that ever had any; it outlasts the subscription.
+CREATE TABLE {schema}.bundle_credit (
+    wallet_id text COLLATE "C" PRIMARY KEY,
+    remaining numeric(28, 10) NOT NULL CHECK (remaining >= 0 AND remaining <> 'NaN')
+) WITH (fillfactor = 50);
