@@ -2,6 +2,7 @@
 
 mod app;
 pub mod catalogue;
+mod checkout;
 mod docs;
 mod error;
 mod forward;

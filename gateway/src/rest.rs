@@ -36,6 +36,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use self::answer::{SERVICE_REQUEST_ID, keep_conventions, method_not_allowed, route_not_found};
+pub(crate) use self::customers::split_name;
 pub(crate) use self::reads::within;
 use crate::app::App;
 use crate::openapi;

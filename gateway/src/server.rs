@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::catalogue::Catalogue;
+use crate::checkout;
 use crate::docs;
 use crate::forward::dialer::connector;
 use crate::forward::{self, AddressGuard, Forwarder, ProviderHost, ProviderKey, Providers, tls};
@@ -199,6 +200,7 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     let standard = Router::new()
         .nest("/v1", standard)
         .merge(docs::routes())
+        .merge(checkout::routes())
         .method_not_allowed_fallback(rest::method_not_allowed)
         .fallback(rest::route_not_found)
         .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))

@@ -22,6 +22,7 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::checkout;
 
 const BEAT: &str = "\
 INSERT INTO ledger.gateway_lease (gateway_id, beat) VALUES ($1, 1)
@@ -172,9 +173,12 @@ impl Sweeper {
     }
 }
 
-/// Deletes expired idempotency claims, a bounded number in one round. They count as absent already, so a failure
-/// costs nothing but room.
+/// Deletes expired idempotency claims, and attempts on checkout sessions that have ended, a bounded number in one round.
+/// They count as absent already, so a failure costs nothing but room.
 async fn purge(db: &Client) {
+    if let Err(error) = checkout::purge(db).await {
+        tracing::warn!(%error, "attempts on ended checkout sessions are not purged");
+    }
     for _ in 0..PURGES {
         match claims::purge(db).await {
             Ok(0) => return,

@@ -27,6 +27,32 @@ pub struct AddPaymentMethod {
     pub now: DateTime<Utc>,
 }
 
+/// A payment method that comes with something else, and is added in the same append.
+#[derive(Debug, Clone)]
+pub struct NewMethod {
+    /// A fresh id.
+    pub payment_method_id: PaymentMethodId,
+    /// Which processor.
+    pub processor: String,
+    /// The processor's own name for it.
+    pub token: String,
+    /// What may be shown of it.
+    pub card: Card,
+}
+
+impl NewMethod {
+    /// The command that adds it to a wallet.
+    pub(super) fn added_to(
+        self,
+        merchant_id: MerchantId,
+        payee: Payee,
+        now: DateTime<Utc>,
+    ) -> AddPaymentMethod {
+        let Self { payment_method_id, processor, token, card } = self;
+        AddPaymentMethod { merchant_id, payee, payment_method_id, processor, token, card, now }
+    }
+}
+
 impl Command for AddPaymentMethod {
     type Outcome = ();
 

@@ -3,14 +3,17 @@
 
 use chrono::{DateTime, Utc};
 
+use super::add_payment_method::NewMethod;
+use super::request_payment::Payee;
 use super::start_subscription::Start;
-use super::{Command, Decision, Refusal, Stop};
-use crate::event::{CheckoutMode, CheckoutSessionCompleted, Event, Subscriber};
-use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, SubscriptionId};
+use super::update_subscription::{SubscriptionEdit, UpdateSubscription, find};
+use super::{Command, Decision, Edit, PersonalData, Refusal, Stop, UpdateCustomer};
+use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
+use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
 use crate::state::{CheckoutSession, World};
 
 /// Completes a session.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CompleteCheckoutSession {
     /// Whose.
     pub merchant_id: MerchantId,
@@ -18,6 +21,10 @@ pub struct CompleteCheckoutSession {
     pub checkout_session_id: CheckoutSessionId,
     /// The customer, which is there by now.
     pub customer_id: CustomerId,
+    /// Who the customer is, where it is to be written; parts that are not told stay.
+    pub contact: Option<PersonalData>,
+    /// A card for the customer's wallet.
+    pub method: Option<NewMethod>,
     /// A fresh id, for the subscription that may begin.
     pub subscription_id: SubscriptionId,
     /// Now, to the millisecond.
@@ -42,6 +49,64 @@ pub(super) fn open_session(
     Ok(session)
 }
 
+impl CompleteCheckoutSession {
+    /// The change of the customer's contact: the parts that are told.
+    fn contact(&self, personal: &PersonalData) -> UpdateCustomer {
+        let told = [
+            (ContactPart::Name, personal.first_name.is_some()),
+            (ContactPart::Email, personal.email.is_some()),
+            (ContactPart::Phone, personal.phone.is_some()),
+        ];
+        UpdateCustomer {
+            merchant_id: self.merchant_id,
+            customer_id: self.customer_id,
+            reference_id: Edit::Keep,
+            metadata: None,
+            contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
+            personal: personal.clone(),
+            now: self.now,
+        }
+    }
+
+    /// The plan from now on, where that is free; or from the end of the present, dearer plan's cycle.
+    fn subscribed(
+        &self,
+        world: &World,
+        plan_id: Option<PlanId>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Fact>, Stop> {
+        let plan_id = plan_id.ok_or(Refusal::PlanNotFound)?;
+        let plan = world.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
+        let customer = world.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        if let Some(subscription_id) = customer.subscription_id {
+            let current = find(world, self.merchant_id, subscription_id);
+            let current = current.map_err(|_| Refusal::SubscriptionAlreadyActive)?;
+            if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
+                return Err(Refusal::SubscriptionAlreadyActive.into());
+            }
+            let edit = SubscriptionEdit::Downgrade(plan_id);
+            let change =
+                UpdateSubscription { merchant_id: self.merchant_id, subscription_id, edit, now: self.now };
+            return Ok(change.decide(world)?.facts);
+        }
+        if !plan.terms.is_free() {
+            return Err(Refusal::PlanNotFree.into());
+        }
+        let start = Start {
+            subscriber: Subscriber {
+                subscription_id: self.subscription_id,
+                customer_id: self.customer_id,
+                wallet_id: customer.wallet_id,
+            },
+            plan_id,
+            terms: &plan.terms,
+            payment: None,
+            auto_top_up_bundle_id: None,
+        };
+        Ok(Decision::append(self.merchant_id, self.now, vec![start.event(now)], ()).facts)
+    }
+}
+
 impl Command for CompleteCheckoutSession {
     type Outcome = ();
 
@@ -49,41 +114,30 @@ impl Command for CompleteCheckoutSession {
         let now = world.now(self.merchant_id, self.now)?;
         let session = open_session(world, self.merchant_id, self.checkout_session_id, now)?;
         let customer = world.customer(self.customer_id)?;
-        let customer = customer.filter(|found| found.merchant_id == self.merchant_id);
-        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
-        let mut events = Vec::with_capacity(2);
-        match session.created.checkout_mode {
-            CheckoutMode::Onboarding => {}
+        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(Refusal::CustomerNotFound)?;
+        let mut facts = match session.created.checkout_mode {
+            CheckoutMode::Onboarding => Vec::new(),
             CheckoutMode::Topup | CheckoutMode::CreditBundle => {
                 return Err(Refusal::NoPaymentMethod.into());
             }
-            CheckoutMode::Subscription => {
-                let plan_id = session.created.plan_id.ok_or(Refusal::PlanNotFound)?;
-                let plan = world.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
-                if customer.subscription_id.is_some() {
-                    return Err(Refusal::SubscriptionAlreadyActive.into());
-                }
-                if !plan.terms.is_free() {
-                    return Err(Refusal::PlanNotFree.into());
-                }
-                let start = Start {
-                    subscriber: Subscriber {
-                        subscription_id: self.subscription_id,
-                        customer_id: self.customer_id,
-                        wallet_id: customer.wallet_id,
-                    },
-                    plan_id,
-                    terms: &plan.terms,
-                    payment: None,
-                    auto_top_up_bundle_id: None,
-                };
-                events.push(start.event(now));
-            }
+            CheckoutMode::Subscription => self.subscribed(world, session.created.plan_id, now)?,
+        };
+        let mut personal = None;
+        if let Some(contact) = &self.contact {
+            let changed = self.contact(contact).decide(world)?;
+            facts.extend(changed.facts);
+            personal = changed.personal;
         }
-        events.push(Event::CheckoutSessionCompleted(CheckoutSessionCompleted {
+        if let Some(method) = &self.method {
+            let payee = Payee::Customer(self.customer_id);
+            facts.extend(method.clone().added_to(self.merchant_id, payee, self.now).decide(world)?.facts);
+        }
+        let completed = Event::CheckoutSessionCompleted(CheckoutSessionCompleted {
             checkout_session_id: self.checkout_session_id,
             customer_id: self.customer_id,
-        }));
-        Ok(Decision::append(self.merchant_id, self.now, events, ()))
+        });
+        let end = Decision::append(self.merchant_id, self.now, vec![completed], ());
+        facts.extend(end.facts);
+        Ok(Decision { facts, personal, outcome: () })
     }
 }

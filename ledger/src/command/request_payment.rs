@@ -110,10 +110,13 @@ impl RequestPayment {
     }
 }
 
-impl Command for RequestPayment {
-    type Outcome = ();
-
-    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+impl RequestPayment {
+    /// The decision, where the method `brings` is added to the wallet in the same append.
+    pub(super) fn decide_with(
+        &self,
+        world: &World,
+        brings: Option<PaymentMethodId>,
+    ) -> Result<Decision<()>, Stop> {
         if world.payment(self.payment_id)?.is_some() {
             return Err(Refusal::PaymentUnderWay.into());
         }
@@ -123,9 +126,11 @@ impl Command for RequestPayment {
         let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let payment_method_id =
             self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
-        let method = world.payment_method(payment_method_id)?;
-        let method = method.filter(|method| method.added.wallet_id == wallet_id);
-        method.ok_or(Refusal::PaymentMethodNotFound)?;
+        if brings != Some(payment_method_id) {
+            let method = world.payment_method(payment_method_id)?;
+            let method = method.filter(|method| method.added.wallet_id == wallet_id);
+            method.ok_or(Refusal::PaymentMethodNotFound)?;
+        }
         if let Some(id) = self.checkout_session_id {
             open_session(world, self.merchant_id, id, world.now(self.merchant_id, self.now)?)?;
         }
@@ -143,5 +148,13 @@ impl Command for RequestPayment {
             checkout_session_id: self.checkout_session_id,
         }));
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+    }
+}
+
+impl Command for RequestPayment {
+    type Outcome = ();
+
+    fn decide(&self, world: &World) -> Result<Decision<()>, Stop> {
+        self.decide_with(world, None)
     }
 }

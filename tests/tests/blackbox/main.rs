@@ -6,6 +6,7 @@
 mod bad_input;
 mod billing;
 mod budget;
+mod checkout_page;
 mod checkout_sessions;
 mod compressed;
 mod connections;

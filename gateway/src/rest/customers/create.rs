@@ -95,7 +95,7 @@ impl Wanted {
 }
 
 /// First and last name: the name splits at its first space.
-pub(super) fn split_name(name: &str) -> (Option<String>, Option<String>) {
+pub(crate) fn split_name(name: &str) -> (Option<String>, Option<String>) {
     let (first, last) = name.trim().split_once(' ').unwrap_or((name.trim(), ""));
     let present = |part: &str| Some(part.trim().to_owned()).filter(|part| !part.is_empty());
     (present(first), present(last))

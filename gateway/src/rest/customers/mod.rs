@@ -13,6 +13,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(crate) use self::create::split_name;
 pub(super) use self::resource::{Contact, Customer};
 pub(super) use self::subscription::CurrentSubscription;
 use crate::app::App;

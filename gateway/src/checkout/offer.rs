@@ -1,0 +1,150 @@
+//! What a session offers to whom: the customer as far as it is known, the card it may pay with, and the price.
+
+use farthing_ledger::event::{Card, CheckoutMode};
+use farthing_ledger::ids::{CreditBundleId, CustomerId, PlanId};
+use farthing_ledger::money::Amount;
+use farthing_ledger::plan::{BillingInterval, PlanTerms};
+use farthing_ledger::state::{State, StateKey};
+
+use super::session::Session;
+use crate::app::App;
+use crate::error::ApiError;
+
+/// What there is to be had, and what for.
+pub(super) struct Offer {
+    /// The customer, if it is there already.
+    pub(super) customer: Option<Known>,
+    /// What is asked for.
+    pub(super) asked: Asked,
+}
+
+/// A customer that is there.
+pub(super) struct Known {
+    pub(super) customer_id: CustomerId,
+    /// What may be shown of the card that its wallet pays with.
+    pub(super) card: Option<Card>,
+}
+
+/// What the page is for.
+pub(super) enum Asked {
+    /// Who the customer is; a card, if they like.
+    Person,
+    /// Money into the wallet.
+    Money,
+    /// A subscription.
+    Plan {
+        plan_id: PlanId,
+        name: String,
+        price: Amount,
+        credit: Amount,
+        interval: BillingInterval,
+        begins: Begins,
+    },
+    /// A credit bundle.
+    Bundle { credit_bundle_id: CreditBundleId, name: String, price: Amount, credit: Amount },
+}
+
+/// When a plan begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// With its payment; at once where it is free.
+    Now,
+    /// With the end of the present, dearer plan's cycle: nothing is paid before.
+    AfterThisCycle,
+}
+
+impl Asked {
+    /// What is to be paid, where that is fixed.
+    pub(super) fn price(&self) -> Option<Amount> {
+        match self {
+            Self::Person | Self::Money | Self::Plan { begins: Begins::AfterThisCycle, .. } => None,
+            Self::Plan { price, .. } | Self::Bundle { price, .. } => {
+                Some(*price).filter(|price| !price.is_zero())
+            }
+        }
+    }
+
+    /// Is there something to pay?
+    pub(super) fn is_paid(&self) -> bool {
+        match self {
+            Self::Money => true,
+            Self::Person | Self::Plan { .. } | Self::Bundle { .. } => self.price().is_some(),
+        }
+    }
+}
+
+/// What the session offers; none where it is to be had no more.
+pub(super) async fn find(
+    app: &App,
+    session: &Session,
+    customer_id: Option<CustomerId>,
+) -> Result<Option<Offer>, ApiError> {
+    let mut subscription = None;
+    let customer = match customer_id {
+        None => None,
+        Some(customer_id) => {
+            let Some(State::Customer(customer)) = app.state(StateKey::Customer(customer_id)).await? else {
+                return Ok(None);
+            };
+            subscription = customer.subscription_id;
+            let card = match app.state(StateKey::Wallet(customer.wallet_id)).await? {
+                Some(State::Wallet(wallet)) => match wallet.payment_method_id {
+                    Some(id) => card(app.state(StateKey::PaymentMethod(id)).await?),
+                    None => None,
+                },
+                Some(_) | None => None,
+            };
+            Some(Known { customer_id, card })
+        }
+    };
+    let current = match subscription {
+        Some(id) => match app.state(StateKey::Subscription(id)).await? {
+            Some(State::Subscription(subscription)) => Some(subscription.terms),
+            Some(_) | None => None,
+        },
+        None => None,
+    };
+    let asked = match session.created.checkout_mode {
+        CheckoutMode::Onboarding => Some(Asked::Person),
+        CheckoutMode::Topup => Some(Asked::Money),
+        CheckoutMode::Subscription => plan(app, session, current.as_ref()).await?,
+        CheckoutMode::CreditBundle => bundle(app, session).await?,
+    };
+    Ok(asked.map(|asked| Offer { customer, asked }))
+}
+
+fn card(method: Option<State>) -> Option<Card> {
+    match method {
+        Some(State::PaymentMethod(method)) => Some(method.added.card),
+        Some(_) | None => None,
+    }
+}
+
+async fn plan(app: &App, session: &Session, current: Option<&PlanTerms>) -> Result<Option<Asked>, ApiError> {
+    let Some(plan_id) = session.created.plan_id else { return Ok(None) };
+    let Some(State::Plan(plan)) = app.state(StateKey::Plan(plan_id)).await? else { return Ok(None) };
+    let cheaper = current.is_some_and(|current| !plan.terms.is_dearer_than(current));
+    let begins = if cheaper { Begins::AfterThisCycle } else { Begins::Now };
+    let PlanTerms { name, period_amount, included_credit, billing_interval, .. } = plan.terms;
+    Ok(Some(Asked::Plan {
+        plan_id,
+        name,
+        price: period_amount,
+        credit: included_credit,
+        interval: billing_interval,
+        begins,
+    }))
+}
+
+async fn bundle(app: &App, session: &Session) -> Result<Option<Asked>, ApiError> {
+    let Some(credit_bundle_id) = session.created.credit_bundle_id else { return Ok(None) };
+    let state = app.state(StateKey::CreditBundle(credit_bundle_id)).await?;
+    let Some(State::CreditBundle(bundle)) = state else { return Ok(None) };
+    let offer = bundle.offer;
+    Ok(Some(Asked::Bundle {
+        credit_bundle_id,
+        name: offer.name,
+        price: offer.cost,
+        credit: offer.credit_amount,
+    }))
+}

@@ -1,0 +1,104 @@
+//! A checkout session as its page finds it: by its secret, from the authoritative states and the log.
+
+use chrono::Utc;
+use farthing_ledger::command::to_millisecond;
+use farthing_ledger::event::{CheckoutSessionCreated, Event, codec};
+use farthing_ledger::ids::{CheckoutSessionId, CustomerId, MerchantId};
+use farthing_ledger::state::{State, StateKey};
+use tokio_postgres::Client;
+
+use super::attempts;
+use super::offer::{self, Offer};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::rest::{rules, within};
+
+/// A session.
+pub(super) struct Session {
+    pub(super) id: CheckoutSessionId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) created: CheckoutSessionCreated,
+    /// Who may frame the page, and who is told of its end.
+    pub(super) origin: String,
+    pub(super) standing: Standing,
+}
+
+/// How a session stands.
+pub(super) enum Standing {
+    /// It can be completed.
+    Open(Offer),
+    /// Its payment is being made.
+    UnderWay,
+    /// It was tried too often.
+    Closed,
+    /// What it offers is to be had no more.
+    Gone,
+    /// Its time is over.
+    Expired,
+    /// This customer completed it.
+    Completed(CustomerId),
+}
+
+/// Its beginning and its end.
+const HISTORY: &str = "\
+SELECT kind, schema_version, body::text, merchant_id FROM ledger.events WHERE key = $1 OR key = $2 ORDER BY position";
+
+/// The session of this secret; none where this instance derived no such secret.
+pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
+    let Some(id) = app.server_key.read_checkout_secret(secret) else { return Ok(None) };
+    let Some(State::CheckoutSession(open)) = app.state(StateKey::CheckoutSession(id)).await? else {
+        let connection = app.connection().await?;
+        return within(ended(&connection, id)).await;
+    };
+    let origin = origin_of(&open.created)?;
+    let mut session = Session {
+        id,
+        merchant_id: open.merchant_id,
+        created: open.created,
+        origin,
+        standing: Standing::UnderWay,
+    };
+    if open.payment_id.is_some() {
+        return Ok(Some(session));
+    }
+    let merchant = app.state(StateKey::Merchant(session.merchant_id)).await?;
+    let now = to_millisecond(Utc::now());
+    let now = if let Some(State::Merchant(merchant)) = merchant { merchant.now(now) } else { now };
+    session.standing = if session.created.expires_at <= now {
+        Standing::Expired
+    } else if attempts::used_up(app, id).await? {
+        Standing::Closed
+    } else {
+        match offer::find(app, &session, open.customer_id).await? {
+            Some(offer) => Standing::Open(offer),
+            None => Standing::Gone,
+        }
+    };
+    Ok(Some(session))
+}
+
+fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
+    let unreadable = || ApiError::Internal(format!("{} has no origin", created.checkout_session_id));
+    rules::origin(&created.origin_url).ok_or_else(unreadable)
+}
+
+/// A session that is not open any more, by the log.
+async fn ended(client: &Client, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
+    let rows = client.query(HISTORY, &[&format!("{id}/created"), &format!("{id}/completed")]).await?;
+    let (mut begun, mut customer_id) = (None, None);
+    for row in rows {
+        let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let event = event.map_err(|error| ApiError::Internal(error.to_string()))?;
+        if let Event::CheckoutSessionCreated(created) = event {
+            let merchant_id: &str = row.try_get(3)?;
+            let merchant_id = merchant_id.parse();
+            begun =
+                Some((created, merchant_id.map_err(|error| ApiError::Internal(format!("{id}: {error}")))?));
+        } else if let Event::CheckoutSessionCompleted(completed) = event {
+            customer_id = Some(completed.customer_id);
+        }
+    }
+    let (Some((created, merchant_id)), Some(customer_id)) = (begun, customer_id) else { return Ok(None) };
+    let origin = origin_of(&created)?;
+    Ok(Some(Session { id, merchant_id, created, origin, standing: Standing::Completed(customer_id) }))
+}

@@ -1,0 +1,343 @@
+//! The hosted page of a checkout session over plain HTTP: what it shows, what a form does, and what it does not do twice.
+
+use farthing_tests::client::{Body, Request, Response};
+use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+
+const PERSON: [(&str, &str); 3] =
+    [("name", "Ada King Lovelace"), ("email", "ada@example.com"), ("phone", "+49 30 123456")];
+
+const ACCEPTED: &str = "4242 4242 4242 4242";
+const DECLINED: &str = "4000000000000002";
+
+/// A session and the way to its page.
+struct Checkout {
+    merchant: Merchant,
+    id: String,
+    path: String,
+}
+
+impl Checkout {
+    async fn of(merchant: Merchant, body: Value) -> Self {
+        let mut asked = json!({"origin_url": "https://app.example:8443/cart"});
+        asked.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let made = merchant.post("/v1/checkout_sessions", &asked).await.expect(201);
+        let url = made["url"].as_str().unwrap();
+        let path = url.split_once("/embed/").map(|(_, rest)| format!("/embed/{rest}")).unwrap();
+        Self { id: made["checkout_session_id"].as_str().unwrap().to_owned(), merchant, path }
+    }
+
+    async fn new(mode: &str) -> Self {
+        Self::of(Merchant::new().await, json!({"checkout_mode": mode})).await
+    }
+
+    async fn get(&self) -> Response {
+        Request::new("GET", self.path.clone()).send(self.merchant.gateway()).await.unwrap()
+    }
+
+    async fn post(&self, fields: &[(&str, &str)]) -> Response {
+        self.post_to(0, fields).await
+    }
+
+    async fn post_to(&self, gateway: usize, fields: &[(&str, &str)]) -> Response {
+        form(&self.path, fields).send(self.merchant.instance.gateway(gateway)).await.unwrap()
+    }
+
+    async fn shown(&self) -> Value {
+        self.merchant.get(&format!("/v1/checkout_sessions/{}", self.id)).await.expect(200)
+    }
+
+    /// The events of this kind that the merchant has.
+    async fn told(&self, kind: &str) -> Vec<Value> {
+        let events = self.merchant.events().await.into_iter();
+        events.filter(|event| event.kind == kind).map(|event| event.body).collect()
+    }
+}
+
+fn form(path: &str, fields: &[(&str, &str)]) -> Request {
+    let pairs: Vec<_> =
+        fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+    Request::new("POST", path)
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(Body::Whole(pairs.join("&").into_bytes()))
+}
+
+fn card(number: &str) -> [(&str, &str); 3] {
+    [("card_number", number), ("card_expiry", "04/39"), ("card_cvc", "123")]
+}
+
+fn money<'a>(amount: &'a str, number: &'a str) -> Vec<(&'a str, &'a str)> {
+    [&PERSON[..], &card(number), &[("amount", amount)]].concat()
+}
+
+/// The form went through: the browser is sent back to the page.
+fn went_through(response: &Response, checkout: &Checkout) {
+    assert_eq!(response.status, 303, "{}", response.text());
+    let to = response.head.header("location").unwrap();
+    assert!(checkout.path.ends_with(&format!("/{to}")), "{to}");
+}
+
+#[test]
+fn the_page_loads_nothing_from_elsewhere_and_is_framed_by_the_merchants_app_alone() {
+    run(async {
+        let checkout = Checkout::new("onboarding").await;
+        let page = checkout.get().await;
+        assert_eq!(page.status, 200, "{}", page.text());
+        let header = |name: &str| page.head.header(name);
+        assert_eq!(
+            header("content-security-policy"),
+            Some(
+                "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; \
+                 form-action 'self'; frame-ancestors https://app.example:8443"
+            )
+        );
+        assert_eq!(header("content-type"), Some("text/html; charset=utf-8"));
+        assert_eq!(header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(header("cache-control"), Some("no-store"));
+        assert_eq!(header("x-content-type-options"), Some("nosniff"));
+        assert_eq!((header("x-frame-options"), header("set-cookie")), (None, None));
+        let html = page.text();
+        assert!(!html.contains("<style") && !html.contains("style=") && !html.contains("http://"), "{html}");
+        assert!(html.contains("data-origin=\"https://app.example:8443\""), "{html}");
+        for asset in ["checkout.css", "checkout.js"] {
+            assert!(html.contains(&format!("\"../assets/{asset}\"")), "{html}");
+            let path = format!("/embed/assets/{asset}");
+            let got = Request::new("GET", path).send(checkout.merchant.gateway()).await.unwrap();
+            assert_eq!(got.status, 200, "{asset}");
+            assert_eq!(got.head.header("x-content-type-options"), Some("nosniff"));
+        }
+        let document = checkout.merchant.get("/v1/openapi.json").await.expect(200);
+        assert!(!document["paths"].to_string().contains("/embed"), "the page is no part of the interface");
+    });
+}
+
+#[test]
+fn onboarding_makes_one_customer_however_often_it_is_sent() {
+    run(async {
+        let body = json!({"checkout_mode": "onboarding", "reference_id": "ada"});
+        let checkout = Checkout::of(Merchant::new().await, body).await;
+        let post = |gateway| checkout.post_to(gateway, &PERSON);
+        let (one, two, three) = tokio::join!(post(0), post(1), post(0));
+        for response in [one, two, three] {
+            went_through(&response, &checkout);
+        }
+        went_through(&checkout.post(&PERSON).await, &checkout);
+        assert_eq!(checkout.told("customer.created").await.len(), 1);
+        assert_eq!(checkout.told("checkout_session.completed").await.len(), 1);
+
+        let session = checkout.shown().await;
+        assert!(session["completed_at"].is_string(), "{session}");
+        let customer = checkout.merchant.get("/v1/customers/ada").await.expect(200);
+        assert_eq!(customer["customer_id"], session["customer_id"]);
+        let contact = json!({
+            "first_name": "Ada", "last_name": "King Lovelace", "email": "ada@example.com", "phone": "+4930123456",
+        });
+        assert_eq!(customer["contact"], contact);
+        for event in checkout.merchant.events().await {
+            assert!(
+                !event.text.contains("Lovelace") && !event.text.contains("ada@example"),
+                "{}",
+                event.text
+            );
+        }
+        let done = checkout.get().await;
+        assert_eq!(done.status, 200);
+        let told = format!("data-customer-id=\"{}\"", session["customer_id"].as_str().unwrap());
+        let html = done.text();
+        assert!(html.contains("data-tells=\"checkout_success\"") && html.contains(&told), "{html}");
+    });
+}
+
+#[test]
+fn onboarding_changes_the_contact_of_a_customer_who_is_there_and_takes_a_card() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let body = json!({"checkout_mode": "onboarding", "customer_id": customer.id});
+        let checkout = Checkout::of(merchant, body).await;
+        went_through(&checkout.post(&[&PERSON[..], &card(ACCEPTED)].concat()).await, &checkout);
+        let shown = checkout.merchant.get(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        assert_eq!(shown["contact"]["email"], "ada@example.com");
+        let added = checkout.told("payment_method.added").await;
+        assert_eq!((added.len(), &added[0]["card"]["last4"]), (1, &json!("4242")));
+        assert_eq!(checkout.told("payment.requested").await.len(), 0);
+
+        // The card is known from now on.
+        let body = json!({"checkout_mode": "topup", "customer_id": customer.id});
+        let again = Checkout::of(checkout.merchant, body).await;
+        let html = again.get().await.text();
+        assert!(html.contains("Visa ending in 4242") && !html.contains("name=\"email\""), "{html}");
+        went_through(&again.post(&[("amount", "25"), ("pay", "known")]).await, &again);
+        assert_eq!(again.merchant.balance(&customer).await, "25.0000000000");
+    });
+}
+
+#[test]
+fn what_is_wrong_is_told_beside_its_field_and_nothing_is_lost_but_the_card() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        let hostile = "\"><script>alert('x')</script>&amp;";
+        let fields = [("name", hostile), ("email", "nobody"), ("amount", "9.99"), ("card_number", ACCEPTED)];
+        let wrong = checkout.post(&fields).await;
+        assert_eq!(wrong.status, 422);
+        let html = wrong.text();
+        assert!(!html.contains("<script>alert") && !html.contains("&amp;amp;\"x"), "{html}");
+        assert!(
+            html.contains("value=\"&#34;&#62;&#60;script&#62;alert(&#39;x&#39;)&#60;/script&#62;&#38;amp;\""),
+            "{html}"
+        );
+        assert!(html.contains("value=\"nobody\"") && html.contains("value=\"9.99\""), "{html}");
+        assert!(!html.contains("4242"), "what was typed of a card is not written again: {html}");
+        assert!(html.contains("role=\"alert\""), "{html}");
+        for field in ["email", "amount", "card_expiry", "card_cvc"] {
+            assert!(html.contains(&format!("<p class=\"error\" id=\"{field}-error\">")), "{field}: {html}");
+            assert!(html.contains(&format!("aria-describedby=\"{field}-error")), "{field}: {html}");
+            assert!(html.contains(&format!("<a href=\"#{field}\">")), "{field}: {html}");
+        }
+        assert_eq!(html.matches(" autofocus").count(), 1, "{html}");
+        assert_eq!(html.matches("aria-invalid=\"true\"").count(), 4, "{html}");
+        assert_eq!(checkout.told("customer.created").await.len(), 0);
+
+        let no_card = checkout.post(&money("25", "4242424242424241")).await;
+        assert_eq!(no_card.status, 422);
+        assert!(no_card.text().contains("Card number is not the number of a card."), "{}", no_card.text());
+        assert_eq!(checkout.told("customer.created").await.len(), 0);
+    });
+}
+
+#[test]
+fn a_declined_card_takes_nothing_and_another_one_pays_once() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        let declined = checkout.post(&money("25.50", DECLINED)).await;
+        assert_eq!(declined.status, 422);
+        let html = declined.text();
+        assert!(
+            html.contains("The card was declined.") && html.contains("id=\"card_number-error\""),
+            "{html}"
+        );
+        assert!(html.contains("value=\"25.50\""), "{html}");
+        assert_eq!(checkout.shown().await["completed_at"], Value::Null);
+
+        let fields = money("25.50", ACCEPTED);
+        let (one, two) = tokio::join!(checkout.post_to(0, &fields), checkout.post_to(1, &fields));
+        went_through(&one, &checkout);
+        went_through(&two, &checkout);
+        let html = eventually("the page tells that it is paid", async || {
+            let page = checkout.get().await;
+            Some(page.text()).filter(|html| html.contains("checkout_success"))
+        })
+        .await;
+        assert!(html.contains("All done"), "{html}");
+        assert_eq!(checkout.told("payment.succeeded").await.len(), 1);
+        assert_eq!(checkout.told("customer.created").await.len(), 1);
+        assert_eq!(checkout.told("payment_method.added").await.len(), 2, "the declined one and the other");
+        let session = checkout.shown().await;
+        let connection = format!("/v1/connections/{}", session["connection_id"].as_str().unwrap());
+        let connection = checkout.merchant.get(&connection).await.expect(200);
+        assert_eq!(connection["wallet"]["balance"], "25.5000000000");
+
+        for event in checkout.merchant.events().await {
+            assert!(!event.text.contains("424242424242"), "{}", event.text);
+        }
+        let output = checkout.merchant.instance.output();
+        assert!(
+            !output.contains("4242424242424242") && !output.contains(ACCEPTED),
+            "a card in the program's output"
+        );
+        assert!(!output.contains(DECLINED), "a card in the program's output");
+    });
+}
+
+#[test]
+fn a_page_that_was_tried_ten_times_is_closed_for_good() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        for attempt in 0..10 {
+            let number = if attempt % 2 == 0 { DECLINED } else { "4242424242424241" };
+            let refused = checkout.post_to(attempt % 2, &money("25", number)).await;
+            assert_eq!(refused.status, 422, "{attempt}: {}", refused.text());
+        }
+        let requested = checkout.told("payment.requested").await.len();
+        assert_eq!(requested, 5);
+        for closed in [checkout.post(&money("25", ACCEPTED)).await, checkout.get().await] {
+            assert_eq!(closed.status, 403, "{}", closed.text());
+            assert!(closed.text().contains("Too many attempts"), "{}", closed.text());
+        }
+        assert_eq!(checkout.told("payment.requested").await.len(), requested);
+        assert_eq!(checkout.shown().await["completed_at"], Value::Null);
+    });
+}
+
+#[test]
+fn no_more_than_ten_attempts_go_through_at_once() {
+    run(async {
+        let checkout = Checkout::new("onboarding").await;
+        let fields = [&PERSON[..], &card("4242424242424241")].concat();
+        let mut sent = tokio::task::JoinSet::new();
+        for number in 0..30 {
+            let request = form(&checkout.path, &fields);
+            let gateway = checkout.merchant.instance.gateway(number % 2);
+            sent.spawn(async move { request.send(gateway).await.unwrap().status });
+        }
+        let statuses = sent.join_all().await;
+        assert_eq!(statuses.iter().filter(|status| **status == 422).count(), 10, "{statuses:?}");
+        assert_eq!(checkout.get().await.status, 403);
+    });
+}
+
+#[test]
+fn a_session_expires_after_a_day() {
+    run(async {
+        let checkout = Checkout::new("onboarding").await;
+        let day = json!({"advance_seconds": 86_399});
+        checkout.merchant.post("/v1/test_clock", &day).await.expect(200);
+        assert_eq!(checkout.get().await.status, 200);
+        checkout.merchant.post("/v1/test_clock", &json!({"advance_seconds": 60})).await.expect(200);
+        for gone in [checkout.get().await, checkout.post(&PERSON).await] {
+            assert_eq!(gone.status, 410, "{}", gone.text());
+            assert!(gone.text().contains("This link has expired"), "{}", gone.text());
+        }
+        assert_eq!(checkout.told("customer.created").await.len(), 0);
+    });
+}
+
+#[test]
+fn a_secret_that_was_not_made_here_opens_nothing() {
+    run(async {
+        let checkout = Checkout::new("onboarding").await;
+        let mut other = checkout.path.clone();
+        let last = other.pop().unwrap();
+        other.push(if last == 'A' { 'B' } else { 'A' });
+        for path in [other, format!("/embed/checkout/{}", checkout.id), "/embed/checkout/%00".to_owned()] {
+            let got = Request::new("GET", path.clone()).send(checkout.merchant.gateway()).await.unwrap();
+            assert_eq!(got.status, 404, "{path}");
+            let policy = got.head.header("content-security-policy").unwrap();
+            assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+            let sent = form(&path, &PERSON).send(checkout.merchant.gateway()).await.unwrap();
+            assert_eq!(sent.status, 404, "{path}");
+        }
+        let json = Request::new("POST", checkout.path.clone()).json(&json!({"name": "Ada"}));
+        assert_eq!(json.send(checkout.merchant.gateway()).await.unwrap().status, 415);
+        let long = "x".repeat(20_000);
+        assert_eq!(checkout.post(&[("name", &long)]).await.status, 413);
+        assert_eq!(checkout.told("customer.created").await.len(), 0);
+    });
+}
+
+#[test]
+fn the_customer_of_a_session_that_is_gone_is_told_so() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let body = json!({"checkout_mode": "topup", "customer_id": customer.id});
+        let checkout = Checkout::of(merchant, body).await;
+        checkout.merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        for gone in [checkout.get().await, checkout.post(&money("25", ACCEPTED)).await] {
+            assert_eq!(gone.status, 410, "{}", gone.text());
+        }
+        assert_eq!(checkout.told("payment.requested").await.len(), 0);
+    });
+}
