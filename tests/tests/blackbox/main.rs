@@ -30,6 +30,7 @@ mod projections;
 mod provider_cost;
 mod rate_limit;
 mod raw_http;
+mod recurring;
 mod repeated_calls;
 mod reported;
 mod rest_reads;

@@ -10,6 +10,7 @@ mod aftermath;
 mod feed;
 mod load;
 mod outdated;
+mod renewal;
 mod repeated;
 mod severed;
 mod tampering;
