@@ -10,6 +10,7 @@ mod schedule;
 mod test_processor;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::Utc;
 use farthing_ledger::command::{CompletePayment, FillUp, Paid, Refusal, to_millisecond};
@@ -20,12 +21,16 @@ use farthing_ledger::money::Amount;
 use farthing_ledger::state::{State, StateKey};
 use tokio_postgres::Client;
 
+use self::processor::Unavailable;
 pub(crate) use self::processor::{CardInput, CardRefused, Charge, Processor};
 pub(crate) use self::runner::run;
 pub(crate) use self::test_processor::TestProcessor;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::within;
+
+/// How long the processor may take to answer. What was asked for is asked again, under the same key.
+const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a payment ended.
 const ENDED: &str = "SELECT kind, schema_version, body::text FROM ledger.events WHERE key = $1 OR key = $2";
@@ -42,7 +47,8 @@ pub(crate) async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Paid, 
     let paid = match method {
         Some(State::PaymentMethod(method)) if method.added.processor == app.processor.name() => {
             let charge = Charge { payment_id, token: &method.added.token, amount: requested.amount };
-            let charged = app.processor.charge(charge).await;
+            let charged = tokio::time::timeout(PROCESSOR_TIMEOUT, app.processor.charge(charge)).await;
+            let charged = charged.unwrap_or_else(|_| Err(Unavailable("no answer in time".to_owned())));
             charged.map_err(|why| ApiError::LedgerUnavailable(format!("the payment processor: {why}")))?
         }
         Some(_) | None => Paid::Declined(DeclineReason::MethodRemoved),

@@ -13,13 +13,14 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::within;
 
-/// Payments that are carried out in one round; the rest follows in the next.
+/// Payments that are carried out in one round, whichever; the rest follows in the next. So none that cannot be carried out
+/// keeps the others waiting for ever.
 const ROUND: i64 = 100;
 
 /// The time between two looks, unless somebody says that there is something to do.
 const PAUSE: Duration = Duration::from_secs(1);
 
-const OPEN_PAYMENTS: &str = "SELECT id FROM ledger.state WHERE kind = 'payment' ORDER BY id LIMIT $1";
+const OPEN_PAYMENTS: &str = "SELECT id FROM ledger.state WHERE kind = 'payment' ORDER BY random() LIMIT $1";
 
 /// Runs until `stop`.
 pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
@@ -55,7 +56,6 @@ pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
 
 /// Does what is due; is there more?
 async fn round(app: &App) -> Result<bool, ApiError> {
-    let advanced = schedule::round(app).await?;
     let payments = open_payments(app).await?;
     let mut ended = 0;
     for payment_id in &payments {
@@ -65,6 +65,7 @@ async fn round(app: &App) -> Result<bool, ApiError> {
             Err(error) => tracing::warn!(%payment_id, ?error, "a payment could not be carried out yet"),
         }
     }
+    let advanced = schedule::round(app).await?;
     Ok(advanced || ended > 0)
 }
 

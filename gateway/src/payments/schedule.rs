@@ -41,7 +41,10 @@ pub(super) async fn round(app: &App) -> Result<bool, ApiError> {
             Ok(Advanced::Done | Advanced::ToBePaid(_)) => done = true,
             // Another scheduler was here.
             Ok(Advanced::NothingDue) | Err(appender::Error::Refused(Refusal::SubscriptionNotFound)) => {}
-            Err(error) => return Err(error.into()),
+            // The others need not wait for it.
+            Err(error) => {
+                tracing::error!(%subscription_id, %error, "a subscription that is due cannot be advanced");
+            }
         }
     }
     Ok(done)

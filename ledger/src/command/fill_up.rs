@@ -1,5 +1,5 @@
-//! When a wallet asks for money by itself: a bundle where the subscription's credit is used up (auto top-up), its balance
-//! where that fell below its threshold (autopay). One such payment at a time; after a declined one, none for a day.
+//! When a wallet asks for money by itself: a bundle where the subscription's credit is used up or does not cover one more
+//! such call (auto top-up), its balance where that fell below its threshold (autopay). Holds count for nothing here. One such payment at a time; after a declined one, none for a day.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -7,7 +7,7 @@ use super::{Command, Decision, Stop};
 use crate::event::{Event, PaymentRequested, Purpose};
 use crate::ids::{PaymentId, WalletId};
 use crate::money::Amount;
-use crate::state::{Reach, Wallet, WalletOwner, World};
+use crate::state::{Phase, Reach, Wallet, WalletOwner, World};
 
 /// After a declined payment that nobody asked for, none is tried for so long.
 pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
@@ -38,9 +38,7 @@ impl Need<'_> {
         let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };
         let (amount, purpose) = match (self.top_up(world)?, wallet.autopay) {
             (Some(top_up), _) => top_up,
-            (None, Some(autopay)) if self.falls_short(autopay.threshold)? => {
-                (autopay.amount, Purpose::Autopay)
-            }
+            (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
             (None, Some(_) | None) => return Ok(None),
         };
         let customer_id = match wallet.owner {
@@ -58,18 +56,19 @@ impl Need<'_> {
         }))))
     }
 
-    /// Is the balance below the threshold, or the money there too little for one more such call?
-    fn falls_short(self, threshold: Amount) -> Result<bool, Stop> {
-        Ok(self.wallet.balance < threshold || self.wallet.available(self.reach)? < self.hold)
-    }
-
     /// The bundle to be bought: where credit is used up, or does not cover one more such call.
     fn top_up(self, world: &World) -> Result<Option<(Amount, Purpose)>, Stop> {
         let wallet = self.wallet;
-        let bundle_id = wallet.plan.as_ref().and_then(|plan| plan.auto_top_up_bundle_id);
-        let Some(credit_bundle_id) = bundle_id else { return Ok(None) };
+        let Some(plan) = &wallet.plan else { return Ok(None) };
+        let Some(credit_bundle_id) = plan.auto_top_up_bundle_id else { return Ok(None) };
+        // What other calls hold is not used up, and may come back.
         let credit = wallet.plan_credit().plus(wallet.bundle_credit()?)?;
-        if credit.is_positive() && wallet.available(self.reach)? >= self.hold {
+        if credit.is_positive() && wallet.money(self.reach)? >= self.hold {
+            return Ok(None);
+        }
+        // Between two cycles credit is about to come.
+        let subscription = world.subscription(plan.subscription_id)?;
+        if subscription.is_none_or(|subscription| subscription.phase != Phase::Running) {
             return Ok(None);
         }
         // A bundle that is no more is not bought; one that costs nothing is not for sale this way.

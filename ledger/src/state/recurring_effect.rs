@@ -7,8 +7,8 @@ use super::recurring::{
 };
 use super::{BundleCredit, Effect, PlanCredit, State, StateKey, Wallet};
 use crate::event::{
-    Autopay, Event, ExpiredBundle, Fact, PaymentRequested, Purpose, SubscriptionRenewed, SubscriptionUpdated,
-    SubscriptionUpgraded,
+    Autopay, Event, ExpiredBundle, Fact, PaymentRequested, PendingChange, Purpose, SubscriptionRenewed,
+    SubscriptionUpdated, SubscriptionUpgraded,
 };
 use crate::ids::{CreditBundleId, PaymentId, PaymentMethodId};
 use crate::money::{Amount, Error};
@@ -409,7 +409,17 @@ pub(super) fn subscription(mut subscription: Subscription, change: SubscriptionC
             subscription.terms = event.terms;
             subscription.cycle = event.cycle;
             subscription.phase = Phase::Running;
-            subscription.pending_change = None;
+            // What was asked for while the renewal was being paid is for the end of the new cycle.
+            let effective_at = event.cycle.end;
+            subscription.pending_change = match subscription.pending_change {
+                Some(PendingChange::Cancellation { .. }) => {
+                    Some(PendingChange::Cancellation { effective_at })
+                }
+                Some(PendingChange::Downgrade { plan_id, terms, .. }) if plan_id != event.plan_id => {
+                    Some(PendingChange::Downgrade { effective_at, plan_id, terms })
+                }
+                Some(PendingChange::Downgrade { .. }) | None => None,
+            };
             if event.cycle.number == 0 {
                 subscription.anchor = event.cycle.start;
             }

@@ -149,6 +149,14 @@ impl Wallet {
         self.balance.plus(self.bundle_credit()?)
     }
 
+    /// All the money in that reach, held or not.
+    pub fn money(&self, reach: Reach) -> Result<Amount, Error> {
+        match reach {
+            Reach::All => self.beside_plan()?.plus(self.plan_credit()),
+            Reach::BesidePlan => self.beside_plan(),
+        }
+    }
+
     /// What a new hold of that reach may take. Below zero where credit expired under open holds.
     pub fn available(&self, reach: Reach) -> Result<Amount, Error> {
         let beside_plan = self.beside_plan()?;

@@ -94,7 +94,7 @@ macro_rules! select_customers {
 
 /// A merchant's customer by id, even one that is no more: of such a one hardly more is left than that it was there.
 pub const FIND_EVEN_DELETED: &str = concat!(
-    "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, ",
+    "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, c.subscription, ",
     "p.first_name, p.last_name, p.email, p.phone FROM customers.customers AS c ",
     "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id COLLATE \"default\" ",
     "WHERE c.merchant_id = $1 AND c.customer_id = $2"

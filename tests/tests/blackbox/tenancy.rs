@@ -183,7 +183,8 @@ fn with_required(operation: &Operation, target: &str) -> String {
 /// A body with which the operation would succeed, but for what it names.
 fn body_of(operation: &Operation) -> Value {
     match operation.id.split("_at_").next().unwrap_or_default() {
-        "create_customer" => json!({}),
+        // What a subscription cannot do without is named by who calls.
+        "create_customer" | "create_subscription" => json!({}),
         "create_meter" => {
             json!({"name": "mine", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]})
         }
@@ -191,8 +192,6 @@ fn body_of(operation: &Operation) -> Value {
             json!({"checkout_mode": "onboarding", "origin_url": "https://app.example"})
         }
         "create_spend_key" => json!({"name": "mine"}),
-        // What it cannot do without is named by who calls.
-        "create_subscription" => json!({}),
         "create_plan" => json!({"name": "mine", "period_amount": "1"}),
         "report_request" | "create_request" => json!({"request_id": "mine", "tokens": 1}),
         "fund_wallet" => json!({"amount": "10"}),

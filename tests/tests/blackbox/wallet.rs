@@ -72,6 +72,13 @@ fn a_declined_payment_is_402_and_changes_nothing() {
             let error = declined.refused(402, "payment_declined");
             assert!(error["message"].as_str().unwrap().contains(why), "{error}");
         }
+        let keyed = || {
+            let request = Request::new("POST", "/v1/wallet/fund").header("idempotency-key", "declined");
+            request.json(&json!({"amount": "100"}))
+        };
+        let (first, again) = (merchant.rest(keyed()).await, merchant.rest(keyed()).await);
+        assert_eq!((first.status, first.text()), (again.status, again.text()));
+        assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
         let wallet = merchant.get("/v1/wallet").await.expect(200);
         assert_eq!(wallet["balance"], json!("1.0000000000"));
     });

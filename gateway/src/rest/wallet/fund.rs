@@ -120,12 +120,23 @@ pub(super) async fn fund(
     }
     let Begun { payment_id } = serde_json::from_slice(&begun.body)
         .map_err(|error| ApiError::Internal(format!("what is kept of a funding: {error}")))?;
-    match payments::carry_out(&app, payment_id).await? {
-        Paid::Declined(reason) => Err(ApiError::PaymentDeclined(reason)),
+    match ended(&app, payment_id).await {
+        Ok(answer) => Ok(answer.given_like(&begun)),
+        // It is asked for, and will be carried out: who asked is not to ask for another one.
+        Err(error) => {
+            tracing::warn!(%payment_id, ?error, "a funding is under way still");
+            Err(ApiError::PaymentInProgress)
+        }
+    }
+}
+
+/// The payment is carried out; how it ended.
+async fn ended(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
+    match payments::carry_out(app, payment_id).await? {
+        Paid::Declined(reason) => Ok(ApiError::PaymentDeclined(reason).into()),
         Paid::Accepted(_) => {
-            let balance = payments::balance_after(&app, payment_id).await?;
-            let funded = Funded { status: "succeeded", payment_id, balance };
-            Ok(Answer::from(Reply::ok(funded)).given_like(&begun))
+            let balance = payments::balance_after(app, payment_id).await?;
+            Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
     }
 }
