@@ -63,7 +63,9 @@ fn a_gateway_that_dies_in_the_middle_of_renewals_leaves_one_renewal_of_each() {
             .await;
             within(crate::HEAL, "the gateway is back", async || {
                 let ready = instance.try_ready()?;
-                (ready.pids.gateways[0] != pid && is_running(ready.pids.gateways[0])).then_some(())
+                let is_back = ready.pids.gateways[0] != pid && is_running(ready.pids.gateways[0]);
+                let listens = tokio::net::TcpStream::connect(instance.try_gateway(0)?).await.is_ok();
+                (is_back && listens).then_some(())
             })
             .await;
             let renewed = renewals(&merchant).await;
