@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Pool;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
@@ -10,6 +11,7 @@ use farthing_ledger::log::appender::Appender;
 use farthing_ledger::secret::{Mode, ServerKey};
 use tokio::sync::Notify;
 
+use crate::clock::Clock;
 use crate::forward::Providers;
 use crate::payments::Processor;
 use crate::timeouts::Timeouts;
@@ -26,6 +28,8 @@ pub(crate) struct App {
     pub(crate) mode: Mode,
     /// Makes ids.
     pub(crate) mint: Mint,
+    /// The time by which everything is decided.
+    pub(crate) clock: Clock,
     /// This process.
     pub(crate) gateway_id: GatewayId,
     /// The providers that are known, their prices and this instance's keys.
@@ -40,4 +44,11 @@ pub(crate) struct App {
     pub(crate) processor: Arc<dyn Processor>,
     /// Told when there may be something to pay, or something due.
     pub(crate) payments_due: Notify,
+}
+
+impl App {
+    /// Now, to the millisecond: what everything is decided by.
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
+    }
 }

@@ -3,6 +3,7 @@
 mod app;
 pub mod catalogue;
 mod checkout;
+mod clock;
 mod docs;
 mod error;
 mod forward;

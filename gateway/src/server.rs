@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use chrono::Utc;
 use farthing_ledger::command::RequestSettings;
 use farthing_ledger::ids::{GatewayId, Mint};
 use farthing_ledger::log::appender::{self, Appender};
@@ -24,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::checkout;
+use crate::clock::Clock;
 use crate::docs;
 use crate::forward::dialer::connector;
 use crate::forward::{self, AddressGuard, Forwarder, ProviderHost, ProviderKey, Providers, tls};
@@ -49,6 +49,8 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long calls may take to end that could not be settled.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+
+const CLOCK: &str = "SELECT clock_timestamp()";
 
 const INSTANCE: &str = "SELECT server_key, mode FROM ledger.instance";
 
@@ -114,9 +116,10 @@ pub async fn run(
     stop: CancellationToken,
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
-    let (server_key, mode) = instance(&config).await?;
+    let clock = Clock::default();
+    let (server_key, mode) = instance(&config, &clock).await?;
     let mint = Mint::default();
-    let gateway_id = GatewayId::new(mint.next(Utc::now()));
+    let gateway_id = GatewayId::new(mint.next(clock.now()));
     let tasks = TaskTracker::new();
     // The appender outlives the calls that need it.
     let abort = CancellationToken::new();
@@ -142,6 +145,7 @@ pub async fn run(
         server_key,
         mode,
         mint,
+        clock,
         gateway_id,
         providers,
         settings,
@@ -218,9 +222,12 @@ fn pool(database_url: &str, connections: usize) -> Result<deadpool_postgres::Poo
     Ok(deadpool_postgres::Pool::builder(manager).max_size(connections).build()?)
 }
 
-/// The instance's key and mode.
-async fn instance(config: &Config) -> Result<(ServerKey, Mode), Error> {
+/// The instance's key and mode, from a database that is in this program's shape; the clock is set on the way.
+async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
+    let asked = Instant::now();
+    let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
+    clock.measured(theirs, asked.elapsed());
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
     if !refold::is_current(&client).await? {
         return Err(Error::Outdated("states"));

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
-use farthing_ledger::command::{Failed, Refusal, SettleRequest, Settled, to_millisecond};
+use farthing_ledger::command::{Failed, Refusal, SettleRequest, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::ids::{GatewayId, RequestId};
 use farthing_ledger::log::appender;
@@ -26,7 +25,8 @@ use crate::checkout;
 
 const BEAT: &str = "\
 INSERT INTO ledger.gateway_lease (gateway_id, beat) VALUES ($1, 1)
-ON CONFLICT (gateway_id) DO UPDATE SET beat = ledger.gateway_lease.beat + 1";
+ON CONFLICT (gateway_id) DO UPDATE SET beat = ledger.gateway_lease.beat + 1
+RETURNING clock_timestamp()";
 
 const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
 
@@ -52,13 +52,16 @@ enum Error {
 }
 
 /// Beats until `stop`, on a connection that nothing else uses: a gateway that lives must not seem dead because its
-/// reads are slow.
+/// reads are slow. Each beat tells what Postgres's clock says.
 pub(crate) async fn beat(app: Arc<App>, database_url: String, after: Duration, stop: CancellationToken) {
     let own = app.gateway_id.to_string();
     let mut line = Line::new(database_url);
     loop {
         let beaten = tokio::time::timeout(after / 3, async {
-            line.client().await?.execute(BEAT, &[&own]).await?;
+            let client = line.client().await?;
+            let asked = Instant::now();
+            let theirs = client.query_one(BEAT, &[&own]).await?.try_get(0)?;
+            app.clock.measured(theirs, asked.elapsed());
             Ok::<_, Error>(())
         });
         if let Err(error) = beaten.await.unwrap_or(Err(Error::Slow)) {
@@ -191,7 +194,7 @@ async fn purge(db: &Client) {
 /// Ends an abandoned request; `false` when it may still be open.
 async fn end(app: &App, request_id: RequestId) -> bool {
     let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
-    let command = SettleRequest { request_id, settled, now: to_millisecond(Utc::now()) };
+    let command = SettleRequest { request_id, settled, now: app.now() };
     match app.ledger.submit(command).await {
         Ok(()) => {
             tracing::warn!(%request_id, "ended as abandoned: to be reconciled with the provider");

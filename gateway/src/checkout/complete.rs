@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use farthing_ledger::command::{
     CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CustomerMade, NewMethod, Paid,
-    PayCheckoutSession, Payee, PersonalData, Purchase, Refusal, RequestPayment, to_millisecond,
+    PayCheckoutSession, Payee, PersonalData, Purchase, Refusal, RequestPayment,
 };
 use farthing_ledger::event::DeclineReason;
 use farthing_ledger::ids::{CustomerId, PaymentId, PaymentMethodId, SubscriptionId, WalletId};
@@ -73,7 +73,7 @@ pub(super) async fn complete(
     if goes_to_the_processor && !attempts::count(app, session.id).await? {
         return Err(Stopped::Overtaken);
     }
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let method = match means {
         Means::None | Means::Known => None,
         Means::Card(card) => Some(stored(app, card, now).await?),

@@ -1,7 +1,5 @@
 //! A checkout session as its page finds it: by its secret, from the authoritative states and the log.
 
-use chrono::Utc;
-use farthing_ledger::command::to_millisecond;
 use farthing_ledger::event::{CheckoutSessionCreated, Event, codec};
 use farthing_ledger::ids::{CheckoutSessionId, CustomerId, MerchantId};
 use farthing_ledger::state::{State, StateKey};
@@ -62,7 +60,7 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
         return Ok(Some(session));
     }
     let merchant = app.state(StateKey::Merchant(session.merchant_id)).await?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let now = if let Some(State::Merchant(merchant)) = merchant { merchant.now(now) } else { now };
     session.standing = if session.created.expires_at <= now {
         Standing::Expired

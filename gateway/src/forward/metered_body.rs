@@ -62,9 +62,9 @@ impl Answer {
         let forwarder = &self.forwarder;
         let keeper = self.keeper.as_ref().filter(|_| end == End::Whole);
         let closing = keeper.and_then(|keeper| keeper.kept(&forwarder.app.server_key));
-        let ledger = forwarder.app.ledger.clone();
+        let app = Arc::clone(&forwarder.app);
         forwarder.tasks.spawn(until_durable(
-            ledger,
+            app,
             self.id.request_id,
             settled,
             closing,

@@ -26,7 +26,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use chrono::Utc;
 use farthing_ledger::command::{Failed, Opened, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::idempotency::ClaimId;
@@ -180,7 +179,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
     ),
 )]
 async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
-    let request_id = RequestId::new(forwarder.app.mint.next(Utc::now()));
+    let request_id = RequestId::new(forwarder.app.mint.next(forwarder.app.now()));
     let mut response = if METHODS.contains(request.method()) {
         answer(forwarder, request_id, request).await
     } else {
@@ -314,8 +313,8 @@ async fn settled(
     settled: Settled,
     closing: Option<(ClaimId, Closing)>,
 ) -> Result<(), ApiError> {
-    let ledger = forwarder.app.ledger.clone();
-    until_durable(ledger, request_id, settled, closing, forwarder.abort.clone())
+    let app = Arc::clone(&forwarder.app);
+    until_durable(app, request_id, settled, closing, forwarder.abort.clone())
         .await
         .map_err(|unsettled| ApiError::LedgerUnavailable(unsettled.to_string()))
 }

@@ -1,16 +1,17 @@
 //! The settlement of one call: from what the answer reported to a command, and the command until it is durable.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
-use farthing_ledger::command::{Ending, Failed, Metered, SettleRequest, Settled, to_millisecond};
+use farthing_ledger::command::{Ending, Failed, Metered, SettleRequest, Settled};
 use farthing_ledger::event::FailureReason;
 use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::RequestId;
-use farthing_ledger::log::appender::{Appender, Closing, Error};
+use farthing_ledger::log::appender::{Closing, Error};
 use tokio_util::sync::CancellationToken;
 
 use super::usage::{Report, Reported};
+use crate::app::App;
 
 /// The longest pause between attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ fn tell_lost(request_id: RequestId, settled: &Settled) {
 /// Submits the settlement until it is durable, with what becomes of the idempotency key it was made under. While the
 /// ledger is away it waits: nothing is lost by waiting.
 pub(crate) async fn until_durable(
-    ledger: Appender,
+    app: Arc<App>,
     request_id: RequestId,
     settled: Settled,
     closing: Option<(ClaimId, Closing)>,
@@ -114,11 +115,11 @@ pub(crate) async fn until_durable(
 ) -> Result<(), Unsettled> {
     let mut pause = Duration::from_millis(10);
     loop {
-        let now = to_millisecond(Utc::now());
+        let now = app.now();
         let command = SettleRequest { request_id, settled: settled.clone(), now };
         let submitted = match closing.clone() {
-            None => ledger.submit(command).await,
-            Some((claim, closing)) => ledger.submit_closing(command, claim, request_id, closing).await,
+            None => app.ledger.submit(command).await,
+            Some((claim, closing)) => app.ledger.submit_closing(command, claim, request_id, closing).await,
         };
         match submitted {
             Ok(()) => return Ok(()),

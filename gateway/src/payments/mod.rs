@@ -12,8 +12,7 @@ mod test_processor;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
-use farthing_ledger::command::{CompletePayment, FillUp, Paid, Refusal, to_millisecond};
+use farthing_ledger::command::{CompletePayment, FillUp, Paid, Refusal};
 use farthing_ledger::event::{DeclineReason, Event, codec};
 use farthing_ledger::ids::{CreditId, PaymentId};
 use farthing_ledger::log::appender;
@@ -53,7 +52,7 @@ pub(crate) async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Paid, 
         }
         Some(_) | None => Paid::Declined(DeclineReason::MethodRemoved),
     };
-    let complete = CompletePayment { payment_id, paid, now: to_millisecond(Utc::now()) };
+    let complete = CompletePayment { payment_id, paid, now: app.now() };
     match app.ledger.submit(complete).await {
         Ok(paid) => Ok(paid),
         // Somebody else carried it out meanwhile.
@@ -104,7 +103,7 @@ pub(crate) async fn fill_up(app: &App, refused: &ApiError) {
     let ApiError::InsufficientBalance { needed, asks_by_itself: Some(wallet_id), .. } = *refused else {
         return;
     };
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let payment_id = PaymentId::new(app.mint.next(now));
     match app.ledger.submit(FillUp { wallet_id, payment_id, hold: needed, now }).await {
         Ok(Some(_)) => app.payments_due.notify_one(),

@@ -1,7 +1,7 @@
-//! Which subscriptions are due: by the machine's clock, or by a merchant's that is ahead of it (in test mode alone).
+//! Which subscriptions are due: by the instance's clock, or by a merchant's that is ahead of it (in test mode alone).
 
-use chrono::Utc;
-use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal, to_millisecond};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal};
 use farthing_ledger::ids::{PaymentId, SubscriptionId};
 use farthing_ledger::log::appender;
 use tokio_postgres::Client;
@@ -31,11 +31,11 @@ ORDER BY ledger.due_ms(subscription.body) LIMIT $2";
 /// Does what is due; is there more?
 pub(super) async fn round(app: &App) -> Result<bool, ApiError> {
     let connection = app.connection().await?;
-    let due = within(due(&connection)).await?;
+    let due = within(due(&connection, app.now())).await?;
     drop(connection);
     let mut done = false;
     for subscription_id in due {
-        let now = to_millisecond(Utc::now());
+        let now = app.now();
         let payment_id = PaymentId::new(app.mint.next(now));
         match app.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
             Ok(Advanced::Done | Advanced::ToBePaid(_)) => done = true,
@@ -50,8 +50,8 @@ pub(super) async fn round(app: &App) -> Result<bool, ApiError> {
     Ok(done)
 }
 
-async fn due(client: &Client) -> Result<Vec<SubscriptionId>, ApiError> {
-    let now_ms = Utc::now().timestamp_millis();
+async fn due(client: &Client, now: DateTime<Utc>) -> Result<Vec<SubscriptionId>, ApiError> {
+    let now_ms = now.timestamp_millis();
     let mut rows = client.query(DUE, &[&now_ms, &ROUND]).await?;
     rows.extend(client.query(DUE_BY_CLOCKS_AHEAD, &[&now_ms, &ROUND]).await?);
     let mut due = Vec::with_capacity(rows.len());

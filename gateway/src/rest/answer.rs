@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use chrono::Utc;
 use farthing_ledger::ids::RequestId;
 use futures_util::FutureExt as _;
 use http::StatusCode;
@@ -62,7 +61,7 @@ pub(crate) async fn keep_conventions(
     let names_a_good_key = response.status() != StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     if !headers.contains_key(SERVICE_REQUEST_ID) {
-        let id = RequestId::new(app.mint.next(Utc::now())).to_string();
+        let id = RequestId::new(app.mint.next(app.now())).to_string();
         headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
     }
     if let Some(standing) = notes.standing.get().filter(|_| names_a_good_key) {

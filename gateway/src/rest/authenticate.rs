@@ -4,8 +4,6 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use chrono::Utc;
-use farthing_ledger::command::to_millisecond;
 use farthing_ledger::ids::MerchantId;
 use farthing_ledger::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
@@ -75,7 +73,7 @@ impl FromRequestParts<Arc<App>> for Caller {
                 {
                     return Err(ApiError::SpendKeyInvalid);
                 }
-                key.check_usable(spending.instant(to_millisecond(Utc::now())))?;
+                key.check_usable(spending.instant(app.now()))?;
                 Ok(Self::SpendKey(key))
             }
             _ => Err(ApiError::SpendKeyInvalid),

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Buf as _, Bytes, BytesMut};
-use chrono::Utc;
 use farthing_ledger::ids::RequestId;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -159,7 +158,7 @@ impl Caller {
             return None;
         }
         let head: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-        let id = RequestId::new(self.app.mint.next(Utc::now()));
+        let id = RequestId::new(self.app.mint.next(self.app.now()));
         self.refusal = BytesMut::from(envelope(&head, id)?.as_slice());
         self.linger = Some(MAX_LINGER_BYTES);
         Some(head.len())

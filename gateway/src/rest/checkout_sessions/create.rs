@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{CreateCheckoutSession, CustomerRef, to_millisecond};
+use farthing_ledger::command::{CreateCheckoutSession, CustomerRef};
 use farthing_ledger::event::{CheckoutMode, CheckoutSessionCreated};
 use farthing_ledger::ids::{CheckoutSessionId, CustomerId, MerchantId};
 
@@ -34,7 +33,7 @@ pub(super) async fn create(
     let merchant_id = writes.merchant_id;
     let wanted = Wanted::read(writes.json()?)?;
     let customer = customer(&app, merchant_id, &wanted).await?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = CreateCheckoutSession {
         merchant_id,
         checkout_session_id: CheckoutSessionId::new(app.mint.next(now)),

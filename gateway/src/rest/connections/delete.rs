@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DeleteCustomer, Refusal, to_millisecond};
+use farthing_ledger::command::{DeleteCustomer, Refusal};
 use farthing_ledger::log::appender;
 
 use crate::app::App;
@@ -29,7 +28,7 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let unknown = ApiError::NotFound(Resource::Connection);
     let Some(customer_id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
-    let command = DeleteCustomer { merchant_id, customer_id, now: to_millisecond(Utc::now()) };
+    let command = DeleteCustomer { merchant_id, customer_id, now: app.now() };
     match app.ledger.submit(command).await {
         Ok(()) => Ok(Reply::ok(Deleted::DONE)),
         // Somebody else was faster.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
 use farthing_projector::ReadModel;
 use farthing_projector::connections::query;
 
@@ -34,5 +33,5 @@ pub(super) async fn find(
     let Some(id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::Connections).await?;
     let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
-    Ok(Reply::ok(Connection::new(row, Utc::now(), &app.server_key)))
+    Ok(Reply::ok(Connection::new(row, app.now(), &app.server_key)))
 }

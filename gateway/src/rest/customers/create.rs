@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData, to_millisecond};
+use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData};
 use farthing_ledger::ids::{CustomerId, WalletId};
 use utoipa::ToSchema;
 
@@ -37,7 +36,7 @@ pub(super) async fn create(
 ) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
     let wanted = Wanted::read(writes.json()?)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = CreateCustomer {
         merchant_id,
         customer_id: CustomerId::new(app.mint.next(now)),

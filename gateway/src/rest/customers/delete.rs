@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DeleteCustomer, to_millisecond};
+use farthing_ledger::command::DeleteCustomer;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
@@ -28,6 +27,6 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let customer_id = app.customer_id(merchant_id, &name).await?;
     let customer_id = customer_id.ok_or(ApiError::NotFound(Resource::Customer))?;
-    app.ledger.submit(DeleteCustomer { merchant_id, customer_id, now: to_millisecond(Utc::now()) }).await?;
+    app.ledger.submit(DeleteCustomer { merchant_id, customer_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

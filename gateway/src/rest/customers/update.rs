@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{Edit, PersonalData, UpdateCustomer, to_millisecond};
+use farthing_ledger::command::{Edit, PersonalData, UpdateCustomer};
 use farthing_ledger::event::ContactPart;
 use utoipa::ToSchema;
 
@@ -43,7 +42,7 @@ pub(super) async fn update(
     let Wanted { reference_id, metadata, contact, personal } = Wanted::read(&json)?;
     let customer_id = app.customer_id(merchant_id, &name).await?;
     let customer_id = customer_id.ok_or(ApiError::NotFound(Resource::Customer))?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = UpdateCustomer { merchant_id, customer_id, reference_id, metadata, contact, personal, now };
     app.ledger.submit(command).await?;
     Ok(Reply::ok(find::existing(&app, &reads, merchant_id, customer_id).await?))

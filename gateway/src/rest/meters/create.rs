@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DefineMeter, to_millisecond};
+use farthing_ledger::command::DefineMeter;
 use farthing_ledger::ids::MeterId;
 
 use super::configuration::{Configuration, NewMeter};
@@ -27,7 +26,7 @@ use crate::rest::writes::Writes;
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
     let Configuration { name, slug, price } = Configuration::read(writes.json()?)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let meter_id = MeterId::new(app.mint.next(now));
     let command = DefineMeter { merchant_id, meter_id, slug, name: name.clone(), price: price.clone(), now };
     let render = move |slug: &String| {

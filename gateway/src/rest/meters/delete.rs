@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DeleteMeter, to_millisecond};
+use farthing_ledger::command::DeleteMeter;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
@@ -29,6 +28,6 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, _) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;
-    app.ledger.submit(DeleteMeter { merchant_id, meter_id, now: to_millisecond(Utc::now()) }).await?;
+    app.ledger.submit(DeleteMeter { merchant_id, meter_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{UpdateMeter, to_millisecond};
+use farthing_ledger::command::UpdateMeter;
 
 use super::changes::{Changes, MeterChanges};
 use super::resource::Meter;
@@ -45,7 +44,7 @@ pub(super) async fn update(
         base_cost_payer,
         service_charge_payer,
         on_disconnect,
-        now: to_millisecond(Utc::now()),
+        now: app.now(),
     };
     let updated = app.ledger.submit(command).await?;
     Ok(Reply::ok(Meter::of_state(meter_id, *updated, &app.server_key)))

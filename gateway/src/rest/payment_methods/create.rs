@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{AddPaymentMethod, Payee, to_millisecond};
+use farthing_ledger::command::{AddPaymentMethod, Payee};
 use farthing_ledger::ids::PaymentMethodId;
 use utoipa::ToSchema;
 
@@ -84,7 +83,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         };
         ApiError::issue(["card", part], refused.to_string())
     })?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let payment_method_id = PaymentMethodId::new(app.mint.next(now));
     let command = AddPaymentMethod {
         merchant_id: writes.merchant_id,

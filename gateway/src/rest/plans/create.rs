@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::Utc;
-use farthing_ledger::command::{CreatePlan, NewBundle, to_millisecond};
+use farthing_ledger::command::{CreatePlan, NewBundle};
 use farthing_ledger::ids::{CreditBundleId, PlanId};
 use farthing_ledger::plan::PlanTerms;
 
@@ -29,7 +29,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let merchant_id = writes.merchant_id;
     let wanted = Configuration::read(writes.json()?)?;
     let linked = app.linked_meters(merchant_id, &wanted.meters).await?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let plan_id = PlanId::new(app.mint.next(now));
     let terms = PlanTerms {
         name: wanted.name,

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DeletePlan, to_millisecond};
+use farthing_ledger::command::DeletePlan;
 use farthing_ledger::ids::PlanId;
 
 use crate::app::App;
@@ -28,6 +27,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let Ok(plan_id) = name.parse::<PlanId>() else { return Err(ApiError::NotFound(Resource::Plan)) };
-    app.ledger.submit(DeletePlan { merchant_id, plan_id, now: to_millisecond(Utc::now()) }).await?;
+    app.ledger.submit(DeletePlan { merchant_id, plan_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{UpdatePlan, to_millisecond};
+use farthing_ledger::command::UpdatePlan;
 use farthing_ledger::ids::{CreditBundleId, MerchantId, PlanId};
 use farthing_ledger::plan::PlanTerms;
 use farthing_ledger::state::{self, StateKey};
@@ -51,7 +50,7 @@ pub(super) async fn update(
             Some(linked.into_iter().map(|(id, _)| id).collect())
         }
     };
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let edits = changes.edits(meter_ids, || CreditBundleId::new(app.mint.next(now)));
     app.ledger.submit(UpdatePlan { merchant_id, plan_id, edits, now }).await?;
     let connection = reads.caught_up(ReadModel::Plans).await?;

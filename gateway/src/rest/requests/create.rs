@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_ledger::command::{
-    CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported, to_millisecond,
-};
+use farthing_ledger::command::{CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported};
 use farthing_ledger::event::{Event, RequestMetered, RequestOpened, codec};
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::usage::{MAX_COUNT, Split, Usage};
@@ -59,7 +57,7 @@ pub(super) async fn create(
 ) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
     let wanted = Wanted::read(writes.json()?)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let list_price = app.providers.listed(&wanted.provider, wanted.metered.model.as_deref());
     let command = ReportRequest {
         merchant_id,

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{RevokeSecretKey, Revoker, to_millisecond};
+use farthing_ledger::command::{RevokeSecretKey, Revoker};
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
@@ -28,7 +27,7 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let Ok(secret_key_id) = name.parse() else { return Err(ApiError::NotFound(Resource::SecretKey)) };
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = RevokeSecretKey { revoker: Revoker::Merchant(merchant_id), secret_key_id, now };
     app.ledger.submit(command).await?;
     Ok(Reply::ok(Deleted::DONE))

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{CreateSpendKey, SpendKeyNow, to_millisecond};
+use farthing_ledger::command::{CreateSpendKey, SpendKeyNow};
 use farthing_ledger::ids::SpendKeyId;
 use farthing_ledger::secret;
 
@@ -27,7 +26,7 @@ use crate::rest::writes::Writes;
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let Wanted { settings, customer } = Wanted::read(writes.json()?, now)?;
     let customer_id = match customer {
         None => None,

@@ -1,10 +1,13 @@
 //! `GET /spend_keys/{id}`.
 
-use chrono::Utc;
+use std::sync::Arc;
+
+use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
 use super::resource::SpendKey;
+use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
@@ -21,6 +24,7 @@ use crate::rest::reads::{Reads, within};
     ),
 )]
 pub(super) async fn find(
+    State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
@@ -28,6 +32,6 @@ pub(super) async fn find(
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(id) = name.parse() else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let row = within(query::find(&connection, merchant_id, id, Utc::now())).await?.ok_or(unknown)?;
+    let row = within(query::find(&connection, merchant_id, id, app.now())).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
 use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
@@ -40,7 +39,7 @@ pub(super) async fn list(
         },
     };
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), connection_id, Utc::now());
+    let listed = query::list(&connection, merchant_id, page.as_query(), connection_id, app.now());
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.spend_key_id.to_string());
     let shown = listed.items.into_iter().map(SpendKey::from).collect();

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{RotateSpendKey, SpendKeyNow, to_millisecond};
+use farthing_ledger::command::{RotateSpendKey, SpendKeyNow};
 use farthing_ledger::secret;
 
 use super::resource::SpendKey;
@@ -33,7 +32,7 @@ pub(super) async fn rotate(
 ) -> Result<Answer, ApiError> {
     let Ok(spend_key_id) = name.parse() else { return Err(ApiError::NotFound(Resource::SpendKey)) };
     let raw = secret::new_spend_key();
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = RotateSpendKey {
         merchant_id: writes.merchant_id,
         spend_key_id,

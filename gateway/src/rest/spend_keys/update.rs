@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{UpdateSpendKey, to_millisecond};
+use farthing_ledger::command::UpdateSpendKey;
 use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
@@ -34,7 +33,7 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<SpendKey>, ApiError> {
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let edits = edits(&json, now)?;
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(spend_key_id) = name.parse() else { return Err(unknown) };

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{SubscriptionEdit, UpdateSubscription, to_millisecond};
+use farthing_ledger::command::{SubscriptionEdit, UpdateSubscription};
 
 use super::find::{named, present};
 use super::resource::Subscription;
@@ -30,7 +29,7 @@ pub(super) async fn cancel(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<Subscription>, ApiError> {
-    let (subscription_id, now) = (named(&name)?, to_millisecond(Utc::now()));
+    let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::Cancel;
     app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
     Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{CustomerRef, StartSubscription, Started, to_millisecond};
+use farthing_ledger::command::{CustomerRef, StartSubscription, Started};
 use farthing_ledger::ids::{CreditBundleId, PlanId, SubscriptionId};
 use farthing_projector::customers::query::{self, Contact};
 use farthing_projector::subscriptions::query::SubscriptionRow;
@@ -60,7 +59,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let connection = app.connection().await?;
     let contact = within(query::contact(&connection, customer_id)).await?;
     drop(connection);
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = StartSubscription {
         merchant_id,
         customer: CustomerRef::Id(customer_id),

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{SubscriptionEdit, UpdateSubscription, to_millisecond};
+use farthing_ledger::command::{SubscriptionEdit, UpdateSubscription};
 use farthing_ledger::ids::CreditBundleId;
 use utoipa::ToSchema;
 
@@ -48,7 +47,7 @@ pub(super) async fn update(
     let mut body = Fields::of(&json)?;
     let bundle = body.edit("auto_top_up_bundle_id", |body, name| body.ruled(name, rules::id));
     body.checked()?;
-    let (subscription_id, now) = (named(&name)?, to_millisecond(Utc::now()));
+    let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::AutoTopUp(bundle);
     app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
     Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))

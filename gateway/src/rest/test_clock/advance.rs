@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_ledger::command::{AdvanceClock, MAX_AHEAD_SECONDS, to_millisecond};
+use farthing_ledger::command::{AdvanceClock, MAX_AHEAD_SECONDS};
 use farthing_ledger::secret::Mode;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -54,7 +54,7 @@ pub(super) async fn advance(State(app): State<Arc<App>>, writes: Writes) -> Resu
     }
     fields.checked()?;
     let seconds = seconds.ok_or_else(|| ApiError::issue(["advance_seconds"], "is required"))?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = AdvanceClock { merchant_id: writes.merchant_id, seconds, now };
     let render = |now: &DateTime<Utc>| Reply::ok(TestClock { now: Timestamp(*now) });
     let answer = writes.submit(command, render).await?;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse as _, Response};
-use chrono::Utc;
-use farthing_ledger::command::{Paid, Payee, Purchase, RequestPayment, to_millisecond};
+use farthing_ledger::command::{Paid, Payee, Purchase, RequestPayment};
 use farthing_ledger::ids::{PaymentId, PaymentMethodId};
 use farthing_ledger::money::Amount;
 use http::StatusCode;
@@ -144,7 +143,7 @@ async fn ended(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
 /// The payment is asked for.
 async fn begin(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
     let Wanted { payment_method_id, amount } = Wanted::read(writes.json()?)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let payment_id = PaymentId::new(app.mint.next(now));
     let command = RequestPayment {
         merchant_id: writes.merchant_id,

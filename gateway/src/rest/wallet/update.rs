@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{Payee, SetAutopay, to_millisecond};
+use farthing_ledger::command::{Payee, SetAutopay};
 use farthing_ledger::event::Autopay;
 use utoipa::ToSchema;
 
@@ -60,7 +59,7 @@ pub(super) async fn update(
     JsonText(json): JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
     let autopay = autopay(&json)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     app.ledger.submit(SetAutopay { merchant_id, payee: Payee::Merchant, autopay, now }).await?;
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{CreateWebhook, to_millisecond};
+use farthing_ledger::command::CreateWebhook;
 use farthing_ledger::ids::WebhookId;
 use farthing_ledger::state;
 
@@ -32,7 +31,7 @@ use crate::rest::writes::Writes;
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let settings = settings::read(writes.json()?)?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let webhook_id = WebhookId::new(app.mint.next(now));
     let command = CreateWebhook { merchant_id: writes.merchant_id, webhook_id, settings, now };
     let secret = webhook_secret(&app.server_key, webhook_id);

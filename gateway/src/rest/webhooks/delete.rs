@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{DeleteWebhook, to_millisecond};
+use farthing_ledger::command::DeleteWebhook;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
@@ -27,6 +26,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
-    app.ledger.submit(DeleteWebhook { merchant_id, webhook_id, now: to_millisecond(Utc::now()) }).await?;
+    app.ledger.submit(DeleteWebhook { merchant_id, webhook_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

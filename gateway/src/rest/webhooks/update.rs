@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::Utc;
-use farthing_ledger::command::{UpdateWebhook, to_millisecond};
+use farthing_ledger::command::UpdateWebhook;
 
 use super::resource::Webhook;
 use super::settings::{Changes, WebhookChanges};
@@ -32,7 +31,7 @@ pub(super) async fn update(
 ) -> Result<Reply<Webhook>, ApiError> {
     let Changes { url, topics, enabled } = Changes::read(&json)?;
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let command = UpdateWebhook { merchant_id, webhook_id, url, topics, enabled, now };
     let updated = app.ledger.submit(command).await?;
     Ok(Reply::ok(Webhook::new(webhook_id, *updated)))
