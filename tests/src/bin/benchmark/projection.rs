@@ -10,7 +10,7 @@ use farthing_tests::wait::within;
 
 use crate::latency::per_second;
 
-const READ_MODELS: [&str; 9] = [
+const READ_MODELS: [&str; 11] = [
     "customers",
     "connections",
     "meters",
@@ -20,6 +20,8 @@ const READ_MODELS: [&str; 9] = [
     "usage",
     "payment_methods",
     "checkout_sessions",
+    "plans",
+    "subscriptions",
 ];
 
 /// How long catching up may take.
