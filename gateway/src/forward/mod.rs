@@ -27,7 +27,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use farthing_ledger::command::{Failed, Opened, Settled};
-use farthing_ledger::event::FailureReason;
+use farthing_ledger::event::{FailureReason, ProviderKeyType};
 use farthing_ledger::idempotency::ClaimId;
 use farthing_ledger::ids::{MerchantId, RequestId};
 use farthing_ledger::log::appender::Closing;
@@ -82,6 +82,8 @@ pub(crate) struct Forwarder {
     abort: CancellationToken,
     /// For answers whose callers have gone.
     places: Places,
+    /// The same for calls on a key of this instance: no other call takes a place from what the instance has to pay.
+    managed_places: Places,
 }
 
 impl Forwarder {
@@ -99,7 +101,16 @@ impl Forwarder {
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
             .build(connector);
-        Self { app, client, guard, tasks, hurry, abort, places: Places::default() }
+        Self {
+            app,
+            client,
+            guard,
+            tasks,
+            hurry,
+            abort,
+            places: Places::default(),
+            managed_places: Places::default(),
+        }
     }
 
     /// Ends when nobody waits for an answer any more and it has been waited for on the caller's behalf all the same:
@@ -114,12 +125,16 @@ impl Forwarder {
     /// A place for a call whose caller has gone, unless its meter cancels such calls. Without one the provider is left, and the call charged what was
     /// reported so far, as `partial`; where nothing was, it ends as `caller_gone`.
     fn place(&self, id: CallId) -> Option<Place> {
-        let CallId { request_id, merchant_id, on_disconnect } = id;
+        let CallId { request_id, merchant_id, on_disconnect, provider_key_type } = id;
         match on_disconnect {
             OnDisconnect::Complete => {}
             OnDisconnect::Cancel => return None,
         }
-        let place = self.places.take(merchant_id);
+        let places = match provider_key_type {
+            ProviderKeyType::Managed => &self.managed_places,
+            ProviderKeyType::Unmanaged => &self.places,
+        };
+        let place = places.take(merchant_id);
         if place.is_none() {
             tracing::warn!(%request_id, %merchant_id, "no place to read on for a caller who has gone");
         }
@@ -212,6 +227,8 @@ struct CallId {
     merchant_id: MerchantId,
     /// What becomes of it when its caller goes, by its meter.
     on_disconnect: OnDisconnect,
+    /// Whose provider key it is made with.
+    provider_key_type: ProviderKeyType,
 }
 
 async fn carry(
@@ -222,6 +239,7 @@ async fn carry(
 ) -> Result<Response, ApiError> {
     let Call { command, outgoing, method, shape, keyed, usage_asked_by } =
         prepare(&forwarder, request_id, request).await?;
+    let provider_key_type = command.provider_key_type;
     let begun = match &keyed {
         None => forwarder.app.ledger.submit(command).await.map(Begun::Now).map_err(ApiError::from),
         Some(keyed) => keyed.open(&forwarder.app, command).await,
@@ -235,7 +253,7 @@ async fn carry(
         }
     };
     let Opened { merchant_id, on_disconnect, .. } = opened;
-    let id = CallId { request_id, merchant_id, on_disconnect };
+    let id = CallId { request_id, merchant_id, on_disconnect, provider_key_type };
     let mut connected = true;
     let answered = tokio::select! {
         answered = forwarder.client.request(outgoing) => answered.map_err(|error| {

@@ -16,7 +16,7 @@ use super::keyed::{self, Asked, Keyed};
 use super::provider::{self, CallersKey, Key};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
 use super::target::{self, KeyParameter, Query};
-use super::usage::{Shape, asking_for_usage, read_request};
+use super::usage::{Shape, asking_for_usage, priced_apart, read_request};
 use super::{Forwarder, credential, metadata};
 use crate::error::{ApiError, Issue};
 
@@ -112,6 +112,9 @@ pub(super) async fn prepare(
         }
         if asked.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
+        }
+        if let Some(name) = whole.as_deref().and_then(priced_apart) {
+            return Err(ApiError::issue([name], "asks for what is not priced"));
         }
         outgoing_headers.remove("x-http-method-override");
         let (name, value) = provider::key_header(provider, &target, key);

@@ -12,10 +12,10 @@ use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
 /// Calls of one merchant that a gateway reads on at once.
-const PLACES: usize = 100;
+pub(crate) const PLACES: usize = 100;
 
 /// How long a hundred calls may take to begin, on a slow machine that also builds.
-const MANY: Duration = Duration::from_mins(1);
+pub(crate) const MANY: Duration = Duration::from_mins(1);
 
 /// An answer that reports 7 tokens, waits, and ends with a report of 9.
 fn reports_twice(merchant: &Merchant, gate: &Gate) -> Endpoint {

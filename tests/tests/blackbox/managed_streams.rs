@@ -5,8 +5,10 @@ use farthing_tests::client::{Body, Connection, Request};
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Call, Endpoint, Gate, Step, chunk, event_stream, json, last_chunk, whole};
 use farthing_tests::run;
+use farthing_tests::wait::within;
 use serde_json::{Value, json};
 
+use crate::departed::{MANY, PLACES};
 use crate::provider_cost::Managed;
 
 /// Where OpenAI's dialect makes streams.
@@ -168,6 +170,8 @@ fn what_cannot_be_asked_or_read_two_ways_is_refused() {
             ),
             (r#"{"model":"gpt-4o","stream":true,"stream":false}"#, "stream"),
             (r#"{"model":"gpt-4o","stream":true,"background":true}"#, "background"),
+            (r#"{"model":"gpt-4o","stream":true,"service_tier":"priority"}"#, "service_tier"),
+            (r#"{"model":"gpt-4o","tools":[{"type":"web_search"}]}"#, "tools"),
         ] {
             let refused = managed.send(&merchant.secret_key, post(&endpoint, body)).await;
             let error = refused.refused(400, "validation_error");
@@ -207,6 +211,64 @@ fn events_pass_while_the_stream_goes_on_and_a_break_is_a_break() {
         let metered = merchant.log.event(&format!("{id}/metered")).await.expect("settled before the end");
         assert_eq!(metered.body["marks"], json!(["partial"]));
         assert_eq!(metered.body["total_merchant_cost"], COST);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn calls_to_other_hosts_take_no_place_from_a_stream_that_the_instance_pays_for() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let (crowds, streams) = (Gate::default(), Gate::default());
+        let waits = crowds.clone();
+        let elsewhere = merchant.instance.provider.endpoint(move |_| {
+            vec![
+                event_stream(),
+                chunk("data: {\"usage\":{\"tokens\":7}}\n\n"),
+                Step::Wait(waits.clone()),
+                last_chunk(),
+            ]
+        });
+        let mut callers = Vec::new();
+        for _ in 0..=PLACES {
+            let mut caller = Connection::open(managed.address()).await.unwrap();
+            caller.send(&forward("GET", &elsewhere.url).bearer(&merchant.secret_key)).await.unwrap();
+            caller.head("GET").await.unwrap();
+            caller.read.piece().await.unwrap();
+            callers.push(caller);
+        }
+        drop(callers);
+        let ended = async |marks: Value| {
+            let events = merchant.events().await.into_iter();
+            events.filter(|event| event.kind == "request.metered" && event.body["marks"] == marks).count()
+        };
+        // One finds no place: all that calls to other hosts have are taken.
+        within(MANY, "one is left", async || (ended(json!(["partial"])).await == 1).then_some(())).await;
+
+        let waits = streams.clone();
+        let endpoint = managed.openai.endpoint_ending(CHAT, move |_| {
+            vec![
+                event_stream(),
+                chunk("data: {}\n\n"),
+                Step::Wait(waits.clone()),
+                chunk(usage("\n")),
+                last_chunk(),
+            ]
+        });
+        let mut caller = Connection::open(managed.address()).await.unwrap();
+        let request = post(&endpoint, r#"{"model":"gpt-4o","stream":true}"#).bearer(&merchant.secret_key);
+        caller.send(&request).await.unwrap();
+        let head = caller.head("POST").await.unwrap();
+        caller.read.piece().await.unwrap();
+        drop(caller);
+        streams.open();
+        let key = format!("{}/metered", head.header("x-service-request-id").unwrap());
+        let metered =
+            within(MANY, "it is read to its end", async || merchant.log.event(&key).await).await.body;
+        assert_eq!((&metered["marks"], &metered["total_merchant_cost"]), (&json!([]), &json!(COST)));
+        crowds.open();
+        within(MANY, "the crowd ends", async || (ended(json!([])).await == PLACES + 1).then_some(())).await;
         merchant.nothing_is_held().await;
     });
 }

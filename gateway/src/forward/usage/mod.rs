@@ -6,6 +6,7 @@ mod chunk;
 mod decoding;
 mod document;
 mod framing;
+mod priced_apart;
 mod request;
 mod shape;
 
@@ -20,6 +21,7 @@ pub(crate) use self::chunk::ChunkFilter;
 use self::decoding::Coding;
 use self::document::Member;
 use self::framing::Framing;
+pub(crate) use self::priced_apart::priced_apart;
 pub(crate) use self::request::{asking_for_usage, read_request};
 use self::shape::Counts;
 pub(crate) use self::shape::{Reported, Shape};

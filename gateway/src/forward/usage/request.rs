@@ -91,7 +91,7 @@ fn without_collection(model: String) -> String {
 }
 
 /// The members of a JSON object in their order, repeated ones included.
-struct Ordered<'a>(Vec<(String, &'a RawValue)>);
+pub(super) struct Ordered<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
 impl<'de> serde::Deserialize<'de> for Ordered<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,0 +1,149 @@
+//! What a provider charges for beside an answer's tokens at their standard price: priority, searches, containers,
+//! longer-lived caches. The catalogue has no price for any of it, so a key of this instance does not pay for it. What
+//! is not known to be free beside its tokens counts as charged for. Pure.
+
+use serde_json::{Map, Value};
+
+use super::request::Ordered;
+use super::string;
+
+/// The tiers whose price is the standard one; `auto` is the standard tier unless the operator's own account says otherwise.
+const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
+
+/// The kinds of tools that the caller runs, or that cost nothing beside their tokens.
+const PLAIN_TOOLS: [&str; 8] = [
+    "function",
+    "custom",
+    "local_shell",
+    "apply_patch",
+    "computer",
+    "computer_use_preview",
+    "mcp",
+    "mcp_toolset",
+];
+
+/// How the kinds of such tools begin whose names end in a date.
+const DATED_TOOLS: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
+
+/// The tools of a provider that names them by their member.
+const TOOL_MEMBERS: [&str; 6] = [
+    "functionDeclarations",
+    "function_declarations",
+    "codeExecution",
+    "code_execution",
+    "urlContext",
+    "url_context",
+];
+
+/// The first member of a JSON body that asks for what is charged for apart, where there is one.
+pub(crate) fn priced_apart(body: &[u8]) -> Option<&'static str> {
+    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let member = members.iter().find_map(|(name, value)| {
+        let text = value.get();
+        let is_named = text != "null";
+        let other_than = |plain: &[&str]| string(text).is_some_and(|value| !plain.contains(&value.as_str()));
+        match name.as_str() {
+            "service_tier" => other_than(&STANDARD_TIERS).then_some("service_tier"),
+            "serviceTier" => other_than(&STANDARD_TIERS).then_some("serviceTier"),
+            "speed" => other_than(&["standard"]).then_some("speed"),
+            "inference_geo" => other_than(&["global"]).then_some("inference_geo"),
+            "web_search_options" => is_named.then_some("web_search_options"),
+            "search_parameters" => is_named.then_some("search_parameters"),
+            "tools" => (!are_plain(text)).then_some("tools"),
+            _ => None,
+        }
+    });
+    member.or_else(|| keeps_a_cache_longer(body).then_some("cache_control"))
+}
+
+/// Are all of these tools free beside their tokens?
+fn are_plain(tools: &str) -> bool {
+    match serde_json::from_str(tools) {
+        Ok(Value::Array(tools)) => {
+            tools.iter().all(|tool| matches!(tool, Value::Object(tool) if is_plain(tool)))
+        }
+        // A provider that reads tools from anything else is none of these.
+        Ok(_) | Err(_) => true,
+    }
+}
+
+fn is_plain(tool: &Map<String, Value>) -> bool {
+    match tool.get("type") {
+        Some(Value::String(kind)) => {
+            PLAIN_TOOLS.contains(&kind.as_str()) || DATED_TOOLS.iter().any(|begin| kind.starts_with(begin))
+        }
+        Some(_) => false,
+        None => {
+            tool.contains_key("input_schema") || tool.keys().all(|name| TOOL_MEMBERS.contains(&name.as_str()))
+        }
+    }
+}
+
+/// Is anything to be kept in a cache for an hour, which costs more to write than the usual minutes?
+fn keeps_a_cache_longer(body: &[u8]) -> bool {
+    fn within(value: &Value) -> bool {
+        match value {
+            Value::Object(members) => {
+                let control = members.get("cache_control").and_then(|control| control.get("ttl"));
+                control.is_some_and(|ttl| *ttl != Value::Null && ttl != "5m") || members.values().any(within)
+            }
+            Value::Array(values) => values.iter().any(within),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+    }
+    // Nothing without the word needs to be read a second time.
+    let names_it =
+        std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains('\\'));
+    names_it && serde_json::from_slice(body).is_ok_and(|body: Value| within(&body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_costs_more_than_its_tokens_is_found() {
+        for (body, member) in [
+            (r#"{"service_tier":"priority"}"#, "service_tier"),
+            (r#"{"service_tier":"flex"}"#, "service_tier"),
+            (r#"{"service_tier":"auto","service_tier":"priority"}"#, "service_tier"),
+            (r#"{"service\u005ftier":"priority"}"#, "service_tier"),
+            (r#"{"speed":"fast"}"#, "speed"),
+            (r#"{"inference_geo":"us"}"#, "inference_geo"),
+            (r#"{"web_search_options":{}}"#, "web_search_options"),
+            (r#"{"search_parameters":{"mode":"auto"}}"#, "search_parameters"),
+            (r#"{"tools":[{"type":"function","name":"f"},{"type":"web_search"}]}"#, "tools"),
+            (r#"{"tools":[{"type":"web_search_20250305","name":"web_search"}]}"#, "tools"),
+            (r#"{"tools":[{"type":"code_execution_20250825"}]}"#, "tools"),
+            (r#"{"tools":[{"type":"image_generation"}]}"#, "tools"),
+            (r#"{"tools":[{"googleSearch":{}}]}"#, "tools"),
+            (r#"{"tools":[{"google_search":{},"functionDeclarations":[]}]}"#, "tools"),
+            (r#"{"tools":[{"type":7}]}"#, "tools"),
+            (r#"{"tools":[7]}"#, "tools"),
+            (r#"{"system":[{"text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}]}"#, "cache_control"),
+            (r#"{"system":[{"cache\u005fcontrol":{"t\u0074l":"1h"}}]}"#, "cache_control"),
+        ] {
+            assert_eq!(priced_apart(body.as_bytes()), Some(member), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_costs_its_tokens_alone_passes() {
+        for body in [
+            "{}",
+            "not json",
+            r#"{"service_tier":null,"speed":"standard","web_search_options":null,"tools":null}"#,
+            r#"{"service_tier":"auto"}"#,
+            r#"{"service_tier":"default"}"#,
+            r#"{"tools":[]}"#,
+            r#"{"tools":[{"type":"function","function":{"name":"web_search"}}]}"#,
+            r#"{"tools":[{"name":"f","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}]}"#,
+            r#"{"tools":[{"type":"text_editor_20250728","name":"e"},{"type":"custom","name":"c"}]}"#,
+            r#"{"tools":[{"functionDeclarations":[{"name":"googleSearch"}]},{"codeExecution":{}}]}"#,
+            r#"{"messages":[{"content":"cache_control \"ttl\":\"1h\"","cache_control":{"ttl":"5m"}}]}"#,
+            r#"{"metadata":{"service_tier":"priority"}}"#,
+        ] {
+            assert_eq!(priced_apart(body.as_bytes()), None, "{body}");
+        }
+    }
+}
