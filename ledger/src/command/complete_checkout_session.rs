@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use super::add_payment_method::NewMethod;
 use super::request_payment::Payee;
 use super::start_subscription::Start;
-use super::update_subscription::{SubscriptionEdit, UpdateSubscription, find};
+use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
 use super::{Command, Decision, Edit, PersonalData, Refusal, Stop, UpdateCustomer};
 use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
 use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
@@ -79,8 +79,8 @@ impl CompleteCheckoutSession {
         let plan = world.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
         let customer = world.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
-            let current = find(world, self.merchant_id, subscription_id);
-            let current = current.map_err(|_| Refusal::SubscriptionAlreadyActive)?;
+            // One that is being paid for is not there yet.
+            let current = world.subscription(subscription_id)?.ok_or(Refusal::SubscriptionAlreadyActive)?;
             if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
                 return Err(Refusal::SubscriptionAlreadyActive.into());
             }

@@ -96,8 +96,9 @@ impl RequestPayment {
                         Purpose::Subscribe { subscription_id: fresh, plan_id, terms }
                     }
                     Some(subscription_id) => {
-                        let active = find(world, self.merchant_id, subscription_id);
-                        let active = active.map_err(|_| Refusal::SubscriptionAlreadyActive)?;
+                        let active = world.subscription(subscription_id)?;
+                        // One that is being paid for is not there yet.
+                        let active = active.ok_or(Refusal::SubscriptionAlreadyActive)?;
                         if active.plan_id == plan_id || !terms.is_dearer_than(&active.terms) {
                             return Err(Refusal::SubscriptionAlreadyActive.into());
                         }
