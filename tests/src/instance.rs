@@ -256,7 +256,12 @@ impl Instance {
     }
 
     /// Runs an operator's command with `--json`, whatever comes of it.
+    ///
+    /// A read model is verified or rebuilt by one command at a time: a second one would be refused.
     pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
+        static READ_MODELS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _turn =
+            if arguments.first() == Some(&"projections") { Some(READ_MODELS.lock().await) } else { None };
         let mut command = tokio::process::Command::new(program());
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
         command.stdin(Stdio::null()).output().await.expect("the program can be run")

@@ -14,6 +14,7 @@ pub mod log;
 pub mod merchant;
 pub mod provider;
 pub mod proxy;
+pub mod recurring;
 pub mod scratch;
 pub mod statements;
 pub mod tls;

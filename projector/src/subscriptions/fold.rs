@@ -207,10 +207,10 @@ impl Projection for Batch {
 #[cfg(test)]
 mod tests {
     use farthing_ledger::event::{
-        CancelReason, CycleEnded, PendingChange, Subscriber, SubscriptionCancelled, SubscriptionRenewed,
-        WalletDebited,
+        BundlePurchased, CancelReason, CycleEnded, PendingChange, Subscriber, SubscriptionCancelled,
+        SubscriptionRenewed, SubscriptionUpgraded, WalletDebited,
     };
-    use farthing_ledger::ids::{CustomerId, Mint, PaymentId, RequestId};
+    use farthing_ledger::ids::{CreditBundleId, CustomerId, Mint, PaymentId, RequestId};
     use farthing_ledger::plan::{BillingInterval, Rollover};
 
     use super::*;
@@ -336,5 +336,48 @@ mod tests {
         let change = &batch.changed[&who.subscription_id];
         assert_eq!((&change.pending, change.credit), (&Some(NowThere(None)), Decimal::from(-5)));
         assert_eq!(change.cancelled_at, Some(DateTime::UNIX_EPOCH));
+    }
+
+    #[test]
+    fn a_dearer_plan_begins_at_once_beside_what_was_left_and_ends_what_was_pending() {
+        let who = subscriber();
+        let plan_id = PlanId::new(who.customer_id.ulid());
+        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+            subscriber: who,
+            revision: 1,
+            auto_top_up_bundle_id: None,
+            payment_method_id: None,
+            pending_change: Some(PendingChange::Cancellation { effective_at: cycle(0).end }),
+        }));
+        let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+            subscriber: who,
+            revision: 2,
+            from_plan_id: plan_id,
+            plan_id,
+            terms: PlanTerms { included_credit: amount("25"), ..terms() },
+            cycle: BillingCycle::of(BillingInterval::Month, cycle(3).start, 0),
+            granted: amount("25"),
+            payment_id: None,
+            payment_method_id: None,
+        }));
+        let bought = Event::BundlePurchased(BundlePurchased {
+            payment_id: PaymentId::new(who.customer_id.ulid()),
+            customer_id: who.customer_id,
+            wallet_id: who.wallet_id,
+            credit_bundle_id: CreditBundleId::new(who.customer_id.ulid()),
+            cost: amount("5"),
+            granted: amount("4"),
+        });
+        let batch: Batch = sample::fold(vec![updated, bought.clone(), upgraded, bought]);
+        let change = &batch.changed[&who.subscription_id];
+        assert_eq!((&change.pending, change.credit), (&Some(NowThere(None)), Decimal::from(25)));
+        let now = change.cycle.as_ref().unwrap();
+        assert_eq!(
+            (now.anchor, now.start),
+            (Some(cycle(3).start), cycle(3).start),
+            "it anchors the next ones"
+        );
+        assert!(now.terms.contains("25.0000000000"), "{}", now.terms);
+        assert_eq!(batch.bundles[&who.wallet_id], Decimal::from(8));
     }
 }

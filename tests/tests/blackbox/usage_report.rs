@@ -71,7 +71,12 @@ async fn usage(merchant: &Merchant, start: DateTime<FixedOffset>, end: DateTime<
 }
 
 /// The report from `start` to `end` says, day by day and in all, what the list of requests says.
-async fn check(merchant: &Merchant, start: DateTime<FixedOffset>, end: DateTime<Utc>, filter: &str) {
+pub(crate) async fn check(
+    merchant: &Merchant,
+    start: DateTime<FixedOffset>,
+    end: DateTime<Utc>,
+    filter: &str,
+) {
     let report = usage(merchant, start, end, filter).await;
     let listed = requests(merchant, filter).await;
     let within = |request: &&Value| (start.to_utc()..end).contains(&created_at(request));
