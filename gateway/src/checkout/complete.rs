@@ -108,7 +108,8 @@ pub(super) async fn complete(
         checkout_session_id: Some(session.id),
         now,
     };
-    app.ledger.submit(PayCheckoutSession { payment, method }).await?;
+    let contact = contact.map(|contact| (customer_id, contact));
+    app.ledger.submit(PayCheckoutSession { payment, contact, method }).await?;
     match carry_out(app, payment.payment_id).await? {
         Paid::Accepted(_) => Ok(()),
         Paid::Declined(reason) => Err(Stopped::Wrong(declined(reason))),

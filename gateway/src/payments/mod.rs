@@ -42,10 +42,16 @@ pub(crate) async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Paid, 
         return ended(app, payment_id).await;
     };
     let requested = payment.requested;
-    let method = app.state(StateKey::PaymentMethod(requested.payment_method_id)).await?;
+    let method = match requested.brings {
+        Some(brought) => Some((brought.processor, brought.token)),
+        None => match app.state(StateKey::PaymentMethod(requested.payment_method_id)).await? {
+            Some(State::PaymentMethod(method)) => Some((method.added.processor, method.added.token)),
+            Some(_) | None => None,
+        },
+    };
     let paid = match method {
-        Some(State::PaymentMethod(method)) if method.added.processor == app.processor.name() => {
-            let charge = Charge { payment_id, token: &method.added.token, amount: requested.amount };
+        Some((processor, token)) if processor == app.processor.name() => {
+            let charge = Charge { payment_id, token: &token, amount: requested.amount };
             let charged = tokio::time::timeout(PROCESSOR_TIMEOUT, app.processor.charge(charge)).await;
             let charged = charged.unwrap_or_else(|_| Err(Unavailable("no answer in time".to_owned())));
             charged.map_err(|why| ApiError::LedgerUnavailable(format!("the payment processor: {why}")))?

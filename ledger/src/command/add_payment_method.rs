@@ -27,7 +27,8 @@ pub struct AddPaymentMethod {
     pub now: DateTime<Utc>,
 }
 
-/// A payment method that comes with something else, and is added in the same append.
+/// A payment method that comes with something else: with the end of a session, and is added in the same append; with a
+/// payment, and is added once that has succeeded.
 #[derive(Debug, Clone)]
 pub struct NewMethod {
     /// A fresh id.

@@ -172,6 +172,7 @@ impl AdvanceSubscription {
                 terms: Box::new(next.terms),
             },
             checkout_session_id: None,
+            brings: None,
         }));
         Ok((vec![payment], Advanced::ToBePaid(self.payment_id)))
     }

@@ -1,4 +1,4 @@
-//! `CompleteCheckoutSession`: the end of a session that takes no payment: onboarding, or a plan that costs nothing
+//! `CompleteCheckoutSession`: the end of a session that takes no payment: onboarding, or a plan that costs nothing now
 //! (completion.md section 8). One that is paid ends with its payment.
 
 use chrono::{DateTime, Utc};
@@ -49,22 +49,45 @@ pub(super) fn open_session(
     Ok(session)
 }
 
+/// The change of a customer's contact: the parts that are told.
+pub(super) fn write_contact(
+    merchant_id: MerchantId,
+    customer_id: CustomerId,
+    personal: &PersonalData,
+    now: DateTime<Utc>,
+) -> UpdateCustomer {
+    let told = [
+        (ContactPart::Name, personal.first_name.is_some()),
+        (ContactPart::Email, personal.email.is_some()),
+        (ContactPart::Phone, personal.phone.is_some()),
+    ];
+    UpdateCustomer {
+        merchant_id,
+        customer_id,
+        reference_id: Edit::Keep,
+        metadata: None,
+        contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
+        personal: personal.clone(),
+        now,
+    }
+}
+
 impl CompleteCheckoutSession {
-    /// The change of the customer's contact: the parts that are told.
-    fn contact(&self, personal: &PersonalData) -> UpdateCustomer {
-        let told = [
-            (ContactPart::Name, personal.first_name.is_some()),
-            (ContactPart::Email, personal.email.is_some()),
-            (ContactPart::Phone, personal.phone.is_some()),
-        ];
-        UpdateCustomer {
-            merchant_id: self.merchant_id,
-            customer_id: self.customer_id,
-            reference_id: Edit::Keep,
-            metadata: None,
-            contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
-            personal: personal.clone(),
-            now: self.now,
+    /// What an onboarding subscribes to, unless the customer is on that plan already.
+    fn onboarded(
+        &self,
+        world: &World,
+        plan_id: Option<PlanId>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Fact>, Stop> {
+        let customer = world.customer(self.customer_id)?;
+        let current = match customer.and_then(|customer| customer.subscription_id) {
+            Some(id) => world.subscription(id)?.map(|subscription| subscription.plan_id),
+            None => None,
+        };
+        match plan_id {
+            Some(id) if current != Some(id) => self.subscribed(world, plan_id, now),
+            Some(_) | None => Ok(Vec::new()),
         }
     }
 
@@ -116,7 +139,7 @@ impl Command for CompleteCheckoutSession {
         let customer = world.customer(self.customer_id)?;
         customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(Refusal::CustomerNotFound)?;
         let mut facts = match session.created.checkout_mode {
-            CheckoutMode::Onboarding => Vec::new(),
+            CheckoutMode::Onboarding => self.onboarded(world, session.created.plan_id, now)?,
             CheckoutMode::Topup | CheckoutMode::CreditBundle => {
                 return Err(Refusal::NoPaymentMethod.into());
             }
@@ -124,7 +147,8 @@ impl Command for CompleteCheckoutSession {
         };
         let mut personal = None;
         if let Some(contact) = &self.contact {
-            let changed = self.contact(contact).decide(world)?;
+            let contact = write_contact(self.merchant_id, self.customer_id, contact, self.now);
+            let changed = contact.decide(world)?;
             facts.extend(changed.facts);
             personal = changed.personal;
         }

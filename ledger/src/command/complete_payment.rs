@@ -9,8 +9,8 @@ use super::fill_up::PAUSE_AFTER_DECLINE;
 use super::start_subscription::Start;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
-    BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentRequested,
-    PaymentSucceeded, Purpose, Subscriber, SubscriptionUpgraded, WalletCredited,
+    BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
+    PaymentRequested, PaymentSucceeded, Purpose, Subscriber, SubscriptionUpgraded, WalletCredited,
 };
 use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
@@ -36,6 +36,24 @@ pub struct CompletePayment {
     pub now: DateTime<Utc>,
 }
 
+/// The card that came with a payment is the wallet's from now on, unless its customer is no more.
+fn brought(world: &World, payment: &PaymentRequested) -> Result<Option<Event>, Stop> {
+    let (Some(brought), Some(customer_id)) = (payment.brings.clone(), payment.customer_id) else {
+        return Ok(None);
+    };
+    if world.customer(customer_id)?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Event::PaymentMethodAdded(PaymentMethodAdded {
+        payment_method_id: payment.payment_method_id,
+        wallet_id: payment.wallet_id,
+        customer_id: payment.customer_id,
+        processor: brought.processor,
+        token: brought.token,
+        card: brought.card,
+    })))
+}
+
 impl CompletePayment {
     fn accepted(
         &self,
@@ -44,13 +62,14 @@ impl CompletePayment {
         reference: &str,
         now: DateTime<Utc>,
     ) -> Result<Vec<Event>, Stop> {
-        let mut events = vec![Event::PaymentSucceeded(PaymentSucceeded {
+        let mut events: Vec<_> = brought(world, payment)?.into_iter().collect();
+        events.push(Event::PaymentSucceeded(PaymentSucceeded {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
             amount: payment.amount,
             reference: reference.to_owned(),
-        })];
+        }));
         events.push(match self.purchased(world, payment, now)? {
             Some(purchased) => purchased,
             None => self.credited(world, payment)?,

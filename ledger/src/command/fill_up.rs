@@ -53,6 +53,7 @@ impl Need<'_> {
             amount,
             purpose,
             checkout_session_id: None,
+            brings: None,
         }))))
     }
 

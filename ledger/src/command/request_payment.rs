@@ -7,7 +7,7 @@ use super::complete_checkout_session::open_session;
 use super::start_subscription::check_bundle;
 use super::update_subscription::find;
 use super::{Command, Decision, Refusal, Stop};
-use crate::event::{Event, PaymentRequested, Purpose};
+use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PaymentId, PaymentMethodId, PlanId,
     SubscriptionId, WalletId,
@@ -112,11 +112,11 @@ impl RequestPayment {
 }
 
 impl RequestPayment {
-    /// The decision, where the method `brings` is added to the wallet in the same append.
+    /// The decision, where the payment brings a card that its wallet does not have yet, under `payment_method_id`.
     pub(super) fn decide_with(
         &self,
         world: &World,
-        brings: Option<PaymentMethodId>,
+        brings: Option<CardBrought>,
     ) -> Result<Decision<()>, Stop> {
         if world.payment(self.payment_id)?.is_some() {
             return Err(Refusal::PaymentUnderWay.into());
@@ -127,7 +127,7 @@ impl RequestPayment {
         let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let payment_method_id =
             self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
-        if brings != Some(payment_method_id) {
+        if brings.is_none() {
             let method = world.payment_method(payment_method_id)?;
             let method = method.filter(|method| method.added.wallet_id == wallet_id);
             method.ok_or(Refusal::PaymentMethodNotFound)?;
@@ -147,6 +147,7 @@ impl RequestPayment {
             amount,
             purpose,
             checkout_session_id: self.checkout_session_id,
+            brings,
         }));
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

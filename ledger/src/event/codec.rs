@@ -203,6 +203,7 @@ mod tests {
         for (kind, file) in [
             ("request.opened", "request.opened.v1.priced.json"),
             ("request.metered", "request.metered.v1.cached.json"),
+            ("payment.requested", "payment.requested.v1.card.json"),
         ] {
             let golden = std::fs::read_to_string(folder.join(file)).unwrap();
             let event = decode(kind, 1, &golden).unwrap();

@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 pub use self::checkout::{CheckoutMode, CheckoutSessionCompleted, CheckoutSessionCreated};
 pub use self::movement::Movement;
 pub use self::payment::{
-    Autopay, AutopayChanged, Card, DeclineReason, PaymentDeclined, PaymentMethodAdded, PaymentRequested,
-    PaymentSucceeded, Purpose,
+    Autopay, AutopayChanged, Card, CardBrought, DeclineReason, PaymentDeclined, PaymentMethodAdded,
+    PaymentRequested, PaymentSucceeded, Purpose,
 };
 pub use self::plan::{
     BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, PlanCreated, PlanDeleted,

@@ -68,6 +68,18 @@ pub enum Purpose {
     },
 }
 
+/// A card that a payment is made with for the first time: it becomes the wallet's payment method when the payment has
+/// succeeded, and is none of it before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardBrought {
+    /// Which processor.
+    pub processor: String,
+    /// The processor's own name for it; pays nothing without the processor's key.
+    pub token: String,
+    /// What may be shown of it.
+    pub card: Card,
+}
+
 /// A payment is to be made; whoever runs payments carries it out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequested {
@@ -85,6 +97,9 @@ pub struct PaymentRequested {
     pub purpose: Purpose,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
+    /// The card behind `payment_method_id`, where the wallet does not have it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brings: Option<CardBrought>,
 }
 
 /// The processor took the money.
