@@ -25,15 +25,18 @@
   const form = document.querySelector("form");
   if (!form) return;
   // In a frame of another origin a browser does not follow `autofocus`.
-  form.querySelector("[aria-invalid=true]")?.focus();
+  const wrong = form.querySelector("[aria-invalid=true]");
+  (wrong ?? document.querySelector("#problems"))?.focus();
+  wrong?.select();
   const button = form.querySelector("button[type=submit]");
+  const progress = document.querySelector("#progress");
   const label = button.textContent;
   let sent = false;
   form.addEventListener("submit", (event) => {
     if (sent) return event.preventDefault();
     sent = true;
     button.setAttribute("aria-disabled", "true");
-    button.textContent = "One moment…";
+    progress.textContent = button.textContent = "One moment…";
   });
   // Back from another page, as it was left.
   window.addEventListener("pageshow", (event) => {
@@ -41,5 +44,6 @@
     sent = false;
     button.removeAttribute("aria-disabled");
     button.textContent = label;
+    progress.textContent = "";
   });
 })();

@@ -89,7 +89,7 @@ impl Answers {
 /// What the answers come to, or all that is wrong with them.
 pub(super) fn read(answers: &Answers, offer: &Offer) -> Result<Submission, Vec<Problem>> {
     let mut reader = Reader { answers, problems: Vec::new() };
-    let person = asks_person(offer).then(|| reader.person());
+    let person = offer.asks_person.then(|| reader.person());
     let amount = matches!(offer.asked, Asked::Money).then(|| reader.amount()).flatten();
     let means = reader.means(offer);
     let shown = offer.asked.price().map(|price| price.to_string()).unwrap_or_default();
@@ -100,11 +100,6 @@ pub(super) fn read(answers: &Answers, offer: &Offer) -> Result<Submission, Vec<P
         });
     }
     if reader.problems.is_empty() { Ok(Submission { person, amount, means }) } else { Err(reader.problems) }
-}
-
-/// Does the form ask who the customer is?
-pub(super) fn asks_person(offer: &Offer) -> bool {
-    matches!(offer.asked, Asked::Person) || offer.customer.is_none()
 }
 
 struct Reader<'a> {
@@ -209,7 +204,7 @@ mod tests {
     use super::*;
 
     fn read_money(form: &str) -> Result<Submission, Vec<Problem>> {
-        read(&Answers::of(form.as_bytes()), &Offer { customer: None, asked: Asked::Money })
+        read(&Answers::of(form.as_bytes()), &Offer { customer: None, asks_person: true, asked: Asked::Money })
     }
 
     fn wrong(form: &str) -> Vec<&'static str> {

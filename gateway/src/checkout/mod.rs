@@ -68,6 +68,7 @@ fn shown(session: &Session, answers: &Answers, problems: &[Problem]) -> Response
         Standing::UnderWay => page::notice(Notice::UnderWay, Some(session)),
         Standing::Closed => page::notice(Notice::Closed, Some(session)),
         Standing::Gone => page::notice(Notice::Gone, Some(session)),
+        Standing::HasIt => page::notice(Notice::HasIt, Some(session)),
         Standing::Expired => page::notice(Notice::Expired, Some(session)),
         Standing::Completed(_) => page::notice(Notice::Completed, Some(session)),
     }
@@ -82,7 +83,7 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
     let offer = match &session.standing {
         Standing::Open(offer) => offer,
         Standing::UnderWay | Standing::Completed(_) => return back(&secret),
-        Standing::Closed | Standing::Gone | Standing::Expired => {
+        Standing::Closed | Standing::Gone | Standing::HasIt | Standing::Expired => {
             return shown(&session, &Answers::default(), &[]);
         }
     };
@@ -97,7 +98,15 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
     match complete::complete(&app, &session, offer, submission).await {
         // Whatever it is now, the page tells; a reload sends nothing again.
         Ok(()) | Err(Stopped::Overtaken) => back(&secret),
-        Err(Stopped::Wrong(problem)) => page::form(&session, offer, &answers, &[problem]),
+        Err(Stopped::Wrong(problem)) => {
+            // Who the customer is is known by now, if it was made, and asked no more.
+            match session::find(&app, &secret).await {
+                Ok(Some(now)) if matches!(now.standing, Standing::Open(_)) => {
+                    shown(&now, &answers, &[problem])
+                }
+                Ok(_) | Err(_) => page::form(&session, offer, &answers, &[problem]),
+            }
+        }
         Err(Stopped::Failed(error)) => page::failed(error, Some(&session)),
     }
 }

@@ -14,6 +14,8 @@ use crate::error::ApiError;
 pub(super) struct Offer {
     /// The customer, if it is there already.
     pub(super) customer: Option<Known>,
+    /// Does the form ask who the customer is?
+    pub(super) asks_person: bool,
     /// What is asked for.
     pub(super) asked: Asked,
 }
@@ -44,11 +46,23 @@ pub(super) enum Asked {
     Bundle { credit_bundle_id: CreditBundleId, name: String, price: Amount, credit: Amount },
 }
 
+/// What becomes of a session's offer.
+pub(super) enum Found {
+    /// It is to be had.
+    Offer(Offer),
+    /// It is to be had no more.
+    Gone,
+    /// The customer is on this plan already.
+    HasIt,
+}
+
 /// When a plan begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     /// With its payment; at once where it is free.
     Now,
+    /// The same, in place of the present, cheaper plan.
+    Instead,
     /// With the end of the present, dearer plan's cycle: nothing is paid before.
     AfterThisCycle,
 }
@@ -73,18 +87,18 @@ impl Asked {
     }
 }
 
-/// What the session offers; none where it is to be had no more.
+/// What the session offers.
 pub(super) async fn find(
     app: &App,
     session: &Session,
     customer_id: Option<CustomerId>,
-) -> Result<Option<Offer>, ApiError> {
+) -> Result<Found, ApiError> {
     let mut subscription = None;
     let customer = match customer_id {
         None => None,
         Some(customer_id) => {
             let Some(State::Customer(customer)) = app.state(StateKey::Customer(customer_id)).await? else {
-                return Ok(None);
+                return Ok(Found::Gone);
             };
             subscription = customer.subscription_id;
             let card = match app.state(StateKey::Wallet(customer.wallet_id)).await? {
@@ -99,18 +113,24 @@ pub(super) async fn find(
     };
     let current = match subscription {
         Some(id) => match app.state(StateKey::Subscription(id)).await? {
-            Some(State::Subscription(subscription)) => Some(subscription.terms),
+            Some(State::Subscription(subscription)) => Some((subscription.plan_id, subscription.terms)),
             Some(_) | None => None,
         },
         None => None,
     };
-    let asked = match session.created.checkout_mode {
-        CheckoutMode::Onboarding => Some(Asked::Person),
+    let mode = session.created.checkout_mode;
+    let plan_id = session.created.plan_id;
+    let has_it = plan_id.is_some() && plan_id == current.as_ref().map(|(plan_id, _)| *plan_id);
+    let terms = current.as_ref().map(|(_, terms)| terms);
+    let asked = match mode {
+        CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(Asked::Person),
+        CheckoutMode::Subscription if has_it => return Ok(Found::HasIt),
+        CheckoutMode::Onboarding | CheckoutMode::Subscription => plan(app, session, terms).await?,
         CheckoutMode::Topup => Some(Asked::Money),
-        CheckoutMode::Subscription => plan(app, session, current.as_ref()).await?,
         CheckoutMode::CreditBundle => bundle(app, session).await?,
     };
-    Ok(asked.map(|asked| Offer { customer, asked }))
+    let asks_person = mode == CheckoutMode::Onboarding || customer.is_none();
+    Ok(asked.map_or(Found::Gone, |asked| Found::Offer(Offer { customer, asks_person, asked })))
 }
 
 fn card(method: Option<State>) -> Option<Card> {
@@ -123,8 +143,11 @@ fn card(method: Option<State>) -> Option<Card> {
 async fn plan(app: &App, session: &Session, current: Option<&PlanTerms>) -> Result<Option<Asked>, ApiError> {
     let Some(plan_id) = session.created.plan_id else { return Ok(None) };
     let Some(State::Plan(plan)) = app.state(StateKey::Plan(plan_id)).await? else { return Ok(None) };
-    let cheaper = current.is_some_and(|current| !plan.terms.is_dearer_than(current));
-    let begins = if cheaper { Begins::AfterThisCycle } else { Begins::Now };
+    let begins = match current {
+        None => Begins::Now,
+        Some(current) if plan.terms.is_dearer_than(current) => Begins::Instead,
+        Some(_) => Begins::AfterThisCycle,
+    };
     let PlanTerms { name, period_amount, included_credit, billing_interval, .. } = plan.terms;
     Ok(Some(Asked::Plan {
         plan_id,

@@ -3,7 +3,7 @@
 
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
-use farthing_ledger::event::Card;
+use farthing_ledger::event::{Card, CheckoutMode};
 use farthing_ledger::money::Amount;
 use farthing_ledger::plan::BillingInterval;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 
-use super::form::{Answers, Problem, asks_person, label};
+use super::form::{Answers, Problem, label};
 use super::offer::{Asked, Begins, Offer};
 use super::session::{Session, Standing};
 use crate::error::ApiError;
@@ -28,6 +28,7 @@ pub(super) enum Notice {
     UnderWay,
     Closed,
     Gone,
+    HasIt,
     Expired,
     Completed,
 }
@@ -38,6 +39,10 @@ pub(super) enum Notice {
 struct Page<'a> {
     title: &'a str,
     text: String,
+    merchant: &'a str,
+    /// No money is moved: the page says so.
+    plays: bool,
+    mark: Mark,
     reloads: bool,
     /// What the merchant's app is told as soon as the page is there.
     tells: &'a str,
@@ -47,9 +52,29 @@ struct Page<'a> {
     form: Option<Form<'a>>,
 }
 
+/// The picture above a title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Mark {
+    #[default]
+    None,
+    Done,
+    Waits,
+    Halts,
+}
+
+/// What is for sale, at a glance.
+struct Wares<'a> {
+    name: &'a str,
+    price: String,
+    /// `a month`; empty where it is paid once.
+    every: String,
+    terms: Vec<String>,
+}
+
 /// The form.
 #[derive(Default)]
 struct Form<'a> {
+    wares: Option<Wares<'a>>,
     person: Vec<Field<'a>>,
     amount: Vec<Field<'a>>,
     card: Vec<Field<'a>>,
@@ -68,7 +93,10 @@ struct Field<'a> {
     kind: &'static str,
     autocomplete: &'static str,
     inputmode: &'static str,
+    /// The browser insists on it.
     required: bool,
+    /// The label says that it need not be filled in.
+    optional: bool,
     hint: &'static str,
     value: &'a str,
     error: Option<&'a str>,
@@ -76,6 +104,11 @@ struct Field<'a> {
 }
 
 impl Form<'_> {
+    /// Is what is wrong no field's?
+    fn heads(&self) -> bool {
+        self.problems.first().is_some_and(|problem| !self.has(problem))
+    }
+
     /// Is `problem` about a field that the form has?
     fn has(&self, problem: &Problem) -> bool {
         [&self.person, &self.amount, &self.card]
@@ -98,6 +131,9 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
             "Too many attempts",
             "This page was tried too often and takes no more payments. Please ask for a new link where you found it.",
         ),
+        Notice::HasIt => {
+            (StatusCode::OK, "This is your plan already", "There is nothing to be paid or changed.")
+        }
         Notice::Gone => {
             (StatusCode::GONE, "Not on offer any more", "Please ask for a new link where you found this one.")
         }
@@ -106,10 +142,15 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
             "This link has expired",
             "It was good for 24 hours. Please ask for a new one where you found it.",
         ),
-        Notice::Completed => (StatusCode::OK, "All done", "Thank you. You can close this page."),
+        Notice::Completed => (StatusCode::OK, "All done", done(session)),
     };
-    let mut page =
-        Page { title, text: text.to_owned(), reloads: notice == Notice::UnderWay, ..Page::default() };
+    let mark = match notice {
+        Notice::Completed => Mark::Done,
+        Notice::UnderWay => Mark::Waits,
+        Notice::Unknown | Notice::Closed | Notice::Gone | Notice::HasIt | Notice::Expired => Mark::Halts,
+    };
+    let reloads = notice == Notice::UnderWay;
+    let mut page = Page { title, text: text.to_owned(), mark, reloads, ..Page::default() };
     if let Some(session) = session {
         page.address(session);
         if let Standing::Completed(customer_id) = session.standing {
@@ -120,6 +161,17 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
     send(status, &page, session)
 }
 
+/// What a completed session came to.
+fn done(session: Option<&Session>) -> &'static str {
+    match session.map(|session| session.created.checkout_mode) {
+        Some(CheckoutMode::Onboarding) => "Your details are saved. You can close this page.",
+        Some(CheckoutMode::Topup) => "The money is in your balance. You can close this page.",
+        Some(CheckoutMode::Subscription) => "Your plan is set. You can close this page.",
+        Some(CheckoutMode::CreditBundle) => "The credit is yours. You can close this page.",
+        None => "You can close this page.",
+    }
+}
+
 /// An error that is nobody's typing.
 pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
     let (title, text) = if error.status().is_server_error() {
@@ -127,7 +179,7 @@ pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
     } else {
         ("That did not work", error.message())
     };
-    let mut page = Page { title, text, ..Page::default() };
+    let mut page = Page { title, text, mark: Mark::Halts, ..Page::default() };
     if let Some(session) = session {
         page.address(session);
     }
@@ -138,7 +190,7 @@ pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
 
 /// The form of an open session.
 pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems: &[Problem]) -> Response {
-    let (title, text) = about(&offer.asked);
+    let (title, text, wares) = about(&offer.asked);
     let fields = Fields { answers, problems };
     let known_card = offer.customer.as_ref().and_then(|customer| customer.card.as_ref()).map(shown);
     let paid = offer.asked.is_paid();
@@ -146,17 +198,24 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems
     let card_is_optional = matches!(offer.asked, Asked::Person);
     let price = offer.asked.price();
     let form = Form {
-        person: if asks_person(offer) { fields.person() } else { Vec::new() },
+        wares,
+        person: if offer.asks_person { fields.person() } else { Vec::new() },
         amount: if matches!(offer.asked, Asked::Money) { fields.amount() } else { Vec::new() },
         card: if paid || card_is_optional { fields.card(paid && known_card.is_none()) } else { Vec::new() },
-        pays_with_known: answers.get("pay") != "card",
+        // One that was just declined is not offered first.
+        pays_with_known: answers.get("pay") != "card"
+            && !problems.iter().any(|problem| problem.field == "card_number"),
         known_card,
         card_is_optional,
         price: price.map(|price| price.to_string()).unwrap_or_default(),
         button: match (&offer.asked, price) {
             (_, Some(price)) => format!("Pay {}", dollars(price)),
             (Asked::Money, None) => "Pay".to_owned(),
-            (Asked::Person | Asked::Plan { .. } | Asked::Bundle { .. }, None) => "Continue".to_owned(),
+            (Asked::Plan { begins: Begins::Now, .. }, None) => "Subscribe".to_owned(),
+            (Asked::Plan { begins: Begins::Instead | Begins::AfterThisCycle, .. }, None) => {
+                "Change plan".to_owned()
+            }
+            (Asked::Person | Asked::Bundle { .. }, None) => "Continue".to_owned(),
         },
         problems,
     };
@@ -170,19 +229,20 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems
 }
 
 /// What is asked for, in words.
-fn about(asked: &Asked) -> (&'static str, String) {
+fn about(asked: &Asked) -> (&'static str, String, Option<Wares<'_>>) {
     match asked {
         Asked::Person => {
-            ("Your details", "Tell us who you are. A card can be added now or later.".to_owned())
+            let text = "Tell us who you are. A card can be added now or later.";
+            ("Your details", text.to_owned(), None)
         }
         Asked::Money => {
-            ("Add money", "It goes into your balance at once and is there until it is used.".to_owned())
+            let text = "It goes into your balance at once and is there until it is used.";
+            ("Add money", text.to_owned(), None)
         }
         Asked::Plan { name, price, credit, interval, begins, .. } => {
-            let price = if price.is_zero() { "free".to_owned() } else { dollars(*price) };
-            let when = match begins {
-                Begins::Now => "It begins at once and renews by itself.",
-                Begins::AfterThisCycle => "It begins when your present cycle ends; nothing is paid before.",
+            let title = match begins {
+                Begins::Now => "Subscribe",
+                Begins::Instead | Begins::AfterThisCycle => "Change your plan",
             };
             let every = match interval {
                 BillingInterval::Day => "day",
@@ -190,12 +250,26 @@ fn about(asked: &Asked) -> (&'static str, String) {
                 BillingInterval::Month => "month",
                 BillingInterval::Year => "year",
             };
-            let credit = dollars(*credit);
-            ("Subscribe", format!("{name}: {price} a {every}, with {credit} of credit each {every}. {when}"))
+            let mut terms = Vec::new();
+            if !credit.is_zero() {
+                terms.push(format!("{} of credit each {every}", dollars(*credit)));
+            }
+            terms.push(
+                match begins {
+                    Begins::Now => "Begins at once and renews by itself",
+                    Begins::Instead => "Takes the place of your present plan at once and renews by itself",
+                    Begins::AfterThisCycle => "Begins when your present cycle ends; nothing is paid before",
+                }
+                .to_owned(),
+            );
+            let price = if price.is_zero() { "Free".to_owned() } else { dollars(*price) };
+            let every = if price == "Free" { String::new() } else { format!("a {every}") };
+            (title, String::new(), Some(Wares { name, price, every, terms }))
         }
         Asked::Bundle { name, price, credit, .. } => {
-            let (price, credit) = (dollars(*price), dollars(*credit));
-            ("Buy credit", format!("{name}: {credit} of credit for {price}, paid once."))
+            let terms = vec![format!("{} of credit", dollars(*credit)), "Paid once".to_owned()];
+            let wares = Wares { name, price: dollars(*price), every: String::new(), terms };
+            ("Buy credit", String::new(), Some(wares))
         }
     }
 }
@@ -204,6 +278,8 @@ impl<'a> Page<'a> {
     /// Says whose page it is.
     fn address(&mut self, session: &'a Session) {
         self.origin = &session.origin;
+        self.merchant = &session.merchant;
+        self.plays = session.plays;
         self.checkout_session_id = session.id.to_string();
     }
 }
@@ -224,6 +300,7 @@ impl<'a> Fields<'a> {
             autocomplete,
             inputmode: if kind == "text" { "text" } else { kind },
             required: true,
+            optional: false,
             hint: "",
             value: self.answers.get(name),
             error: problem.map(|problem| problem.message.as_str()),
@@ -234,6 +311,7 @@ impl<'a> Fields<'a> {
     fn person(&self) -> Vec<Field<'a>> {
         let phone = Field {
             required: false,
+            optional: true,
             hint: "With the country code, such as +49 30 123456.",
             ..self.field("phone", "tel", "tel")
         };
@@ -256,8 +334,8 @@ impl<'a> Fields<'a> {
         };
         vec![
             card("card_number", "cc-number", ""),
-            card("card_expiry", "cc-exp", "Month and year, such as 04/30."),
-            card("card_cvc", "cc-csc", "Three or four digits on the card."),
+            card("card_expiry", "cc-exp", "MM/YY, such as 04/30."),
+            card("card_cvc", "cc-csc", "3 or 4 digits."),
         ]
     }
 }

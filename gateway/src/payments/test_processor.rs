@@ -33,6 +33,9 @@ pub(crate) struct TestProcessor {
 }
 
 impl TestProcessor {
+    /// What it is called.
+    pub(crate) const NAME: &'static str = "test";
+
     /// One that keeps its charges in the database behind `pool`.
     pub(crate) fn new(pool: Pool) -> Self {
         Self { pool }
@@ -105,7 +108,7 @@ fn read_card(input: &CardInput, now: DateTime<Utc>) -> Result<StoredCard, CardRe
 
 impl Processor for TestProcessor {
     fn name(&self) -> &'static str {
-        "test"
+        Self::NAME
     }
 
     fn store(&self, card: CardInput) -> Answer<'_, Result<StoredCard, CardRefused>> {

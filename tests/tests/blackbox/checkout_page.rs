@@ -233,7 +233,12 @@ fn a_declined_card_takes_nothing_and_another_one_pays_once() {
         assert!(html.contains("All done"), "{html}");
         assert_eq!(checkout.told("payment.succeeded").await.len(), 1);
         assert_eq!(checkout.told("customer.created").await.len(), 1);
-        assert_eq!(checkout.told("payment_method.added").await.len(), 2, "the declined one and the other");
+        let kept = checkout.told("payment_method.added").await;
+        assert_eq!(
+            (kept.len(), &kept[0]["card"]["last4"]),
+            (1, &json!("4242")),
+            "the declined one is not kept"
+        );
         let session = checkout.shown().await;
         let connection = format!("/v1/connections/{}", session["connection_id"].as_str().unwrap());
         let connection = checkout.merchant.get(&connection).await.expect(200);
@@ -339,5 +344,89 @@ fn the_customer_of_a_session_that_is_gone_is_told_so() {
             assert_eq!(gone.status, 410, "{}", gone.text());
         }
         assert_eq!(checkout.told("payment.requested").await.len(), 0);
+    });
+}
+
+#[test]
+fn a_card_that_is_declined_does_not_become_what_the_wallet_pays_with() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let body = json!({"checkout_mode": "topup", "customer_id": customer.id});
+        let first = Checkout::of(merchant, body.clone()).await;
+        let html = first.post(&money("25", DECLINED)).await.text();
+        assert!(!html.contains("ending in"), "a declined card is offered: {html}");
+        assert_eq!(first.told("payment_method.added").await.len(), 0);
+        went_through(&first.post(&money("25", ACCEPTED)).await, &first);
+
+        let second = Checkout::of(first.merchant, body.clone()).await;
+        let html = second.post(&[&money("10", DECLINED)[..], &[("pay", "card")]].concat()).await.text();
+        assert!(html.contains("The card was declined.") && html.contains("Visa ending in 4242"), "{html}");
+        assert_eq!(second.told("payment_method.added").await.len(), 1);
+        went_through(&second.post(&[("amount", "10"), ("pay", "known")]).await, &second);
+        assert_eq!(second.merchant.balance(&customer).await, "35.0000000000");
+    });
+}
+
+#[test]
+fn a_customer_who_is_deleted_between_two_tries_cannot_pay_any_more() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        assert_eq!(checkout.post(&money("25", DECLINED)).await.status, 422);
+        let created = checkout.told("customer.created").await;
+        let customer_id = created[0]["customer_id"].as_str().unwrap();
+        checkout.merchant.delete(&format!("/v1/customers/{customer_id}")).await.expect(200);
+        for gateway in 0..2 {
+            let gone = checkout.post_to(gateway, &money("25", ACCEPTED)).await;
+            assert_eq!(gone.status, 410, "{}", gone.text());
+            assert!(gone.text().contains("Not on offer any more"), "{}", gone.text());
+        }
+        assert_eq!(checkout.get().await.status, 410);
+        assert_eq!(checkout.told("payment.requested").await.len(), 1);
+        assert_eq!(checkout.told("customer.created").await.len(), 1);
+    });
+}
+
+#[test]
+fn onboarding_subscribes_to_the_plan_that_it_names() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let make = async |price: &str| {
+            let body = json!({"name": "Plan", "period_amount": price, "included_credit": price});
+            merchant.post("/v1/plans", &body).await.expect(201)["plan_id"].clone()
+        };
+        let (free, paid) = (make("0").await, make("20").await);
+        let subscribed = format!("/v1/customers/{}", customer.id);
+        let onboarding = |plan_id: &Value| json!({"checkout_mode": "onboarding", "plan_id": plan_id, "customer_id": customer.id});
+        let first = Checkout::of(merchant, onboarding(&free)).await;
+        went_through(&first.post(&PERSON).await, &first);
+        let shown = first.merchant.get(&subscribed).await.expect(200);
+        assert_eq!(
+            (&shown["subscription"]["plan_id"], &shown["contact"]["first_name"]),
+            (&free, &json!("Ada"))
+        );
+
+        // Once more: there is nothing to subscribe to, and the details are written.
+        let again = Checkout::of(first.merchant, onboarding(&free)).await;
+        went_through(&again.post(&[("name", "Grace Hopper"), ("email", "grace@example.com")]).await, &again);
+        let shown = again.merchant.get(&subscribed).await.expect(200);
+        assert_eq!(
+            (&shown["subscription"]["plan_id"], &shown["contact"]["first_name"]),
+            (&free, &json!("Grace"))
+        );
+
+        // One that costs something is paid, and what was typed of the customer is written in the same append.
+        let last = Checkout::of(again.merchant, onboarding(&paid)).await;
+        let fields = [&PERSON[..], &card(ACCEPTED), &[("price", "20.0000000000")]].concat();
+        assert_eq!(last.post(&[&PERSON[..], &[("price", "20.0000000000")]].concat()).await.status, 422);
+        went_through(&last.post(&fields).await, &last);
+        let shown = last.merchant.get(&subscribed).await.expect(200);
+        assert_eq!(
+            (&shown["subscription"]["plan_id"], &shown["contact"]["first_name"]),
+            (&paid, &json!("Ada"))
+        );
+        assert_eq!(last.told("payment.succeeded").await.len(), 1);
+        assert_eq!(last.told("subscription.upgraded").await.len(), 1);
     });
 }
