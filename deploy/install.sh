@@ -1,6 +1,7 @@
 #!/bin/sh
 # Puts in place what Farthing needs beside Rust: a C compiler and linker, Postgres, nats-server, curl. Does nothing
-# where all of it is there. With `conformance`, also Python, for tests/conformance/run. On Debian and
+# where all of it is there. With `conformance`, also Python, for tests/conformance/run, and Chromium with its
+# driver, for the browser tests. On Debian and
 # Ubuntu it installs what is missing, as root or by sudo; the servers that the
 # packages bring are not started, and Farthing never touches them: it runs private ones of its own.
 set -eu
@@ -22,19 +23,32 @@ if ! has cargo; then
     exit 1
 fi
 
+# Chromium, under one of its names, and the driver that speaks WebDriver.
+has_browser() { has chromedriver && { has chromium || has google-chrome || has chrome; }; }
+
 missing=""
 has cc || missing="$missing build-essential"
 has_postgres || missing="$missing postgresql"
 has_nats || missing="$missing nats-server"
 has curl || missing="$missing curl"
 [ "${1:-}" != conformance ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+if [ "${1:-}" = conformance ] && ! has_browser; then
+    # Ubuntu has Chromium as a snap alone: confined, and without a driver that others can start.
+    if [ -r /etc/os-release ] && grep -qx 'ID=ubuntu' /etc/os-release; then
+        echo "The browser tests need Chromium and a chromedriver of the same version. Ubuntu's package is a snap, which a" >&2
+        echo "test cannot drive: please put programs named \`chromium\` (or \`google-chrome\`) and \`chromedriver\` on PATH, such" >&2
+        echo "as those of Chrome for Testing, then run this again." >&2
+        exit 1
+    fi
+    missing="$missing chromium chromium-driver"
+fi
 [ -z "$missing" ] && exit 0
 
 give_up() {
     echo "Please install, then run this again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
-    echo "  macOS:           brew install postgresql@17 nats-server" >&2
-    echo "  elsewhere:       Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv" >&2
+    echo "  macOS:           brew install postgresql@17 nats-server; for the tests also --cask chromium chromedriver" >&2
+    echo "  elsewhere:       Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, Chromium and chromedriver" >&2
     exit 1
 }
 
