@@ -47,7 +47,7 @@ fi
 give_up() {
     echo "Please install, then run this again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
-    echo "  macOS:           brew install postgresql@17 nats-server; for the tests also --cask chromium chromedriver" >&2
+    echo "  macOS:           brew install postgresql@17 nats-server; brew install --cask chromium chromedriver (tests)" >&2
     echo "  elsewhere:       Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, Chromium and chromedriver" >&2
     exit 1
 }

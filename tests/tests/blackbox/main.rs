@@ -8,6 +8,7 @@ mod billing;
 mod budget;
 mod checkout_page;
 mod checkout_sessions;
+mod checkout_tries;
 mod compressed;
 mod connections;
 mod conventions;
