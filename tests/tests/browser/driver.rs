@@ -18,16 +18,22 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// Runs the driver until stdin closes (the test process has ended), and then ends the browser, which outlives its driver
-/// otherwise, and the driver, each by its id. Whatever either of them leaves is in the folder.
+/// otherwise, and the driver, each by its id. Whatever either of them leaves is in the folder; parts of the browser that are
+/// still ending may write there once more.
 const KEEPER: &str = r#"
 HOME="$FOLDER" TMPDIR="$FOLDER" "$@" </dev/null >"$FOLDER/driver.log" 2>&1 &
 driver=$!
 trap '' TERM INT
 read -r word
-[ ! -s "$FOLDER/browser.pid" ] || kill -TERM "$(cat "$FOLDER/browser.pid")" 2>/dev/null
+[ ! -s "$FOLDER/browser.pid" ] || kill -KILL "$(cat "$FOLDER/browser.pid")" 2>/dev/null
 kill -TERM "$driver" 2>/dev/null
 wait "$driver"
-rm -rf "$FOLDER" 2>/dev/null || { sleep 1; rm -rf "$FOLDER"; }
+tries=0
+while [ -e "$FOLDER" ] && [ "$tries" -lt 25 ]; do
+    rm -rf "$FOLDER"
+    tries=$((tries + 1))
+    sleep 0.2
+done
 "#;
 
 /// What the browser may be called.
