@@ -89,8 +89,12 @@ impl Request {
     pub async fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let exchange = async {
             let mut connection = Connection::open(to).await?;
-            connection.send(self).await?;
-            connection.response(&self.method).await
+            let sent = connection.send(self).await;
+            // Who has refused a call need not read it to its end: the answer may be there all the same.
+            match connection.response(&self.method).await {
+                Ok(response) => Ok(response),
+                Err(error) => Err(sent.err().unwrap_or(error)),
+            }
         };
         tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await.map_err(|_| io::ErrorKind::TimedOut)?
     }

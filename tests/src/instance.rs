@@ -20,6 +20,10 @@ use crate::wait::within;
 /// How long an instance may take to come up, on a slow machine that also builds.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
 
+/// When gateways that share a machine with a test's load are taken for dead, and so how often they beat: one that is only
+/// slow keeps its calls.
+const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
+
 /// Runs `farthing dev` until stdin says `stop` or closes (the test process has ended), and then stops it; in the
 /// second case nobody needs its folder any more.
 const KEEPER: &str = r#"
@@ -124,7 +128,7 @@ impl Instance {
     pub async fn shared() -> &'static Self {
         static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
         // Webhooks are told again soon: no test waits for minutes.
-        SHARED.get_or_init(|| Self::start_with(2, &["--webhook-retry-ms=100,200,400"])).await
+        SHARED.get_or_init(|| Self::start_with(2, &["--webhook-retry-ms=100,200,400", SWEEP_AFTER])).await
     }
 
     /// Starts an instance of its own.
@@ -323,10 +327,12 @@ impl SideGateway {
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
         let log = instance.folder.join(format!("side-gateway-{number}.log"));
+        let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
         let process = Command::new(program())
             .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(["--database-url", database_url, "--nats-url", nats_url])
             .args(flags)
+            .args((!sweeps).then_some(SWEEP_AFTER))
             .arg("--ready-file")
             .arg(&ready_file)
             .stdin(Stdio::piped())

@@ -403,8 +403,9 @@ fn bytes_that_are_not_http_close_the_connection_and_nothing_else() {
         ] {
             let connection = Connection::open(merchant.gateway()).await.unwrap();
             let mut write = connection.write;
-            write.write_all(bytes).await.unwrap();
-            write.shutdown().await.unwrap();
+            // The gateway may have closed before all of it was written.
+            let _ = write.write_all(bytes).await;
+            let _ = write.shutdown().await;
             drop(connection.read);
         }
         let mut raw = tokio::net::TcpStream::connect(merchant.gateway()).await.unwrap();

@@ -198,19 +198,38 @@ fn a_paused_key_is_refused_on_every_gateway_until_it_is_active_again() {
 fn a_key_expires_at_its_instant() {
     run(async {
         let merchant = Merchant::new().await;
-        let expires_at = Utc::now() + Duration::milliseconds(1_500);
-        let expires_at = expires_at.to_rfc3339_opts(SecondsFormat::Millis, true);
-        let key = key(&merchant, json!({"expires_at": expires_at})).await;
+        let mut ahead = Duration::zero();
+        // The clock only jumps: to three seconds before the instant, which then comes by itself.
+        let put_forward = async |seconds: i64| {
+            let answer =
+                merchant.post("/v1/test_clock", &json!({"advance_seconds": seconds})).await.expect(200);
+            answer["now"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap()
+        };
+        let now = put_forward(1).await;
+        ahead += Duration::seconds(1);
+        let expires_at = now + Duration::hours(1);
+        let shown = expires_at.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let key = key(&merchant, json!({"expires_at": shown})).await;
+        put_forward(3_597).await;
+        ahead += Duration::seconds(3_597);
         let endpoint = free(&merchant);
+        let mut last_asked = None;
         let refused = eventually("the key expires", async || {
+            let row = merchant.log.sql.query_one("SELECT clock_timestamp()", &[]).await.unwrap();
+            let asked = row.get::<_, DateTime<Utc>>(0) + ahead;
             let response = merchant.fetch(&key.raw, &endpoint.url).await;
-            (response.status != 200).then_some(response)
+            if response.status == 200 {
+                last_asked = Some(asked);
+                return None;
+            }
+            Some(response)
         })
         .await;
         refused.refused(401, "spend_key_expired");
-        let expires_at: DateTime<Utc> = expires_at.parse().unwrap();
+        assert!(last_asked.is_none_or(|asked| asked < expires_at), "admitted at {last_asked:?}");
         assert!(admissions(&merchant).await.iter().all(|admitted| *admitted < expires_at));
-        assert!(Utc::now() >= expires_at);
+        let row = merchant.log.sql.query_one("SELECT clock_timestamp()", &[]).await.unwrap();
+        assert!(row.get::<_, DateTime<Utc>>(0) + ahead >= expires_at, "refused before its end");
         // Without its end it works again.
         assert_eq!(put(&merchant, &key, &json!({"expires_at": null})).await["expires_at"], Value::Null);
         merchant.fetch(&key.raw, &endpoint.url).await.expect(200);

@@ -12,10 +12,22 @@ use farthing_tests::wait::{eventually, settled};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-const LARGE: u64 = 64 * 1024 * 1024;
+const MEBIBYTE: u64 = 1024 * 1024;
 
-/// More than all buffers on the way may hold together.
-const STALLED: u64 = 24 * 1024 * 1024;
+/// More than all buffers on the way may hold together: those of the two connections, as far as the system lets them grow,
+/// and what the processes hold.
+fn stalled() -> u64 {
+    let most = |name: &str| -> u64 {
+        let bounds = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+        bounds.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    2 * (most("tcp_rmem") + most("tcp_wmem")) + 8 * MEBIBYTE
+}
+
+/// A body that is larger than that.
+fn large() -> u64 {
+    (stalled() + 16 * MEBIBYTE).next_multiple_of(MEBIBYTE)
+}
 
 async fn opened(merchant: &Merchant, request: &Request) -> Connection {
     let mut connection = Connection::open(merchant.gateway()).await.unwrap();
@@ -27,18 +39,18 @@ async fn opened(merchant: &Merchant, request: &Request) -> Connection {
 fn a_large_answer_waits_for_a_stalled_caller() {
     run(async {
         let merchant = Merchant::funded("1").await;
-        let sent = Arc::new(AtomicU64::new(0));
+        let (sent, large) = (Arc::new(AtomicU64::new(0)), large());
         let counter = Arc::clone(&sent);
         let endpoint = merchant.instance.provider.endpoint(move |_| {
-            let length = LARGE.to_string();
+            let length = large.to_string();
             let headers = [("Content-Type", "application/octet-stream"), ("Content-Length", length.as_str())];
-            vec![head(200, &headers), Step::Flood(LARGE, Arc::clone(&counter))]
+            vec![head(200, &headers), Step::Flood(large, Arc::clone(&counter))]
         });
         let mut connection = opened(&merchant, &forward("GET", &endpoint.url)).await;
         connection.head("GET").await.unwrap();
         let stalled_at = settled(Duration::from_millis(500), async || sent.load(Ordering::SeqCst)).await;
         assert!(
-            stalled_at < STALLED,
+            stalled_at < stalled(),
             "the provider could send {stalled_at} bytes to a caller that read none"
         );
         let mut length = 0_u64;
@@ -46,19 +58,19 @@ fn a_large_answer_waits_for_a_stalled_caller() {
             assert!(piece.iter().all(|byte| *byte == b'x'));
             length += piece.len() as u64;
         }
-        assert_eq!(length, LARGE);
+        assert_eq!(length, large);
     });
 }
 
 #[test]
 fn a_large_request_waits_for_a_stalled_provider() {
     run(async {
-        let merchant = Merchant::funded("1").await;
+        let (merchant, large) = (Merchant::funded("1").await, large());
         let gate = Gate::default();
         let endpoint =
             merchant.instance.provider.endpoint_that_reads_late(gate.clone(), |_| json(200, &json!({})));
         let request = forward("POST", &endpoint.url)
-            .header("Content-Length", LARGE.to_string())
+            .header("Content-Length", large.to_string())
             .bearer(&merchant.secret_key);
         let mut connection = Connection::open(merchant.gateway()).await.unwrap();
         connection.send_head(&request).await.unwrap();
@@ -66,19 +78,19 @@ fn a_large_request_waits_for_a_stalled_provider() {
         let (mut write, counter) = (connection.write, Arc::clone(&sent));
         let sending = tokio::spawn(async move {
             let piece = vec![b'y'; 64 * 1024];
-            while counter.load(Ordering::SeqCst) < LARGE {
+            while counter.load(Ordering::SeqCst) < large {
                 let written = write.write(&piece).await.unwrap();
                 counter.fetch_add(written as u64, Ordering::SeqCst);
             }
             write
         });
         let stalled_at = settled(Duration::from_millis(500), async || sent.load(Ordering::SeqCst)).await;
-        assert!(stalled_at < STALLED, "the gateway took {stalled_at} bytes for a provider that read none");
+        assert!(stalled_at < stalled(), "the gateway took {stalled_at} bytes for a provider that read none");
         gate.open();
         let write = sending.await.unwrap();
         let answer = connection.read.head().await.unwrap().unwrap();
         assert!(answer.first_line.contains(" 200 "), "{answer:?}");
-        assert_eq!(endpoint.body_bytes(), LARGE);
+        assert_eq!(endpoint.body_bytes(), large);
         drop(write);
     });
 }
