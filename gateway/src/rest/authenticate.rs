@@ -73,7 +73,7 @@ impl FromRequestParts<Arc<App>> for Caller {
                 {
                     return Err(ApiError::SpendKeyInvalid);
                 }
-                key.check_usable(spending.instant(app.now()))?;
+                key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }
             _ => Err(ApiError::SpendKeyInvalid),

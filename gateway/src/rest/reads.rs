@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
 use farthing_ledger::log::connect::words;
 use farthing_ledger::log::states;
+use farthing_ledger::secret::Mode;
 use farthing_ledger::state::{Meter, State, StateKey};
 use farthing_projector::{ReadModel, checkpoint, query, webhooks};
 use http::request::Parts;
@@ -54,6 +56,17 @@ impl App {
         let connection = self.connection().await?;
         let mut states = within(states::load(&connection, &keys)).await?.into_iter();
         Ok(std::array::from_fn(|_| states.next().flatten()))
+    }
+
+    /// Now by the merchant's clock, which decisions go by as well: the instance's, put forward as far as it is in test mode.
+    pub(super) async fn merchants_now(&self, merchant_id: MerchantId) -> Result<DateTime<Utc>, ApiError> {
+        match self.mode {
+            Mode::Live => Ok(self.now()),
+            Mode::Test => match self.state(StateKey::Merchant(merchant_id)).await? {
+                Some(State::Merchant(merchant)) => Ok(merchant.now(self.now())),
+                Some(_) | None => Err(ApiError::Internal(format!("{merchant_id} has no state"))),
+            },
+        }
     }
 
     /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.

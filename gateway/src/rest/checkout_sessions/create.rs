@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{CreateCheckoutSession, CustomerRef};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{CreateCheckoutSession, CustomerRef, Timed};
 use farthing_ledger::event::{CheckoutMode, CheckoutSessionCreated};
 use farthing_ledger::ids::{CheckoutSessionId, CustomerId, MerchantId};
 
@@ -46,10 +47,10 @@ pub(super) async fn create(
         now,
     };
     let key = app.server_key.clone();
-    let render = move |created: &CheckoutSessionCreated| {
-        Reply::created(CheckoutSession::new(created.clone(), now, &key, &base))
+    let render = move |(created, at): &(CheckoutSessionCreated, DateTime<Utc>)| {
+        Reply::created(CheckoutSession::new(created.clone(), *at, &key, &base))
     };
-    writes.submit(command, render).await
+    writes.submit(Timed { command, merchant_id, now }, render).await
 }
 
 /// The customer, where it is there: one that is named by its id must be, and one who buys a bundle.

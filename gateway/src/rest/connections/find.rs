@@ -33,5 +33,6 @@ pub(super) async fn find(
     let Some(id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::Connections).await?;
     let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
-    Ok(Reply::ok(Connection::new(row, app.now(), &app.server_key)))
+    let now = app.merchants_now(merchant_id).await?;
+    Ok(Reply::ok(Connection::new(row, now, &app.server_key)))
 }

@@ -35,7 +35,7 @@ pub(super) async fn list(
     let listed = query::list(&connection, merchant_id, page.as_query(), reference_id.as_deref());
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.connection_id.to_string());
-    let now = app.now();
+    let now = app.merchants_now(merchant_id).await?;
     let shown = listed.items.into_iter().map(|row| Connection::new(row, now, &app.server_key)).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{CreateCustomer, CustomerMade, PersonalData, Timed};
 use farthing_ledger::ids::{CustomerId, WalletId};
 use utoipa::ToSchema;
 
@@ -47,11 +48,11 @@ pub(super) async fn create(
         now,
     };
     let made = command.clone();
-    let render = move |outcome: &CustomerMade| match outcome {
-        CustomerMade::Created(_) => Rendered::Reply(Reply::created(Customer::made_by(made.clone()))),
+    let render = move |(outcome, at): &(CustomerMade, DateTime<Utc>)| match outcome {
+        CustomerMade::Created(_) => Rendered::Reply(Reply::created(Customer::made_by(made.clone(), *at))),
         CustomerMade::Existing(id) => Rendered::Later(*id),
     };
-    match writes.submit_or_read(command, render).await? {
+    match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
         Submitted::Answer(answer) => Ok(answer),
         Submitted::Later(id) => {
             writes.keep(Reply::ok(find::existing(&app, &reads, merchant_id, id).await?)).await

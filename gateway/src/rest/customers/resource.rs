@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use farthing_ledger::command::{CreateCustomer, PersonalData};
 use farthing_ledger::ids::{CustomerId, PlanId, SubscriptionId};
 use farthing_projector::customers::query::{self, CustomerRow, Subscribed};
@@ -79,8 +80,8 @@ impl From<CustomerRow> for Customer {
 }
 
 impl Customer {
-    /// The customer that `command` has just created.
-    pub(super) fn made_by(command: CreateCustomer) -> Self {
+    /// The customer that `command` has created at the instant `at`.
+    pub(super) fn made_by(command: CreateCustomer, at: DateTime<Utc>) -> Self {
         Self {
             customer_id: command.customer_id,
             connection_id: command.customer_id,
@@ -88,7 +89,7 @@ impl Customer {
             contact: command.personal.into(),
             subscription: None,
             metadata: command.metadata,
-            created_at: Timestamp(command.now),
+            created_at: Timestamp(at),
         }
     }
 }

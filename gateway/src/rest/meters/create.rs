@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::DefineMeter;
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{DefineMeter, Timed};
 use farthing_ledger::ids::MeterId;
 
 use super::configuration::{Configuration, NewMeter};
@@ -29,9 +30,9 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let now = app.now();
     let meter_id = MeterId::new(app.mint.next(now));
     let command = DefineMeter { merchant_id, meter_id, slug, name: name.clone(), price: price.clone(), now };
-    let render = move |slug: &String| {
+    let render = move |(slug, at): &(String, DateTime<Utc>)| {
         let (slug, name, price) = (slug.clone(), name.clone(), price.clone());
-        Reply::created(Meter::new(meter_id, slug, name, price, Timestamp(now), &app.server_key))
+        Reply::created(Meter::new(meter_id, slug, name, price, Timestamp(*at), &app.server_key))
     };
-    writes.submit(command, render).await
+    writes.submit(Timed { command, merchant_id, now }, render).await
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{AddPaymentMethod, Payee};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{AddPaymentMethod, Payee, Timed};
 use farthing_ledger::ids::PaymentMethodId;
 use utoipa::ToSchema;
 
@@ -95,7 +96,8 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         now,
     };
     let card = stored.card;
-    let render =
-        move |(): &()| Reply::created(PaymentMethod::new(payment_method_id, card.clone(), true, now));
-    writes.submit(command, render).await
+    let render = move |((), at): &((), DateTime<Utc>)| {
+        Reply::created(PaymentMethod::new(payment_method_id, card.clone(), true, *at))
+    };
+    writes.submit(Timed { command, merchant_id: writes.merchant_id, now }, render).await
 }

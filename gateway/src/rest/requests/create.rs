@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_ledger::command::{CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported};
+use farthing_ledger::command::{CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported, Timed};
 use farthing_ledger::event::{Event, RequestMetered, RequestOpened, codec};
 use farthing_ledger::ids::RequestId;
 use farthing_ledger::usage::{MAX_COUNT, Split, Usage};
@@ -74,14 +74,14 @@ pub(super) async fn create(
         service_charge_rate: app.settings.service_charge_rate,
         now,
     };
-    let render = move |outcome: &Reported| match outcome {
+    let render = move |(outcome, at): &(Reported, DateTime<Utc>)| match outcome {
         Reported::New(opened, metered) => {
-            let row = RequestRow::reported((**opened).clone(), (**metered).clone(), now);
+            let row = RequestRow::reported((**opened).clone(), (**metered).clone(), *at);
             Rendered::Reply(Reply::created(Request::from(row)))
         }
         Reported::Existing(id) => Rendered::Later(*id),
     };
-    match writes.submit_or_read(command, render).await? {
+    match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
         Submitted::Answer(answer) => Ok(answer),
         Submitted::Later(id) => {
             let connection = reads.caught_up(ReadModel::Requests).await?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{CreateSpendKey, SpendKeyNow};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{CreateSpendKey, SpendKeyNow, Timed};
 use farthing_ledger::ids::SpendKeyId;
 use farthing_ledger::secret;
 
@@ -26,8 +27,8 @@ use crate::rest::writes::Writes;
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let now = app.now();
-    let Wanted { settings, customer } = Wanted::read(writes.json()?, now)?;
+    let merchants_now = app.merchants_now(merchant_id).await?;
+    let Wanted { settings, customer } = Wanted::read(writes.json()?, merchants_now)?;
     let customer_id = match customer {
         None => None,
         Some(name) => {
@@ -35,6 +36,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
             Some(id.ok_or(ApiError::NotFound(Resource::Customer))?)
         }
     };
+    let now = app.now();
     let spend_key_id = SpendKeyId::new(app.mint.next(now));
     let raw = secret::new_spend_key();
     let command = CreateSpendKey {
@@ -46,8 +48,8 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         settings,
         now,
     };
-    let render = move |made: &SpendKeyNow| {
-        Reply::created(SpendKey::new(spend_key_id, made.clone(), now).with_raw(&raw))
+    let render = move |(made, at): &(SpendKeyNow, DateTime<Utc>)| {
+        Reply::created(SpendKey::new(spend_key_id, made.clone(), *at).with_raw(&raw))
     };
-    writes.submit(command, render).await
+    writes.submit(Timed { command, merchant_id, now }, render).await
 }

@@ -38,8 +38,9 @@ pub(super) async fn list(
             None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
         },
     };
+    let now = app.merchants_now(merchant_id).await?;
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), connection_id, app.now());
+    let listed = query::list(&connection, merchant_id, page.as_query(), connection_id, now);
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.spend_key_id.to_string());
     let shown = listed.items.into_iter().map(SpendKey::from).collect();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{RotateSpendKey, SpendKeyNow};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{RotateSpendKey, SpendKeyNow, Timed};
 use farthing_ledger::secret;
 
 use super::resource::SpendKey;
@@ -40,8 +41,8 @@ pub(super) async fn rotate(
         key_preview: raw.preview(),
         now,
     };
-    let render = move |rotated: &SpendKeyNow| {
-        Reply::ok(SpendKey::new(spend_key_id, rotated.clone(), now).with_raw(&raw))
+    let render = move |(rotated, at): &(SpendKeyNow, DateTime<Utc>)| {
+        Reply::ok(SpendKey::new(spend_key_id, rotated.clone(), *at).with_raw(&raw))
     };
-    writes.submit(command, render).await
+    writes.submit(Timed { command, merchant_id: writes.merchant_id, now }, render).await
 }

@@ -33,12 +33,13 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<SpendKey>, ApiError> {
-    let now = app.now();
-    let edits = edits(&json, now)?;
+    let merchants_now = app.merchants_now(merchant_id).await?;
+    let edits = edits(&json, merchants_now)?;
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
-    app.ledger.submit(UpdateSpendKey { merchant_id, spend_key_id, edits, now }).await?;
+    app.ledger.submit(UpdateSpendKey { merchant_id, spend_key_id, edits, now: app.now() }).await?;
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
-    let row = within(query::find(&connection, merchant_id, spend_key_id, now)).await?.ok_or(unknown)?;
+    let row = query::find(&connection, merchant_id, spend_key_id, merchants_now);
+    let row = within(row).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

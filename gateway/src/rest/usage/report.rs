@@ -41,7 +41,7 @@ pub(super) async fn report(
     reads: Reads,
     mut params: Params,
 ) -> Result<Reply<Usage>, ApiError> {
-    let asked = Asked::read(&mut params, app.now());
+    let asked = Asked::read(&mut params, app.merchants_now(merchant_id).await?);
     let narrowed = Narrowed::read(&mut params);
     params.checked()?;
     let Some(Asked { start, end, span }) = asked else {

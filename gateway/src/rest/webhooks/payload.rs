@@ -1,8 +1,7 @@
 //! What a webhook is told of an event (completion.md section 9). Made when it is sent, of the event itself and of what
 //! there is then of the things it is about: of a deleted customer no more is told than what is left.
 
-use chrono::Utc;
-use farthing_ledger::event::{Event, Recorded, Topic};
+use farthing_ledger::event::{Event, Fact, Recorded, Topic};
 use farthing_ledger::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId, WebhookEventId};
 use farthing_ledger::money::Amount;
 use farthing_projector::{customers, requests, spend_keys};
@@ -60,7 +59,7 @@ pub(crate) async fn payload(
 ) -> Result<Option<Vec<u8>>, ApiError> {
     let fact = &recorded.fact;
     let Some(told) = fact.event.told() else { return Ok(None) };
-    let mut data = about(db, fact.merchant_id, &fact.event).await?;
+    let mut data = about(db, fact).await?;
     if let Some(id) = told.customer_id {
         data.customer = customer(db, fact.merchant_id, id, &fact.event).await?;
     }
@@ -87,9 +86,9 @@ async fn customer(
 }
 
 /// What the event is about, apart from the customer.
-async fn about(db: &Client, merchant_id: MerchantId, event: &Event) -> Result<News, ApiError> {
-    let mut data = News::default();
-    match event {
+async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
+    let (mut data, merchant_id) = (News::default(), fact.merchant_id);
+    match &fact.event {
         Event::WalletCredited(event) => {
             data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
         }
@@ -101,7 +100,7 @@ async fn about(db: &Client, merchant_id: MerchantId, event: &Event) -> Result<Ne
             data.request = requests::query::find(db, merchant_id, &id).await?.map(Request::from);
         }
         Event::KeyRotated(event) => {
-            let row = spend_keys::query::find(db, merchant_id, event.spend_key_id, Utc::now()).await?;
+            let row = spend_keys::query::find(db, merchant_id, event.spend_key_id, fact.occurred_at).await?;
             data.spend_key = row.map(SpendKey::from);
         }
         Event::SubscriptionStarted(event) => {
