@@ -31,10 +31,13 @@ pub struct Operation {
 impl Document {
     /// The document of the shared instance.
     pub async fn served() -> Self {
-        let gateway = Instance::shared().await.gateway(0);
-        let answer =
-            Request::new("GET", "/v1/openapi.json").send(gateway).await.expect("the gateway answers");
-        Self(answer.expect(200))
+        Self::of(Instance::shared().await).await
+    }
+
+    /// The document of an instance.
+    pub async fn of(instance: &Instance) -> Self {
+        let request = Request::new("GET", "/v1/openapi.json");
+        Self(request.send(instance.gateway(0)).await.expect("the gateway answers").expect(200))
     }
 
     /// Every operation.
@@ -50,6 +53,56 @@ impl Document {
     /// The operations that take a merchant's secret key: all but the forward endpoint and the document itself.
     pub fn standard(&self) -> Vec<Operation> {
         self.operations().into_iter().filter(|operation| operation.takes_secret_key).collect()
+    }
+
+    /// Where `value` is not as `schema` says, and how; none where it is. Types, members, items, enumerations and
+    /// constants are looked at; patterns and bounds are not.
+    pub fn misfit(&self, schema: &Value, value: &Value) -> Option<String> {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let schema =
+                self.0.pointer(reference.trim_start_matches('#')).expect("a reference leads somewhere");
+            return self.misfit(schema, value);
+        }
+        for list in ["oneOf", "anyOf"] {
+            let mut choices = schema[list].as_array().into_iter().flatten().peekable();
+            if choices.peek().is_some() && choices.all(|choice| self.misfit(choice, value).is_some()) {
+                return Some(format!("{value} is none of {list}"));
+            }
+        }
+        let mut misfits = schema["allOf"].as_array().into_iter().flatten();
+        if let Some(misfit) = misfits.find_map(|part| self.misfit(part, value)) {
+            return Some(misfit);
+        }
+        let types = match &schema["type"] {
+            Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+            one => one.as_str().into_iter().collect::<Vec<_>>(),
+        };
+        if !types.is_empty() && !types.iter().any(|name| is_of(value, name)) {
+            return Some(format!("{value} is not of {types:?}"));
+        }
+        let is_named = |names: &Value| names.as_array().is_none_or(|names| names.contains(value));
+        if !is_named(&schema["enum"]) || schema.get("const").is_some_and(|only| only != value) {
+            return Some(format!("{value} is not one of {schema}"));
+        }
+        let within = |name: &str, misfit: String| format!("{name}: {misfit}");
+        match value {
+            Value::Object(members) => {
+                let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                if let Some(missing) = required.into_iter().find(|name| !members.contains_key(*name)) {
+                    return Some(format!("{missing} is missing"));
+                }
+                let properties = &schema["properties"];
+                members.iter().find_map(|(name, value)| {
+                    let misfit = properties.get(name).and_then(|schema| self.misfit(schema, value));
+                    misfit.map(|misfit| within(name, misfit))
+                })
+            }
+            Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+                let misfit = schema.get("items").and_then(|schema| self.misfit(schema, item));
+                misfit.map(|misfit| within(&index.to_string(), misfit))
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
     }
 
     fn operation(&self, method: &str, path: &str, operation: &Value) -> Operation {
@@ -112,8 +165,17 @@ impl Operation {
     /// The codes documented for `status`.
     pub fn codes(&self, status: u16) -> Vec<String> {
         let schema = &self.responses[status.to_string()]["content"]["application/json"]["schema"];
+        // Where a provider answers as well, ours is the first of what may come.
+        let schema = schema.get("anyOf").map_or(schema, |choices| &choices[0]);
         let codes = &schema["allOf"][1]["properties"]["error"]["properties"]["code"]["enum"];
         codes.as_array().into_iter().flatten().filter_map(|code| code.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The status that the error `code` is documented with.
+    pub fn status_of(&self, code: &str) -> Option<u16> {
+        let statuses = self.responses.as_object().into_iter().flatten();
+        let mut statuses = statuses.filter_map(|(status, _)| status.parse().ok());
+        statuses.find(|status| self.codes(*status).iter().any(|told| told == code))
     }
 
     /// Panics unless `answer` is the envelope of an error that the document names for this operation; its code.
@@ -123,5 +185,19 @@ impl Operation {
         answer.refused(answer.status, &code);
         assert!(self.codes(answer.status).contains(&code), "not documented: {at}");
         code
+    }
+}
+
+/// Is `value` of the type that a schema calls so?
+fn is_of(value: &Value, name: &str) -> bool {
+    match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => false,
     }
 }

@@ -72,6 +72,11 @@ impl Strike {
         (&mut self.struck).await.expect("an append comes");
     }
 
+    /// Has an append been struck? To be asked until it says so.
+    pub fn has_struck(&mut self) -> bool {
+        self.struck.try_recv().is_ok()
+    }
+
     /// Delivers what is kept back, if anything is; what came of the append.
     pub async fn outcome(mut self) -> Outcome {
         if let Some(deliver) = self.deliver.take() {

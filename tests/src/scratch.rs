@@ -111,7 +111,7 @@ impl Scratch {
 }
 
 /// Runs a command of the program on a database; its answer.
-async fn operate(database_url: &str, arguments: &[&str]) -> Value {
+pub async fn operate(database_url: &str, arguments: &[&str]) -> Value {
     let mut command = tokio::process::Command::new(program());
     command.args(arguments).args(["--json", "--database-url", database_url]).stdin(Stdio::null());
     let output = command.output().await.expect("the program can be run");

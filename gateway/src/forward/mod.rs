@@ -185,7 +185,6 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
         (status = 402, description = "insufficient_balance spend_limit_exceeded"),
         (status = 403, description = "spend_key_paused model_not_allowed provider_not_allowed"),
         (status = 404, description = "customer_not_found meter_not_found"),
-        (status = 405, description = "method_not_allowed"),
         (status = 429, description = "rate_limit_exceeded request_limit_exceeded"),
         (status = 500, description = "rest_internal_server_error"),
         (status = 502, description = "provider_unreachable"),

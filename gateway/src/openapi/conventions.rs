@@ -26,9 +26,16 @@ const OF_A_KEY: [&str; 6] = [
 /// Those of an endpoint with a body.
 const OF_A_BODY: [&str; 3] = ["validation_error", "body_too_large", "content_type_unsupported"];
 
-/// Those of every POST, whose body is read whole for the sake of its `Idempotency-Key`.
-const OF_A_POST: [&str; 4] =
-    ["validation_error", "body_too_large", "idempotency_in_progress", "idempotency_key_reused"];
+/// Those of every POST, whose body is read whole for the sake of its `Idempotency-Key`. Two that come at once are decided
+/// one after the other, so the second is given the answer of the first: none is told to come again.
+const OF_A_POST: [&str; 2] = ["validation_error", "body_too_large"];
+
+/// That of a POST whose key may have been used: where nothing ever succeeds, none is.
+const OF_A_USED_KEY: [&str; 1] = ["idempotency_key_reused"];
+
+/// Those of a forwarded call whose method may change something, and which so may have an `Idempotency-Key`.
+const OF_A_KEYED_CALL: [&str; 3] =
+    ["idempotency_in_progress", "idempotency_completed", "idempotency_key_reused"];
 
 /// What an operation is, as far as the conventions care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +86,7 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
             operation.insert("security".to_owned(), json!([{"secretKey": []}]));
             codes.add(OF_A_KEY);
         }
-        Kind::Forward => {}
-        Kind::Open => codes.add(["rest_internal_server_error"]),
+        Kind::Forward | Kind::Open => {}
     }
     let parameters = operation.entry("parameters").or_insert_with(|| json!([]));
     let parameters = parameters.as_array_mut().expect("parameters are a list");
@@ -95,10 +101,14 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     if parameters.iter().any(|parameter| parameter["name"] == "cursor") {
         codes.add(["cursor_invalid"]);
     }
-    if kind != Kind::Open && method == "post" {
+    let takes_key = takes_idempotency_key(kind, method);
+    if takes_key {
         parameters.push(json!({"$ref": "#/components/parameters/IdempotencyKey"}));
-        codes.add(OF_A_POST);
-        codes.add((kind == Kind::Forward).then_some("idempotency_completed"));
+        match kind {
+            Kind::Standard => codes.add(OF_A_POST),
+            Kind::Forward => codes.add(OF_A_KEYED_CALL),
+            Kind::Open => {}
+        }
     }
     if parameters.is_empty() {
         operation.remove("parameters");
@@ -111,6 +121,9 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     }
     let responses = operation.entry("responses").or_insert_with(|| json!({}));
     let responses = responses.as_object_mut().expect("responses are an object");
+    if takes_key && responses.keys().any(|status| status.starts_with('2')) {
+        codes.add(OF_A_USED_KEY);
+    }
     codes.take_from(responses);
     for response in responses.values_mut() {
         response["headers"] = success_headers(kind, method);
@@ -119,7 +132,7 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
         if kind == Kind::Standard && !BEFORE_THE_KEY.contains(&status.as_str()) {
             add_rate_limit(&mut response["headers"]);
         }
-        if kind != Kind::Open && method == "post" {
+        if takes_key {
             response["headers"]["Idempotency-Replayed"] = json!({"$ref": "#/components/headers/Replayed"});
         }
         (status, response)
@@ -133,6 +146,15 @@ fn kind(operation: &Map<String, Value>) -> Kind {
             Kind::Open
         }
         Some(_) => Kind::Forward,
+    }
+}
+
+/// Every POST takes one, and every forwarded call but those that change nothing.
+fn takes_idempotency_key(kind: Kind, method: &str) -> bool {
+    match kind {
+        Kind::Standard => method == "post",
+        Kind::Forward => !["get", "head"].contains(&method),
+        Kind::Open => false,
     }
 }
 
@@ -161,7 +183,7 @@ fn success_headers(kind: Kind, method: &str) -> Value {
             headers["x-service-stale"] = json!({"$ref": "#/components/headers/Stale"});
         }
     }
-    if kind != Kind::Open && method == "post" {
+    if takes_idempotency_key(kind, method) {
         headers["Idempotency-Replayed"] = json!({"$ref": "#/components/headers/Replayed"});
     }
     headers

@@ -15,6 +15,7 @@ mod conventions;
 mod credentials;
 mod customers;
 mod departed;
+mod documented;
 mod feed;
 mod guard;
 mod headers;

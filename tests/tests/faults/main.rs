@@ -7,6 +7,7 @@
 
 mod abandoned;
 mod aftermath;
+mod documented;
 mod feed;
 mod load;
 mod outdated;

@@ -22,6 +22,7 @@ use crate::rest::reads::{Reads, within};
     params(("checkout_session_id" = String, Path, description = "The session's id.")),
     responses(
         (status = 200, description = "The checkout session.", body = CheckoutSession),
+        (status = 400, description = "validation_error"),
         (status = 404, description = "checkout_session_not_found"),
     ),
 )]

@@ -1,0 +1,175 @@
+//! The documented errors that take a fault, on every operation that names them: a ledger that is away, a state that
+//! cannot be read, a payment that is cut off. What `blackbox/documented` leaves out is here.
+
+use std::net::SocketAddr;
+
+use farthing_tests::client::{Request, Response};
+use farthing_tests::document::{Document, Operation};
+use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::provider::{Endpoint, json as answer_json};
+use farthing_tests::proxy::{Fault, Proxy};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+
+use crate::{instance, put_away};
+
+/// As the dev instance's own gateways are started: they may call loopback, and look as often as they beat.
+const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+
+/// Forwarded calls that read nothing before the ledger decides; a state that the appender cannot read is a ledger that is
+/// away. That they answer 500 would take a fault of the program's own.
+const READ_NOTHING: [&str; 2] = ["GET", "HEAD"];
+
+const GARBLE: &str = "\
+UPDATE ledger.state SET body = '\"garbled\"' WHERE kind = 'secret_key' AND body LIKE '%' || $1 || '%'";
+
+const CHARGES: &str = "SELECT count(*) FROM test_processor.charge WHERE payment_id = $1 AND declined IS NULL";
+
+/// A call of the operation, whatever it names.
+fn call(merchant: &Merchant, endpoint: &Endpoint, operation: &Operation) -> Request {
+    let target = operation.target(|_| "nobody".to_owned());
+    let forwards = operation.path.starts_with("/forward");
+    let target = if forwards { format!("{target}?u={}", encoded(&endpoint.url)) } else { target };
+    let request = Request::new(&operation.method, target).bearer(&merchant.secret_key);
+    if operation.body.is_some() && operation.takes_secret_key { request.json(&json!({})) } else { request }
+}
+
+/// Asserts that the answer is the documented error of this code, as far as the method shows it.
+fn is_told(operation: &Operation, answer: &Response, code: &str) {
+    if operation.method == "HEAD" {
+        assert_eq!(Some(answer.status), operation.status_of(code), "{}", operation.name());
+        assert_eq!(answer.body.len(), 0, "{}", operation.name());
+    } else {
+        assert_eq!(operation.refuses(answer, code), code, "{}: {}", operation.name(), answer.text());
+    }
+}
+
+/// The operations of the instance's document that name the error `code`.
+async fn naming(instance: &Instance, code: &str) -> Vec<Operation> {
+    let operations = Document::of(instance).await.operations();
+    let naming: Vec<_> =
+        operations.into_iter().filter(|operation| operation.status_of(code).is_some()).collect();
+    assert!(naming.len() > 80, "{} operations name {code}", naming.len());
+    naming
+}
+
+async fn merchant(instance: &'static Instance) -> (Merchant, Endpoint) {
+    let merchant = Merchant::of(instance).await;
+    merchant.credit_own("10").await;
+    let endpoint = instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 1}})));
+    (merchant, endpoint)
+}
+
+#[test]
+fn while_the_ledger_is_away_every_operation_says_so_and_nothing_is_charged() {
+    run(async {
+        let instance = instance().await;
+        let (merchant, endpoint) = merchant(instance).await;
+        let operations = naming(instance, "ledger_unavailable").await;
+        let ready = instance.ready();
+        let (proxy, url) = Proxy::before(&ready.database_url).await;
+        let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+        let events = merchant.events().await.len();
+        proxy.sever();
+        let answers = operations.iter().map(|operation| {
+            let request = call(&merchant, &endpoint, operation);
+            async move { request.send(gateway.address).await.unwrap() }
+        });
+        let answers = futures_util::future::join_all(answers).await;
+        for (operation, answer) in operations.iter().zip(&answers) {
+            is_told(operation, answer, "ledger_unavailable");
+            assert_eq!(answer.head.header("retry-after"), Some("1"), "{}", operation.name());
+        }
+        assert!(endpoint.calls().is_empty(), "a provider was called");
+        assert_eq!(merchant.events().await.len(), events, "something was written");
+        assert_eq!(merchant.own_balance().await, "10.0000000000");
+        drop(gateway);
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_state_that_cannot_be_read_is_our_own_fault_on_every_operation_and_changes_nothing() {
+    run(async {
+        let instance = instance().await;
+        let (merchant, endpoint) = merchant(instance).await;
+        let operations = naming(instance, "rest_internal_server_error").await;
+        let garbled = merchant.log.sql.execute(GARBLE, &[&merchant.id]).await.unwrap();
+        assert_eq!(garbled, 1);
+        let events = merchant.events().await.len();
+        let mut told = 0;
+        for operation in &operations {
+            let forwards = operation.path.starts_with("/forward");
+            if forwards && READ_NOTHING.contains(&operation.method.as_str()) {
+                continue;
+            }
+            let mut request = call(&merchant, &endpoint, operation);
+            if forwards {
+                request = request.header("Idempotency-Key", format!("call {told}"));
+            }
+            let answer = request.send(instance.gateway(told)).await.unwrap();
+            is_told(operation, &answer, "rest_internal_server_error");
+            assert!(
+                !answer.text().contains("garbled"),
+                "what is our own business is told: {}",
+                answer.text()
+            );
+            told += 1;
+        }
+        assert_eq!(told + 2 * READ_NOTHING.len(), operations.len());
+        assert!(endpoint.calls().is_empty(), "a provider was called");
+        assert_eq!(merchant.events().await.len(), events, "something was written");
+        put_away(instance).await;
+    });
+}
+
+async fn fund(merchant: &Merchant, to: SocketAddr, key: &str) -> Response {
+    let request = Request::new("POST", "/v1/wallet/fund").json(&json!({"amount": "20"}));
+    request.bearer(&merchant.secret_key).header("Idempotency-Key", key).send(to).await.unwrap()
+}
+
+#[test]
+fn a_payment_that_is_cut_off_after_the_charge_is_told_as_under_way_and_brings_its_money_once() {
+    run(async {
+        let instance = instance().await;
+        let (merchant, _) = merchant(instance).await;
+        let card = json!({"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"});
+        merchant.post("/v1/payment_methods", &json!({"card": card})).await.expect(201);
+        let operations = Document::of(instance).await.operations();
+        let fund_wallet = operations.iter().find(|operation| operation.id == "fund_wallet").unwrap();
+        let ready = instance.ready();
+        let (proxy, url) = Proxy::before(&ready.database_url).await;
+        let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+        let (mut strike, mut asked, mut under_way) = (None, 0, None);
+        // Another gateway may carry the payment out before this one can: then another is asked for.
+        while under_way.is_none() {
+            assert!(asked < 20, "never cut off in time");
+            let mut armed = strike.take().unwrap_or_else(|| proxy.strike(Fault::CutWithin(500), 1));
+            let key = format!("funding {asked}");
+            let answer = fund(&merchant, gateway.address, &key).await;
+            asked += 1;
+            if answer.status == 409 {
+                is_told(fund_wallet, &answer, "payment_in_progress");
+                under_way = Some(key.clone());
+            }
+            strike = (!armed.has_struck()).then_some(armed);
+        }
+        // Who asks again under the same key is told how it ended.
+        let key = under_way.unwrap();
+        let funded = eventually("the payment ends", async || {
+            let answer = fund(&merchant, instance.gateway(0), &key).await;
+            (answer.status == 200).then(|| answer.json())
+        })
+        .await;
+        let payment_id = funded["payment_id"].as_str().unwrap();
+        let charges = merchant.log.sql.query_one(CHARGES, &[&payment_id]).await.unwrap();
+        assert_eq!(charges.get::<_, i64>(0), 1);
+        let credited = merchant.events().await.into_iter().filter(|event| event.kind == "wallet.credited");
+        let of_payment = |body: &Value| body["balance_after"] == funded["balance"];
+        assert_eq!(credited.filter(|event| of_payment(&event.body)).count(), 1, "credited once");
+        drop(gateway);
+        put_away(instance).await;
+    });
+}
