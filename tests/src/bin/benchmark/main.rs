@@ -1,9 +1,9 @@
 //! The benchmark: appends, forwarded calls and projection, in one run on one machine, as Markdown.
 //!
-//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | lists]`
+//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | lists | rate]`
 //!
 //! It starts an instance of its own under the temporary folder and removes it again; `SECONDS` (5) is the length of
-//! each measurement; `lists` measures the long lists alone. All processes and the load share the machine.
+//! each measurement; `lists` measures the long lists alone, `rate` a minute of a spend key's rate limit. All processes and the load share the machine.
 
 mod appends;
 mod calls;
@@ -12,6 +12,7 @@ mod latency;
 mod lists;
 mod machine;
 mod projection;
+mod rate;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -29,10 +30,16 @@ fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
     let seconds = argument.parse().unwrap_or(5);
     let length = Duration::from_secs(seconds);
+    let gateways = if argument == "rate" { 2 } else { 1 };
     run(async {
         let instance: &'static Instance =
-            Box::leak(Box::new(Instance::start_with(1, &["--no-journal"]).await));
+            Box::leak(Box::new(Instance::start_with(gateways, &["--no-journal"]).await));
         say(&machine::description(instance).await);
+        if argument == "rate" {
+            say(&rate::measure(instance).await);
+            instance.stop().await;
+            return instance.clear();
+        }
         if argument == "lists" {
             say(&lists::measure(instance).await);
             instance.stop().await;
