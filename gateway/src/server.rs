@@ -41,6 +41,10 @@ const READ_CONNECTIONS: usize = 8;
 /// Connections for telling webhooks.
 const TELLING_CONNECTIONS: usize = 4;
 
+/// Connections of the built-in test processor: it stands for somebody else's machine, so that one that does not answer keeps
+/// no reader waiting.
+const PAYING_CONNECTIONS: usize = 4;
+
 /// How long one read may take in the database, in milliseconds.
 const READ_TIMEOUT_MS: u32 = 5_000;
 
@@ -135,12 +139,13 @@ pub async fn run(
     );
     let reading = pool(&config.database_url, READ_CONNECTIONS)?;
     let telling = pool(&config.database_url, TELLING_CONNECTIONS)?;
+    let paying = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
     let app = Arc::new(App {
         ledger,
-        processor: Arc::new(TestProcessor::new(reading.clone())),
+        processor: Arc::new(TestProcessor::new(paying)),
         reads: reading,
         server_key,
         mode,

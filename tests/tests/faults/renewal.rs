@@ -1,83 +1,270 @@
-//! Renewals when a gateway dies: every gateway schedules, and each cycle begins once.
+//! Renewals when gateways die: every gateway schedules and carries payments out; each cycle begins once, and one that is
+//! paid is charged once, wherever between its parts a gateway dies.
 
 use std::collections::BTreeMap;
 
+use farthing_tests::books::{Books, decimal};
 use farthing_tests::client::Request;
-use farthing_tests::instance::{is_running, kill};
+use farthing_tests::instance::{Instance, is_running, kill};
+use farthing_tests::log::{Log, Logged};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::recurring::{Means, PAYS};
 use farthing_tests::run;
 use farthing_tests::wait::within;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use crate::{instance, put_away, rounds};
+use crate::{HEAL, instance, put_away, rounds};
 
-const SUBSCRIBERS: usize = 40;
+/// So many are on a plan that costs nothing, and as many on one that is paid.
+const SUBSCRIBERS: usize = 20;
 
 const DAY: i64 = 86_400;
 
-/// Each subscription's renewals so far.
-async fn renewals(merchant: &Merchant) -> BTreeMap<String, usize> {
-    let mut renewals = BTreeMap::new();
-    for event in merchant.events().await {
-        let body: Value = serde_json::from_str(&event.text).unwrap();
-        let id = body["subscription_id"].as_str().map(str::to_owned);
-        match (event.kind.as_str(), id) {
-            ("subscription.started", Some(id)) => drop(renewals.entry(id).or_insert(0)),
-            ("subscription.renewed", Some(id)) => *renewals.entry(id).or_insert(0) += 1,
-            _ => {}
+const CHARGED: &str = "SELECT payment_id, amount::text, declined IS NULL, asked FROM test_processor.charge";
+
+/// Charges that the ledger does not know of.
+const CHARGED_ALONE: &str = "\
+SELECT count(*) FROM test_processor.charge AS c
+WHERE NOT EXISTS (SELECT 1 FROM ledger.events WHERE key = c.payment_id || '/succeeded')";
+
+/// Nobody may append.
+const HOLD_THE_HEAD: &str = "BEGIN; SELECT position FROM ledger.head FOR UPDATE";
+
+/// The processor answers nobody.
+const HOLD_THE_PROCESSOR: &str = "BEGIN; LOCK TABLE test_processor.charge IN SHARE MODE";
+
+/// What waits for a lock is of processes that are dead by now, and never happens.
+const DROP_WHAT_WAITS: &str = "\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
+
+struct Shop {
+    instance: &'static Instance,
+    merchant: Merchant,
+    /// The subscriptions, free and paid.
+    free: Vec<String>,
+    paid: Vec<String>,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let instance = instance().await;
+        let merchant = Merchant::of(instance).await;
+        let plan = |name: &str, price: &str| {
+            json!({
+                "name": name, "period_amount": price, "included_credit": "1.5", "billing_interval": "day",
+                "rollover_type": "full", "bundle_rollover_type": "full",
+            })
+        };
+        let free_plan = merchant.post("/v1/plans", &plan("free", "0")).await.expect(201);
+        let paid_plan = merchant.post("/v1/plans", &plan("paid", "3")).await.expect(201);
+        let (mut free, mut paid) = (Vec::new(), Vec::new());
+        let id = |subscription: &Value| subscription["subscription_id"].as_str().unwrap().to_owned();
+        for number in 0..SUBSCRIBERS {
+            let customer = merchant.customer_called(&format!("free {number}"), "0").await;
+            free.push(id(&merchant.subscribe(&customer, &free_plan, Means::None).await));
+            let customer = merchant.customer_called(&format!("paid {number}"), "0").await;
+            paid.push(id(&merchant.subscribe(&customer, &paid_plan, Means::Card(PAYS)).await));
+        }
+        Self { instance, merchant, free, paid }
+    }
+
+    /// A day passes, told to the second gateway.
+    async fn day(&self) {
+        let clock = Request::new("POST", "/v1/test_clock")
+            .json(&json!({"advance_seconds": DAY}))
+            .bearer(&self.merchant.secret_key);
+        clock.send(self.instance.gateway(1)).await.unwrap().expect(200);
+    }
+
+    /// How often each subscription was renewed so far.
+    async fn renewals(&self) -> BTreeMap<String, usize> {
+        let mut renewals: BTreeMap<_, _> =
+            self.free.iter().chain(&self.paid).map(|id| (id.clone(), 0)).collect();
+        for event in self.merchant.of_kind("subscription.renewed").await {
+            *renewals.get_mut(event.text("subscription_id")).unwrap() += 1;
+        }
+        renewals
+    }
+
+    /// Waits until all but `ended` are renewed so often; each is, and no oftener.
+    async fn are_renewed(&self, times: usize, ended: Option<&str>) {
+        let due = |id: &String| if Some(id.as_str()) == ended { times - 1 } else { times };
+        within(HEAL, "all are renewed", async || {
+            let renewals = self.renewals().await;
+            renewals.iter().all(|(id, renewed)| *renewed >= due(id)).then_some(())
+        })
+        .await;
+        let renewals = self.renewals().await;
+        assert!(renewals.iter().all(|(id, renewed)| *renewed == due(id)), "each once: {renewals:?}");
+    }
+
+    /// The payments that were asked for the paid subscriptions' cycles after the first.
+    async fn renewal_payments(&self) -> Vec<Logged> {
+        let mut payments = self.merchant.of_kind("payment.requested").await;
+        payments.retain(|event| event.body["purpose"]["for"] == "renewal");
+        payments
+    }
+
+    fn gateways(&self) -> Vec<u32> {
+        self.instance.ready().pids.gateways
+    }
+
+    /// Waits until other gateways serve in the place of `killed`.
+    async fn heals(&self, killed: &[u32]) {
+        within(HEAL, "the gateways are back", async || {
+            let pids = self.instance.try_ready()?.pids.gateways;
+            if !pids.iter().all(|pid| !killed.contains(pid) && is_running(*pid)) {
+                return None;
+            }
+            for number in 0..pids.len() {
+                tokio::net::TcpStream::connect(self.instance.try_gateway(number)?).await.ok()?;
+            }
+            Some(())
+        })
+        .await;
+    }
+
+    /// Both gateways die at once, while `held` keeps a lock that they wait for; then it is let go.
+    async fn both_die(&self, held: &Log) {
+        let pids = self.gateways();
+        pids.iter().copied().for_each(kill);
+        within(HEAL, "the gateways are dead", async || {
+            pids.iter().all(|pid| !is_running(*pid)).then_some(())
+        })
+        .await;
+        held.sql.query(DROP_WHAT_WAITS, &[]).await.unwrap();
+        held.sql.batch_execute("ROLLBACK").await.unwrap();
+        self.heals(&pids).await;
+    }
+
+    /// The first gateway dies as soon as some are renewed.
+    async fn one_dies_between_renewals(&self, times: usize) {
+        let pid = self.gateways()[0];
+        self.day().await;
+        within(HEAL, "the first renewals", async || {
+            self.renewals().await.values().any(|renewed| *renewed == times).then_some(())
+        })
+        .await;
+        kill(pid);
+        self.are_renewed(times, None).await;
+        self.heals(&[pid]).await;
+    }
+
+    /// A day passes, and every payment is asked for; nothing is charged while the connection holds the processor.
+    async fn day_of_a_silent_processor(&self, times: usize) -> Log {
+        let held = self.instance.log().await;
+        held.sql.batch_execute(HOLD_THE_PROCESSOR).await.unwrap();
+        self.day().await;
+        within(HEAL, "every payment is asked for", async || {
+            (self.renewal_payments().await.len() == SUBSCRIBERS * times).then_some(())
+        })
+        .await;
+        held
+    }
+
+    /// Both die when the processor has taken money for a renewal that the ledger has not heard of.
+    async fn both_die_between_charge_and_completion(&self, times: usize) {
+        let processor = self.day_of_a_silent_processor(times).await;
+        let head = self.instance.log().await;
+        head.sql.batch_execute(HOLD_THE_HEAD).await.unwrap();
+        processor.sql.batch_execute("ROLLBACK").await.unwrap();
+        within(HEAL, "a charge that the ledger has not heard of", async || {
+            let alone: i64 = head.sql.query_one(CHARGED_ALONE, &[]).await.unwrap().get(0);
+            (alone > 0).then_some(())
+        })
+        .await;
+        self.both_die(&head).await;
+        self.are_renewed(times, None).await;
+        let charges = head.sql.query(CHARGED, &[]).await.unwrap();
+        assert!(charges.iter().any(|charge| charge.get::<_, i32>(3) > 1), "none was asked for again");
+    }
+
+    /// Both die while every payment is under way at the processor; one customer ends the subscription just then, after the
+    /// cycle that is being paid.
+    async fn both_die_while_payments_are_under_way(&self, times: usize, ends: &str) {
+        let held = self.day_of_a_silent_processor(times).await;
+        let path = format!("/v1/subscriptions/{ends}");
+        let shown = self.merchant.delete(&path).await.expect(200);
+        assert_eq!(shown["pending_change"]["type"], "cancellation", "{shown}");
+        assert_eq!(shown["pending_change"]["effective_at"], shown["cycle_end_at"]);
+        self.both_die(&held).await;
+        self.are_renewed(times, None).await;
+    }
+
+    /// Charged once for each cycle, by the processor's own journal; the credit is there once, by books of our own.
+    async fn adds_up(&self, cycles: usize, ended: &str) {
+        let events = self.merchant.events().await;
+        let books = Books::of(&events);
+        let paid_cycles = |id: &String| if id == ended { cycles - 1 } else { cycles };
+        let credit = |cycles: usize| Decimal::new(15, 1) * Decimal::from(cycles);
+        for (id, wanted) in
+            self.free.iter().map(|id| (id, credit(cycles))).chain(
+                self.paid.iter().map(|id| (id, if id == ended { Decimal::ZERO } else { credit(cycles) })),
+            )
+        {
+            let account = books.wallets.values().find(|account| account.credit.contains_key(id)).unwrap();
+            assert_eq!((account.credit[id], account.balance()), (wanted, Decimal::ZERO), "{id}");
+            let shown = self.merchant.get(&format!("/v1/subscriptions/{id}")).await.expect(200);
+            assert_eq!(decimal(&shown["credits"]["total_remaining"]), wanted, "{shown}");
+        }
+        let mut payments: BTreeMap<&str, (&str, u64)> = BTreeMap::new();
+        let mut succeeded: BTreeMap<&str, usize> = BTreeMap::new();
+        for event in &events {
+            match event.kind.as_str() {
+                "payment.requested" => {
+                    let purpose = &event.body["purpose"];
+                    let cycle = purpose["cycle_number"].as_u64().unwrap_or(0);
+                    let id = purpose["subscription_id"].as_str().unwrap();
+                    payments.insert(event.text("payment_id"), (id, cycle));
+                }
+                "payment.succeeded" => *succeeded.entry(event.text("payment_id")).or_default() += 1,
+                "payment.declined" | "subscription.renewal_failed" => panic!("{event:?}"),
+                _ => {}
+            }
+        }
+        assert!(succeeded.len() == payments.len() && succeeded.values().all(|times| *times == 1));
+        let rows = self.merchant.log.sql.query(CHARGED, &[]).await.unwrap();
+        let mut charged: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for row in &rows {
+            let (id, cycle) = payments[row.get::<_, &str>(0)];
+            assert_eq!((row.get::<_, &str>(1).parse(), row.get(2)), (Ok(Decimal::from(3)), true));
+            charged.entry(id).or_default().push(cycle);
+        }
+        assert_eq!(charged.len(), SUBSCRIBERS);
+        for id in &self.paid {
+            charged.get_mut(id.as_str()).unwrap().sort_unstable();
+            let wanted: Vec<_> = (0..u64::try_from(paid_cycles(id)).unwrap()).collect();
+            assert_eq!(charged[id.as_str()], wanted, "{id}: each cycle is charged once");
         }
     }
-    renewals
 }
 
 #[test]
-fn a_gateway_that_dies_in_the_middle_of_renewals_leaves_one_renewal_of_each() {
+fn gateways_that_die_in_the_middle_of_renewals_leave_one_renewal_and_one_charge_of_each() {
     run(async {
-        let instance = instance().await;
-        let merchant = Merchant::of(instance).await;
-        let plan = json!({
-            "name": "daily", "period_amount": "0", "included_credit": "1.5", "billing_interval": "day",
-            "rollover_type": "full", "bundle_rollover_type": "full",
-        });
-        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
-        for _ in 0..SUBSCRIBERS {
-            let customer = merchant.post("/v1/customers", &json!({})).await.expect(201);
-            let body = json!({"customer_id": customer["customer_id"], "plan_id": plan["plan_id"]});
-            merchant.post("/v1/subscriptions", &body).await.expect(201);
+        let shop = Shop::open().await;
+        let mut times = 0;
+        for _ in 0..rounds() {
+            times += 1;
+            shop.one_dies_between_renewals(times).await;
+            times += 1;
+            shop.both_die_between_charge_and_completion(times).await;
         }
-        for round in 0..rounds() {
-            let due = usize::try_from(round).unwrap() + 1;
-            let pid = instance.ready().pids.gateways[0];
-            let clock = Request::new("POST", "/v1/test_clock")
-                .json(&json!({"advance_seconds": DAY}))
-                .bearer(&merchant.secret_key);
-            clock.send(instance.gateway(1)).await.unwrap().expect(200);
-            within(crate::HEAL, "the first renewals", async || {
-                renewals(&merchant).await.values().any(|times| *times == due).then_some(())
-            })
-            .await;
-            kill(pid);
-            within(crate::HEAL, "all are renewed", async || {
-                renewals(&merchant).await.values().all(|times| *times >= due).then_some(())
-            })
-            .await;
-            within(crate::HEAL, "the gateway is back", async || {
-                let ready = instance.try_ready()?;
-                let is_back = ready.pids.gateways[0] != pid && is_running(ready.pids.gateways[0]);
-                let listens = tokio::net::TcpStream::connect(instance.try_gateway(0)?).await.is_ok();
-                (is_back && listens).then_some(())
-            })
-            .await;
-            let renewed = renewals(&merchant).await;
-            assert_eq!(renewed.len(), SUBSCRIBERS);
-            assert!(renewed.values().all(|times| *times == due), "each once: {renewed:?}");
+        times += 1;
+        let ends = shop.paid[0].clone();
+        shop.both_die_while_payments_are_under_way(times, &ends).await;
+        times += 1;
+        shop.day().await;
+        shop.are_renewed(times, Some(&ends)).await;
+        shop.merchant.comes_to(&ends, "subscription.cancelled", 1).await;
+        shop.adds_up(times + 1, &ends).await;
+        for command in ["subscriptions", "connections", "checkout_sessions", "payment_methods"] {
+            let report = shop.instance.operate(&["projections", "verify", command]).await;
+            assert_eq!(report["differences"], 0, "{command}: {report}");
         }
-        let granted = format!("{:.10}", 1.5 * f64::from(rounds() + 1));
-        for subscription in merchant.pages("/v1/subscriptions", 100).await {
-            assert_eq!(subscription["credits"]["total_remaining"], json!(granted), "{subscription}");
-        }
-        let report = instance.operate(&["log", "verify"]).await;
+        let report = shop.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
-        put_away(instance).await;
+        put_away(shop.instance).await;
     });
 }
