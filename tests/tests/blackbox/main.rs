@@ -50,6 +50,7 @@ mod spend_key_list;
 mod spend_keys;
 mod sql;
 mod streaming;
+mod subscription_news;
 mod subscriptions;
 mod target;
 mod tenancy;
