@@ -15,8 +15,8 @@ CREATE INDEX connections_by_merchant
 CREATE INDEX connections_by_reference ON {schema}.connections (merchant_id, reference_id)
     WHERE reference_id IS NOT NULL;
 
--- Every wallet, a merchant's own (connection_id null) as well: balance, credit of plan and bundles, and the cycle of the
--- subscription. Balances change often: room for updates in place.
+-- Every wallet, a merchant's own (connection_id null) as well: balance, credit of plan and bundles, the cycle of the
+-- subscription, and whether it is filled up by itself. Balances change often: room for updates in place.
 CREATE TABLE {schema}.wallets (
     wallet_id     text COLLATE "C" PRIMARY KEY,
     merchant_id   text COLLATE "C" NOT NULL,
@@ -24,5 +24,6 @@ CREATE TABLE {schema}.wallets (
     balance       numeric(28, 10) NOT NULL CHECK (balance <> 'NaN'),
     credit        numeric(28, 10) NOT NULL CHECK (credit >= 0 AND credit <> 'NaN'),
     cycle_start   timestamptz,
-    cycle_end     timestamptz
+    cycle_end     timestamptz,
+    autopay       boolean     NOT NULL
 ) WITH (fillfactor = 50);

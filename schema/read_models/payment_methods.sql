@@ -12,3 +12,5 @@ CREATE TABLE {schema}.payment_methods (
 );
 CREATE INDEX payment_methods_of_merchants_own ON {schema}.payment_methods (merchant_id, created_at DESC, payment_method_id DESC)
     WHERE customer_id IS NULL;
+CREATE INDEX payment_methods_of_customers ON {schema}.payment_methods (customer_id, created_at DESC, payment_method_id DESC)
+    WHERE customer_id IS NOT NULL;

@@ -33,6 +33,8 @@ pub(super) struct Moved {
     /// Added to the credit of plan and bundles.
     pub(super) credit: Decimal,
     pub(super) cycle: Option<Current>,
+    /// Is it filled up by itself?
+    pub(super) autopay: Option<bool>,
 }
 
 /// The cycle of the wallet's subscription from now on; none without one.
@@ -164,6 +166,9 @@ impl Projection for Batch {
                 moved.cycle = Some(Current(None));
             }
             Event::BundlePurchased(event) => self.wallet(event.wallet_id).credit += event.granted.decimal(),
+            Event::AutopayChanged(event) => {
+                self.wallet(event.wallet_id).autopay = Some(event.autopay.is_some());
+            }
             Event::SecretKeyIssued(_)
             | Event::SecretKeyRevoked(_)
             | Event::MeterDefined(_)
@@ -186,7 +191,6 @@ impl Projection for Batch {
             | Event::SubscriptionUpdated(_)
             | Event::RenewalFailed(_)
             | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
             | Event::PaymentRequested(_)
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
@@ -212,7 +216,7 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{CustomerCreated, CustomerDeleted, WalletCredited};
+    use farthing_ledger::event::{Autopay, AutopayChanged, CustomerCreated, CustomerDeleted, WalletCredited};
     use farthing_ledger::ids::{CreditId, Mint};
 
     use super::*;
@@ -258,5 +262,23 @@ mod tests {
         let batch: Batch = sample::fold(vec![created, deleted.clone()]);
         assert_eq!((&batch.new[&customer_id].present, batch.changed.len()), (&gone, 0));
         assert_eq!(sample::fold::<Batch>(vec![deleted]).changed, [(customer_id, gone)].into());
+    }
+
+    #[test]
+    fn a_wallet_is_filled_up_by_itself_as_it_was_last_said() {
+        let wallet_id = WalletId::new(Mint::default().next(DateTime::UNIX_EPOCH));
+        let changed = |revision, autopay: Option<&str>| {
+            let autopay = autopay
+                .map(|amount| Autopay { threshold: "1".parse().unwrap(), amount: amount.parse().unwrap() });
+            Event::AutopayChanged(AutopayChanged { wallet_id, customer_id: None, revision, autopay })
+        };
+        for (events, now) in [
+            (vec![changed(1, Some("10"))], Some(true)),
+            (vec![changed(1, Some("10")), changed(2, None)], Some(false)),
+            (vec![changed(1, Some("10")), changed(2, None), credited(wallet_id, "1")], Some(false)),
+            (vec![credited(wallet_id, "1")], None),
+        ] {
+            assert_eq!(sample::fold::<Batch>(events).moved[&wallet_id].autopay, now);
+        }
     }
 }

@@ -24,6 +24,8 @@ pub struct ConnectionRow {
     pub credit: Amount,
     /// The cycle of its subscription, which is its usage period.
     pub cycle: Option<Period>,
+    /// Is the wallet filled up by itself?
+    pub autopay_enabled: bool,
     /// The merchant's own identifier.
     pub reference_id: Option<String>,
     /// When it came to be; anchors its usage periods where there is no subscription.
@@ -43,6 +45,7 @@ impl ConnectionRow {
                 let (start, end) = (columns.plain::<Option<_>>()?, columns.plain::<Option<_>>()?);
                 start.zip(end).map(|(start, end)| Period { start, end })
             },
+            autopay_enabled: columns.plain()?,
             reference_id: columns.plain()?,
             created_at: columns.plain()?,
             contact: Contact::read(columns)?,
@@ -53,7 +56,8 @@ impl ConnectionRow {
 macro_rules! select_connections {
     ($rest:literal) => {
         concat!(
-            "SELECT c.connection_id, c.wallet_id, w.balance, w.credit, w.cycle_start, w.cycle_end, c.reference_id, c.created_at, ",
+            "SELECT c.connection_id, c.wallet_id, w.balance, w.credit, w.cycle_start, w.cycle_end, ",
+            "w.autopay, c.reference_id, c.created_at, ",
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM connections.connections AS c ",
             "JOIN connections.wallets AS w ON w.wallet_id = c.wallet_id ",

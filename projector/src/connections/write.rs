@@ -18,16 +18,18 @@ pub(crate) const UPDATE_CONNECTIONS: &str = "UPDATE {schema}.connections AS c \
      FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS changed(connection_id, reference_id, deleted_at) \
      WHERE c.connection_id = changed.connection_id COLLATE \"C\"";
 
-pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance, credit) \
-     SELECT wallet_id, merchant_id, connection_id, 0, 0 \
+pub(crate) const INSERT_WALLETS: &str = "INSERT INTO {schema}.wallets (wallet_id, merchant_id, connection_id, balance, credit, autopay) \
+     SELECT wallet_id, merchant_id, connection_id, 0, 0, false \
      FROM unnest($1::text[], $2::text[], $3::text[]) AS new(wallet_id, merchant_id, connection_id)";
 
 pub(crate) const UPDATE_WALLETS: &str = "UPDATE {schema}.wallets AS w \
      SET balance = COALESCE(moved.balance, w.balance), credit = w.credit + moved.credit, \
          cycle_start = CASE WHEN moved.cycled THEN moved.cycle_start ELSE w.cycle_start END, \
-         cycle_end = CASE WHEN moved.cycled THEN moved.cycle_end ELSE w.cycle_end END \
-     FROM unnest($1::text[], $2::numeric[], $3::numeric[], $4::boolean[], $5::timestamptz[], $6::timestamptz[]) \
-         AS moved(wallet_id, balance, credit, cycled, cycle_start, cycle_end) \
+         cycle_end = CASE WHEN moved.cycled THEN moved.cycle_end ELSE w.cycle_end END, \
+         autopay = COALESCE(moved.autopay, w.autopay) \
+     FROM unnest($1::text[], $2::numeric[], $3::numeric[], $4::boolean[], $5::timestamptz[], $6::timestamptz[], \
+                 $7::boolean[]) \
+         AS moved(wallet_id, balance, credit, cycled, cycle_start, cycle_end, autopay) \
      WHERE w.wallet_id = moved.wallet_id COLLATE \"C\"";
 
 impl Batch {
@@ -78,7 +80,10 @@ impl Batch {
         let periods = || moved().map(|moved| moved.cycle.and_then(|Current(cycle)| cycle));
         let starts: Vec<_> = periods().map(|cycle| cycle.map(|cycle| cycle.start)).collect();
         let ends: Vec<_> = periods().map(|cycle| cycle.map(|cycle| cycle.end)).collect();
-        db.execute(UPDATE_WALLETS, &[&wallets, &balances, &credits, &cycled, &starts, &ends]).await?;
+        let autopay: Vec<_> = moved().map(|moved| moved.autopay).collect();
+        let columns: [&(dyn ToSql + Sync); 7] =
+            [&wallets, &balances, &credits, &cycled, &starts, &ends, &autopay];
+        db.execute(UPDATE_WALLETS, &columns).await?;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use farthing_ledger::event::Card;
-use farthing_ledger::ids::{MerchantId, PaymentMethodId};
+use farthing_ledger::ids::{CustomerId, MerchantId, PaymentMethodId};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -43,11 +43,27 @@ pub const LIST_OWN: &str = "SELECT payment_method_id, brand, last4, exp_month, e
      FROM payment_methods.payment_methods WHERE merchant_id = $1 AND customer_id IS NULL \
      ORDER BY created_at DESC, payment_method_id DESC LIMIT $2";
 
-/// The methods of the merchant's own wallet, newest first.
-pub async fn list_own(db: &Client, merchant_id: MerchantId) -> Result<Vec<PaymentMethodRow>, Error> {
-    let merchant = merchant_id.to_string();
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&MOST, Type::INT8)];
-    let rows = db.query_typed(LIST_OWN, &parameters).await?;
+/// The methods of the wallet of a merchant's customer.
+pub const LIST_OF_CUSTOMER: &str = "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at \
+     FROM payment_methods.payment_methods WHERE merchant_id = $1 AND customer_id = $3 \
+     ORDER BY created_at DESC, payment_method_id DESC LIMIT $2";
+
+/// The methods of the merchant's own wallet, or of a customer's, newest first.
+pub async fn list(
+    db: &Client,
+    merchant_id: MerchantId,
+    customer_id: Option<CustomerId>,
+) -> Result<Vec<PaymentMethodRow>, Error> {
+    let (merchant, customer) = (merchant_id.to_string(), customer_id.map(|id| id.to_string()));
+    let mut parameters: Vec<Parameter<'_>> = vec![(&merchant, Type::TEXT), (&MOST, Type::INT8)];
+    let sql = match &customer {
+        None => LIST_OWN,
+        Some(customer) => {
+            parameters.push((customer, Type::TEXT));
+            LIST_OF_CUSTOMER
+        }
+    };
+    let rows = db.query_typed(sql, &parameters).await?;
     let rows: Result<Vec<_>, _> =
         rows.iter().map(|row| PaymentMethodRow::read(&mut Columns::of(row))).collect();
     Ok(rows?)

@@ -14,6 +14,7 @@ mod connections;
 mod conventions;
 mod credentials;
 mod customers;
+mod customers_wallet;
 mod departed;
 mod documented;
 mod feed;

@@ -4,8 +4,10 @@
 mod delete;
 mod find;
 mod list;
+mod payment_methods;
 mod resource;
 mod subscription;
+mod wallet;
 
 use std::sync::Arc;
 
@@ -20,4 +22,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(list::list))
         .routes(routes!(find::find, delete::delete))
         .routes(routes!(subscription::subscription))
+        .routes(routes!(wallet::find))
+        .routes(routes!(payment_methods::list))
 }

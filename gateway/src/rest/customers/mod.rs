@@ -4,9 +4,11 @@ mod create;
 mod delete;
 mod find;
 mod list;
+mod payment_methods;
 mod resource;
 mod subscription;
 mod update;
+mod wallet;
 
 use std::sync::Arc;
 
@@ -24,4 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(list::list, create::create))
         .routes(routes!(find::find, update::update, delete::delete))
         .routes(routes!(subscription::subscription))
+        .routes(routes!(wallet::find))
+        .routes(routes!(payment_methods::list))
 }

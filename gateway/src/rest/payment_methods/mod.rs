@@ -1,5 +1,5 @@
-//! The payment methods of the merchant's own wallet (completion.md section 7). Those of customers are added on checkout
-//! pages, by their owners.
+//! Payment methods (completion.md section 7): those of the merchant's own wallet. Those of customers are added on checkout
+//! pages, by their owners, and listed beside the customer.
 
 mod create;
 mod list;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(in crate::rest) use self::list::PaymentMethods;
 use crate::app::App;
 
 /// The routes of payment methods.

@@ -1,4 +1,4 @@
-//! The merchant's own wallet (completion.md section 7).
+//! The merchant's own wallet, and what it has in common with those of customers (completion.md section 7).
 
 mod find;
 mod fund;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(in crate::rest) use self::resource::Wallet;
 use crate::app::App;
 
 /// The routes of the wallet.

@@ -22,6 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
             let (subscription, _) = scene.subscription().await;
             scene.named(at, subscription["customer_id"].as_str().unwrap())
         };
+        "get_customer_wallet" "200" => scene.named(at, &scene.customer().await);
+        "list_customer_payment_methods" "200" => scene.named(at, &scene.customer().await);
         "update_customer" "200" => scene.named(at, &scene.customer().await).json(&json!({"name": "Ada"}));
         "update_customer" "reference_id_conflict" => {
             let taken = json!({"reference_id": scene.fresh()});
@@ -36,6 +38,8 @@ pub(super) fn cases() -> Vec<Case> {
         };
         "get_connection" "200" => scene.named(at, &scene.customer().await);
         "get_connection_subscription" "200" => scene.named(at, &scene.customer().await);
+        "get_connection_wallet" "200" => scene.named(at, &scene.customer().await);
+        "list_connection_payment_methods" "200" => scene.named(at, &scene.customer().await);
         "delete_connection" "200" => scene.named(at, &scene.customer().await);
 
         "list_spend_keys" "200" => {

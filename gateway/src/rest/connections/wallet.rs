@@ -1,0 +1,30 @@
+//! `GET /connections/{id}/wallet`, by id or the customer's reference id: the customer's money, and when it is filled up by itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::wallet::Wallet;
+
+/// 200 with the connection's wallet.
+#[utoipa::path(
+    get, path = "/connections/{connection_id}/wallet", operation_id = "get_connection_wallet", tag = "connections",
+    params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
+    responses(
+        (status = 200, description = "The connection's wallet.", body = Wallet),
+        (status = 404, description = "connection_not_found"),
+    ),
+)]
+pub(super) async fn find(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    Named(name): Named,
+) -> Result<Reply<Wallet>, ApiError> {
+    let wallet = Wallet::of_customer(&app, merchant_id, &name).await?;
+    wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Connection))
+}

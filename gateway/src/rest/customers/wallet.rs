@@ -1,0 +1,30 @@
+//! `GET /customers/{id}/wallet`, by id or reference id: the customer's money, and when it is filled up by itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::wallet::Wallet;
+
+/// 200 with the customer's wallet.
+#[utoipa::path(
+    get, path = "/customers/{customer_id}/wallet", operation_id = "get_customer_wallet", tag = "customers",
+    params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
+    responses(
+        (status = 200, description = "The customer's wallet.", body = Wallet),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn find(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    Named(name): Named,
+) -> Result<Reply<Wallet>, ApiError> {
+    let wallet = Wallet::of_customer(&app, merchant_id, &name).await?;
+    wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Customer))
+}
