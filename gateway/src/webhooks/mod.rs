@@ -33,13 +33,19 @@ use crate::rest::webhooks::{payload, webhook_secret};
 const IDLE: Duration = Duration::from_millis(200);
 
 /// Lanes that are told at once.
-const MAX_LANES: usize = 64;
+const MAX_LANES: usize = 256;
 
-/// Lanes of one webhook after which no more of it are claimed: a slow receiver takes no place from another.
+/// Lanes of one webhook that are told at once: a slow receiver takes no place from another.
 const MAX_LANES_OF_ONE: usize = 8;
+
+/// Lanes of one claim, at most.
+const CLAIMS_AT_ONCE: usize = 32;
 
 /// What is told of one lane before it is claimed anew, so that others have their turn.
 const MAX_IN_A_ROW: usize = 50;
+
+/// After which time a lane is given back, too: the turn of a slow receiver is one attempt.
+const TURN: Duration = Duration::from_secs(1);
 
 /// How long news wait for the read models to come as far as they.
 const CATCH_UP: Duration = Duration::from_millis(50);
@@ -120,15 +126,18 @@ impl Teller {
             while let Some(ended) = lanes.try_join_next() {
                 free(&mut busy, &ended);
             }
-            let claims = if lanes.len() + queue::CLAIMS_AT_ONCE <= MAX_LANES {
-                teller.claim(&busy).await
-            } else {
-                Vec::new()
-            };
-            let more = claims.len() == queue::CLAIMS_AT_ONCE;
+            let places = CLAIMS_AT_ONCE.min(MAX_LANES - lanes.len());
+            let claims = if places > 0 { teller.claim(&busy, places).await } else { Vec::new() };
+            let more = !claims.is_empty() && claims.len() == places;
             for claim in claims {
                 let webhook_id = claim.webhook_id;
-                *busy.entry(webhook_id).or_default() += 1;
+                let of_this = busy.entry(webhook_id).or_default();
+                if *of_this >= MAX_LANES_OF_ONE {
+                    // It was not full before this claim.
+                    teller.give_back(&claim).await;
+                    continue;
+                }
+                *of_this += 1;
                 let teller = Arc::clone(&teller);
                 let stop = stop.clone();
                 lanes.spawn(async move {
@@ -158,17 +167,29 @@ impl Teller {
                 .await;
     }
 
-    async fn claim(&self, busy: &HashMap<WebhookId, usize>) -> Vec<Claim> {
+    async fn claim(&self, busy: &HashMap<WebhookId, usize>, limit: usize) -> Vec<Claim> {
         let full = busy.iter().filter(|(_, lanes)| **lanes >= MAX_LANES_OF_ONE);
         let full: Vec<String> = full.map(|(id, _)| id.to_string()).collect();
         let claimed = async {
             let db = self.db.get().await?;
-            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds()).await?)
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds(), limit).await?)
         };
         claimed.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "webhooks are not told now");
             Vec::new()
         })
+    }
+
+    /// Gives a lane back untold; where that cannot be written, the claim lapses.
+    async fn give_back(&self, claim: &Claim) {
+        let given_back = async {
+            let db = self.db.get().await?;
+            Ok::<_, Error>(queue::release(&db, claim, 0.0).await?)
+        };
+        if let Err(error) = given_back.await {
+            tracing::warn!(%error, "a lane is not given back");
+        }
     }
 
     async fn purge(&self) {
@@ -183,6 +204,7 @@ impl Teller {
 
     /// Tells what is pending in a lane, one after the other, until something fails.
     async fn tell_lane(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
+        let since = Instant::now();
         for told in 1..=MAX_IN_A_ROW {
             let mut db = self.db.get().await?;
             let [webhook] =
@@ -203,7 +225,7 @@ impl Teller {
             drop(db);
             let outcome = self.post.send(letter).await;
             let mut db = self.db.get().await?;
-            let keep = told < MAX_IN_A_ROW && !stop.is_cancelled();
+            let keep = told < MAX_IN_A_ROW && since.elapsed() < TURN && !stop.is_cancelled();
             let goes_on = match outcome {
                 Outcome::Told(status) => {
                     let hold = if keep { self.timing.claim_seconds() } else { 0.0 };

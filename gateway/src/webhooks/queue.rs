@@ -4,13 +4,10 @@
 use farthing_ledger::ids::{WebhookEventId, WebhookId};
 use tokio_postgres::{Client, Transaction};
 
-/// Lanes of one claim; [`CLAIM`] says it too.
-pub(super) const CLAIMS_AT_ONCE: usize = 16;
-
 const CLAIM: &str = "\
 WITH due AS (
     SELECT webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
-    ORDER BY due_at LIMIT 16 FOR UPDATE SKIP LOCKED
+    ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = nextval('webhooks.claims')
 FROM due WHERE l.webhook_id = due.webhook_id AND l.lane = due.lane
@@ -53,6 +50,10 @@ WHERE webhook_id = $1 AND position = ANY (ARRAY(
     ORDER BY position LIMIT 500
 )) AND status = 'pending'";
 
+/// As the ledger's states have it.
+const IS_ENABLED: &str = "\
+SELECT id FROM ledger.state WHERE kind = 'webhook' AND id = $1 AND (body::json #>> '{settings,enabled}')::boolean";
+
 const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending' LIMIT 1";
 
 const CLOSE: &str = "DELETE FROM webhooks.lane WHERE webhook_id = $1 AND lane = $2";
@@ -64,8 +65,12 @@ const OPEN: &str = "\
 INSERT INTO webhooks.lane AS l (webhook_id, lane) VALUES ($1, $2)
 ON CONFLICT (webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
 
+/// What is still to be told stays where it is; what had ended is out of its lane's order anyway, and keeps none of the
+/// lane's newer news waiting.
 const SEND_AGAIN: &str = "\
-UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now()
+UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now(),
+    http_status = NULL, error = NULL, delivered_at = NULL,
+    lane = CASE WHEN status = 'pending' THEN lane ELSE event_id END
 WHERE webhook_id = $1 AND event_id = $2";
 
 const PURGE: &str = "\
@@ -109,10 +114,10 @@ pub(super) struct Missed {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims lanes that are due, none of the webhooks in `full`.
-pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> Outcome<Vec<Claim>> {
+/// Claims at most `limit` lanes that are due, none of the webhooks in `full`.
+pub(super) async fn claim(db: &Client, full: &[String], seconds: f64, limit: i64) -> Outcome<Vec<Claim>> {
     let mut claims = Vec::new();
-    for row in db.query(CLAIM, &[&full, &seconds]).await? {
+    for row in db.query(CLAIM, &[&full, &seconds, &limit]).await? {
         let (webhook, lane, number): (String, String, i64) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         match webhook.parse() {
@@ -183,14 +188,17 @@ pub(super) async fn missed(db: &mut Client, claim: &Claim, position: i64, missed
     transaction.commit().await
 }
 
-/// Ends a part of what is pending in the lane as failed, untold; the lane is due again at once while there is more.
+/// Ends a part of what is pending in the lane as failed, untold, unless the webhook has been enabled meanwhile; the lane
+/// is due again at once while there is more. Once the lane is locked nothing new comes into it.
 pub(super) async fn give_up(db: &mut Client, claim: &Claim, why: &str) -> Outcome<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
     if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? == 0 {
         return Ok(());
     }
-    transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &why]).await?;
+    if transaction.query_opt(IS_ENABLED, &[&claim.webhook]).await?.is_none() {
+        transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &why]).await?;
+    }
     close_if_empty(&transaction, claim).await?;
     transaction.commit().await
 }
@@ -225,7 +233,9 @@ pub(crate) async fn send_again(
     let (webhook, event) = (webhook_id.to_string(), event_id.to_string());
     let transaction = db.transaction().await?;
     let Some(row) = transaction.query_opt(LANE_OF, &[&webhook, &event]).await? else { return Ok(false) };
-    transaction.execute(OPEN, &[&webhook, &row.try_get::<_, &str>(0)?]).await?;
+    for lane in [row.try_get(0)?, event.as_str()] {
+        transaction.execute(OPEN, &[&webhook, &lane]).await?;
+    }
     transaction.execute(SEND_AGAIN, &[&webhook, &event]).await?;
     transaction.commit().await?;
     Ok(true)

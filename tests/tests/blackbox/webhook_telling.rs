@@ -377,3 +377,77 @@ fn a_receiver_that_does_not_answer_in_time_is_left_and_what_is_given_up_holds_up
         instance.clear();
     });
 }
+
+#[test]
+fn what_is_sent_again_and_not_taken_keeps_no_newer_news_waiting() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer_called("again", "0").await;
+        let refuses = Arc::new(AtomicBool::new(false));
+        let refuses_first = Arc::clone(&refuses);
+        let hook = Hook::new(&merchant, json!(["customer.wallet.balance.updated"]), move |call| {
+            let told: Value = serde_json::from_slice(&call.body).unwrap();
+            let is_first = told["data"]["wallet"]["balance"] == "1.0000000000";
+            json(if is_first && refuses_first.load(Ordering::SeqCst) { 400 } else { 200 }, &json!({}))
+        })
+        .await;
+        merchant.credit(&customer, "1").await;
+        let told = hook.once(&merchant, "it is told", |delivery| delivery["status"] == "delivered").await;
+        refuses.store(true, Ordering::SeqCst);
+        let id = told[0]["webhook_event_id"].as_str().unwrap();
+        let path = format!("/v1/webhooks/{}/deliveries/{id}/resend", hook.id);
+        let again = merchant.rest(Request::new("POST", path)).await.expect(200);
+        assert_eq!((&again["status"], &again["delivered_at"]), (&json!("pending"), &Value::Null));
+        eventually("it is refused", async || {
+            (hook.deliveries(&merchant).await[0]["last_status_code"] == 400).then_some(())
+        })
+        .await;
+        merchant.credit(&customer, "1").await;
+        eventually("the newer news are told", async || {
+            let told = hook.told();
+            told.iter().any(|told| told["data"]["wallet"]["balance"] == "2.0000000000").then_some(())
+        })
+        .await;
+        eventually("that is shown", async || {
+            let shown = hook.deliveries(&merchant).await;
+            assert_eq!(shown[1]["status"], "pending", "what was sent again waits for its next try");
+            (shown[0]["status"] == "delivered").then_some(())
+        })
+        .await;
+        refuses.store(false, Ordering::SeqCst);
+        hook.once(&merchant, "both are told", |delivery| delivery["status"] == "delivered").await;
+    });
+}
+
+#[test]
+fn receivers_that_do_not_answer_keep_no_other_merchant_waiting() {
+    run(async {
+        let (slow, other) = (Merchant::new().await, Merchant::new().await);
+        let gate = Gate::default();
+        let mut hooks = Vec::new();
+        for _ in 0..3 {
+            let waits = gate.clone();
+            let respond = move |_: &Call| {
+                let mut steps = vec![Step::Wait(waits.clone())];
+                steps.extend(whole(200, &[], b""));
+                steps
+            };
+            hooks.push(Hook::new(&slow, json!(["customer.created"]), respond).await);
+        }
+        for number in 0..30 {
+            slow.customer_called(&format!("slow {number}"), "0").await;
+        }
+        // Each of the instance's gateways tells at most eight lanes of one webhook at once.
+        let waiting = || hooks.iter().map(|hook| hook.receiver.calls().len()).sum::<usize>();
+        eventually("the slow receivers are called", async || (waiting() >= 24).then_some(())).await;
+        let hook = Hook::new(&other, json!(["customer.created"]), ok).await;
+        for number in 0..30 {
+            other.customer_called(&format!("other {number}"), "0").await;
+        }
+        eventually("the other merchant's are told", async || (hook.told().len() >= 30).then_some(())).await;
+        gate.open();
+        for hook in &hooks {
+            hook.once(&slow, "all are told", |delivery| delivery["status"] == "delivered").await;
+        }
+    });
+}
