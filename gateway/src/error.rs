@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
-use farthing_ledger::command::Refusal;
+use farthing_ledger::command::{Refusal, Short};
 use farthing_ledger::event::DeclineReason;
-use farthing_ledger::ids::{RequestId, WalletId};
+use farthing_ledger::ids::RequestId;
 use farthing_ledger::log::appender;
 use farthing_ledger::money::Amount;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -147,7 +147,7 @@ pub(crate) enum ApiError {
         /// The hold.
         needed: Amount,
         /// The wallet that fell short, where it asks for money by itself.
-        asks_by_itself: Option<WalletId>,
+        asks_by_itself: Option<Short>,
     },
     /// 402: what is left of the spend key's limit does not cover the hold.
     SpendLimitExceeded {
@@ -590,6 +590,16 @@ impl From<Refusal> for ApiError {
             Refusal::PaymentMethodNotFound => Self::NotFound(Resource::PaymentMethod),
             Refusal::NoPaymentMethod => {
                 Self::issue(["payment_method_id"], "is required: the wallet has no payment method yet")
+            }
+            Refusal::AutopayIncomplete { enabled, threshold, amount } => {
+                let why = if enabled {
+                    "is required while autopay is enabled"
+                } else {
+                    "goes with autopay_enabled"
+                };
+                let parts = [("autopay_threshold", threshold), ("autopay_amount", amount)];
+                let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
+                Self::Validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())
             }
             Refusal::PaymentUnderWay => Self::PaymentInProgress,
             Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),

@@ -46,6 +46,9 @@ impl Amount {
     /// The largest amount that the ledger takes, 10^12: leaves room for sums inside `Decimal`'s 28 digits.
     pub const MAX: Self = Self(Decimal::from_parts(0xd4a5_1000, 0xe8, 0, false, 0));
 
+    /// A tenth of that, 10^11.
+    pub const MAX_TENTH: Self = Self(Decimal::from_parts(0x4876_e800, 0x17, 0, false, 0));
+
     fn checked(value: Decimal) -> Result<Self, Error> {
         if value.abs() > Self::MAX.0 {
             return Err(Error::OutOfRange);
@@ -86,6 +89,28 @@ impl Amount {
     /// Above zero?
     pub fn is_positive(self) -> bool {
         self.0.is_sign_positive() && !self.0.is_zero()
+    }
+}
+
+/// A sum over a whole ledger, in dollars: as exact as the amounts, and not bounded as one wallet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total(Decimal);
+
+impl Total {
+    /// The sum with one amount more; an error beyond 28 digits.
+    pub fn plus(self, amount: Amount) -> Result<Self, Error> {
+        self.0.checked_add(amount.0).map(Self).ok_or(Error::OutOfRange)
+    }
+
+    /// The exact value.
+    pub const fn decimal(self) -> Decimal {
+        self.0
+    }
+}
+
+impl Serialize for Total {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:.10}", self.0))
     }
 }
 

@@ -107,7 +107,8 @@ impl World {
             wallet_id: Some(wallet_id),
             merchant_wallet_id: self.merchant_wallet,
         };
-        let hold = Hold { wallet: amount("0.1"), merchant: amount("0.0019"), beside_plan: false };
+        let hold =
+            Hold { wallet: amount("0.1"), merchant: amount("0.0019"), beside_plan: false, plan_changes: 0 };
         let debit = |wallet_id, customer_id, amount| {
             Event::WalletDebited(WalletDebited {
                 request_id,

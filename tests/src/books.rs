@@ -175,6 +175,7 @@ impl Books {
             | "payment.requested"
             | "payment.succeeded"
             | "payment.declined"
+            | "payment.voided"
             | "wallet.autopay_changed"
             | "subscription.updated"
             | "subscription.renewal_failed"

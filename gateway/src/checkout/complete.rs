@@ -51,6 +51,9 @@ impl From<appender::Error> for Stopped {
             appender::Error::Refused(Refusal::SubscriptionNotFound | Refusal::CreditBundlePlanMismatch) => {
                 Self::Wrong(told("This credit is for subscribers of another plan."))
             }
+            appender::Error::Refused(Refusal::Amount(_)) => {
+                Self::Wrong(told("There is no room for so much money. Nothing was charged."))
+            }
             other => Self::Failed(other.into()),
         }
     }
@@ -113,6 +116,7 @@ pub(super) async fn complete(
     match carry_out(app, payment.payment_id).await? {
         Paid::Accepted(_) => Ok(()),
         Paid::Declined(reason) => Err(Stopped::Wrong(declined(reason))),
+        Paid::TakenBack(_) => Err(Stopped::Overtaken),
     }
 }
 

@@ -72,4 +72,8 @@ pub(crate) trait Processor: Send + Sync {
 
     /// Takes money, once per payment.
     fn charge<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Paid>;
+
+    /// Takes nothing for this payment from now on, and gives back all that was taken; its own id of that, where anything
+    /// was. Asked again, it gives nothing back a second time, and answers the same.
+    fn take_back<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<String>>;
 }

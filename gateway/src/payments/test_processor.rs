@@ -14,6 +14,14 @@ INSERT INTO test_processor.charge (payment_id, token, amount, declined) VALUES (
 ON CONFLICT (payment_id) DO UPDATE SET asked = test_processor.charge.asked + 1
 RETURNING reference, declined";
 
+/// A charge that was never made never will be.
+const TAKE_BACK: &str = "\
+INSERT INTO test_processor.charge (payment_id, token, amount, declined) VALUES ($1, $2, $3::text::numeric, 'voided')
+ON CONFLICT (payment_id) DO UPDATE SET refund = CASE
+    WHEN test_processor.charge.declined IS NULL
+    THEN coalesce(test_processor.charge.refund, gen_random_uuid()::text) END
+RETURNING refund";
+
 /// Card numbers, and what becomes of a charge on them: none is declined.
 const CARDS: [(&str, &str, Option<DeclineReason>); 9] = [
     ("4242424242424242", "visa", None),
@@ -62,6 +70,21 @@ impl TestProcessor {
             None => Ok(Paid::Accepted(row.try_get(0).map_err(|error| unavailable(&error))?)),
             Some(reason) => Ok(Paid::Declined(read(reason))),
         }
+    }
+}
+
+impl TestProcessor {
+    async fn taken_back(&self, charge: Charge<'_>) -> Result<Option<String>, Unavailable> {
+        let unavailable = |why: &dyn std::fmt::Display| Unavailable(why.to_string());
+        let connection = self.pool.get().await.map_err(|error| unavailable(&error))?;
+        let row = connection
+            .query_one(
+                TAKE_BACK,
+                &[&charge.payment_id.to_string(), &charge.token, &charge.amount.to_string()],
+            )
+            .await
+            .map_err(|error| unavailable(&error))?;
+        row.try_get(0).map_err(|error| unavailable(&error))
     }
 }
 
@@ -117,6 +140,10 @@ impl Processor for TestProcessor {
 
     fn charge<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Paid> {
         Box::pin(self.charged(charge))
+    }
+
+    fn take_back<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<String>> {
+        Box::pin(self.taken_back(charge))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::update_subscription::cancelled;
+use super::update_subscription::{cancelled, settings_after};
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
     CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
@@ -52,7 +52,12 @@ pub(super) struct Next {
 
 impl Next {
     /// As the subscription's pending downgrade or its plan, as it is now, says; where the plan is no more, as before.
-    pub(super) fn of(world: &World, subscription: &Subscription) -> Result<Self, Stop> {
+    fn of(
+        world: &World,
+        subscription: &Subscription,
+        attempt: u32,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Stop> {
         let (plan_id, terms) = match &subscription.pending_change {
             Some(PendingChange::Downgrade { plan_id, terms, .. }) => (*plan_id, (**terms).clone()),
             Some(PendingChange::Cancellation { .. }) | None => {
@@ -61,30 +66,51 @@ impl Next {
                 (subscription.plan_id, terms)
             }
         };
-        Ok(Self::on(plan_id, terms, subscription))
+        Ok(Self::on(plan_id, terms, subscription, attempt, now))
     }
 
-    /// The cycle after the present one, on this plan.
-    pub(super) fn on(plan_id: PlanId, terms: PlanTerms, subscription: &Subscription) -> Self {
+    /// The cycle after the present one, on this plan, as it is paid for the `attempt`th time, which was asked for at that
+    /// instant. Cycles that came to their end while they could not be paid are not paid for later.
+    pub(super) fn on(
+        plan_id: PlanId,
+        terms: PlanTerms,
+        subscription: &Subscription,
+        attempt: u32,
+        asked_at: DateTime<Utc>,
+    ) -> Self {
         let interval = terms.billing_interval;
-        let cycle = if interval == subscription.terms.billing_interval {
-            BillingCycle::of(interval, subscription.anchor, subscription.cycle.number + 1)
+        let goes_on = interval == subscription.terms.billing_interval;
+        let (anchor, mut number) = if goes_on {
+            (subscription.anchor, subscription.cycle.number + 1)
         } else {
-            BillingCycle::of(interval, subscription.cycle.end, 0)
+            (subscription.cycle.end, 0)
         };
+        let mut cycle = BillingCycle::of(interval, anchor, number);
+        // Ends: a cycle beyond the end of time never is over.
+        while attempt > 1 && cycle.end <= asked_at {
+            number += 1;
+            cycle = BillingCycle::of(interval, anchor, number);
+        }
+        if !goes_on {
+            cycle = BillingCycle::of(interval, cycle.start, 0);
+        }
         Self { plan_id, terms, cycle }
     }
 
     /// The cycle begins.
-    pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Event {
-        Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+    pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
+        let pending = subscription.outlasting(self.plan_id, self.cycle.end);
+        let revision = subscription.revision + 1;
+        let settings = settings_after(subscription, revision, self.plan_id, &self.terms, pending);
+        let renewed = Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
             subscriber: subscription.subscriber,
             plan_id: self.plan_id,
             granted: self.terms.included_credit,
             terms: self.terms,
             cycle: self.cycle,
             payment_id,
-        }))
+        }));
+        [renewed].into_iter().chain(settings).collect()
     }
 }
 
@@ -149,9 +175,9 @@ impl AdvanceSubscription {
         attempt: u32,
         now: DateTime<Utc>,
     ) -> Result<(Vec<Event>, Advanced), Stop> {
-        let next = Next::of(world, subscription)?;
+        let next = Next::of(world, subscription, attempt, now)?;
         if next.terms.is_free() {
-            return Ok((vec![next.renewed(subscription, None)], Advanced::Done));
+            return Ok((next.renewed(subscription, None), Advanced::Done));
         }
         let subscriber = subscription.subscriber;
         let wallet = world.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");

@@ -52,7 +52,12 @@ impl Bearers {
         let of = |payer: Payer| {
             Amount::sum(parts.iter().filter(|(bearer, _)| *bearer == Some(payer)).map(|(_, part)| *part))
         };
-        Ok(Hold { wallet: of(Payer::Wallet)?, merchant: of(Payer::Merchant)?, beside_plan: false })
+        Ok(Hold {
+            wallet: of(Payer::Wallet)?,
+            merchant: of(Payer::Merchant)?,
+            beside_plan: false,
+            plan_changes: 0,
+        })
     }
 
     /// The service charge on `fee`: nothing where nobody is charged the fee.

@@ -1,16 +1,18 @@
 //! `CompletePayment`: what the processor said of a payment, and what follows, in one append. Whoever asks a second time
 //! finds the payment ended. Money that was taken is never lost: where what it was for cannot be any more, it is in the
-//! wallet's balance.
+//! wallet's balance; where its customer is no more, it is given back before the payment ends.
 
 use chrono::{DateTime, Utc};
 
 use super::advance_subscription::{Next, unpaid};
 use super::fill_up::PAUSE_AFTER_DECLINE;
 use super::start_subscription::Start;
+use super::update_subscription::settings_after;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
-    PaymentRequested, PaymentSucceeded, Purpose, Subscriber, SubscriptionUpgraded, WalletCredited,
+    PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
+    WalletCredited,
 };
 use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
@@ -23,6 +25,9 @@ pub enum Paid {
     Accepted(String),
     /// It took nothing.
     Declined(DeclineReason),
+    /// The payment's customer is no more: it takes nothing for it any more, and gave back what it had taken; its own id
+    /// of that, where there was anything.
+    TakenBack(Option<String>),
 }
 
 /// Ends a payment.
@@ -58,10 +63,11 @@ impl CompletePayment {
     fn accepted(
         &self,
         world: &World,
-        payment: &PaymentRequested,
+        open: &OpenPayment,
         reference: &str,
         now: DateTime<Utc>,
     ) -> Result<Vec<Event>, Stop> {
+        let payment = &open.requested;
         let mut events: Vec<_> = brought(world, payment)?.into_iter().collect();
         events.push(Event::PaymentSucceeded(PaymentSucceeded {
             payment_id: self.payment_id,
@@ -70,10 +76,10 @@ impl CompletePayment {
             amount: payment.amount,
             reference: reference.to_owned(),
         }));
-        events.push(match self.purchased(world, payment, now)? {
-            Some(purchased) => purchased,
-            None => self.credited(world, payment)?,
-        });
+        match self.purchased(world, open, now)? {
+            Some(purchased) => events.extend(purchased),
+            None => events.push(self.credited(world, payment)?),
+        }
         if let (Some(checkout_session_id), Some(customer_id)) =
             (payment.checkout_session_id, payment.customer_id)
         {
@@ -87,11 +93,12 @@ impl CompletePayment {
     fn purchased(
         &self,
         world: &World,
-        payment: &PaymentRequested,
+        open: &OpenPayment,
         now: DateTime<Utc>,
-    ) -> Result<Option<Event>, Stop> {
+    ) -> Result<Option<Vec<Event>>, Stop> {
+        let payment = &open.requested;
         let Some(customer_id) = payment.customer_id else { return Ok(None) };
-        let Some(customer) = world.customer(customer_id)? else { return Ok(None) };
+        let customer = world.customer(customer_id)?.ok_or(Refusal::CustomerNotFound)?;
         let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, Stop> {
             Ok(world.subscription(id)?.filter(|found| found.subscriber.customer_id == customer_id))
         };
@@ -99,14 +106,14 @@ impl CompletePayment {
             Purpose::Fund | Purpose::Autopay => Ok(None),
             Purpose::Bundle { credit_bundle_id, credit_amount }
             | Purpose::AutoTopUp { credit_bundle_id, credit_amount } => {
-                Ok(Some(Event::BundlePurchased(BundlePurchased {
+                Ok(Some(vec![Event::BundlePurchased(BundlePurchased {
                     payment_id: self.payment_id,
                     customer_id,
                     wallet_id: payment.wallet_id,
                     credit_bundle_id: *credit_bundle_id,
                     cost: payment.amount,
                     granted: *credit_amount,
-                })))
+                })]))
             }
             Purpose::Subscribe { subscription_id, plan_id, terms } => {
                 if customer.subscription_id != Some(*subscription_id) {
@@ -123,16 +130,18 @@ impl CompletePayment {
                     payment: Some((self.payment_id, payment.payment_method_id)),
                     auto_top_up_bundle_id: None,
                 };
-                Ok(Some(start.event(now)))
+                Ok(Some(vec![start.event(now)]))
             }
             Purpose::Upgrade { subscription_id, plan_id, terms } => {
                 let active = subscription(*subscription_id)?;
                 let Some(active) = active.filter(|active| terms.is_dearer_than(&active.terms)) else {
                     return Ok(None);
                 };
-                Ok(Some(Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+                let revision = active.revision + 1;
+                let settings = settings_after(active, revision + 1, *plan_id, terms, None);
+                let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
-                    revision: active.revision + 1,
+                    revision,
                     from_plan_id: active.plan_id,
                     plan_id: *plan_id,
                     terms: (**terms).clone(),
@@ -140,12 +149,14 @@ impl CompletePayment {
                     granted: terms.included_credit,
                     payment_id: Some(self.payment_id),
                     payment_method_id: Some(payment.payment_method_id),
-                }))))
+                }));
+                Ok(Some([upgraded].into_iter().chain(settings).collect()))
             }
-            Purpose::Renewal { subscription_id, plan_id, terms, .. } => {
+            Purpose::Renewal { subscription_id, plan_id, terms, attempt, .. } => {
                 let renewing = subscription(*subscription_id)?.filter(|found| self.pays_for(found));
                 let renewed = renewing.map(|found| {
-                    Next::on(*plan_id, (**terms).clone(), found).renewed(found, Some(self.payment_id))
+                    let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, open.requested_at);
+                    next.renewed(found, Some(self.payment_id))
                 });
                 Ok(renewed)
             }
@@ -181,6 +192,18 @@ impl CompletePayment {
             reason: reason.to_owned(),
             balance_after: wallet.balance.plus(payment.amount)?,
         }))
+    }
+
+    /// Its customer is no more, and neither is the money.
+    fn voided(&self, payment: &PaymentRequested, refund: Option<String>) -> Event {
+        Event::PaymentVoided(PaymentVoided {
+            payment_id: self.payment_id,
+            wallet_id: payment.wallet_id,
+            customer_id: payment.customer_id,
+            amount: payment.amount,
+            refund,
+            checkout_session_id: payment.checkout_session_id,
+        })
     }
 
     fn declined(
@@ -219,16 +242,18 @@ impl CompletePayment {
     }
 }
 
+/// Money that was taken from a customer who is no more is refused ([`Refusal::CustomerNotFound`]): it is to be taken back.
 impl Command for CompletePayment {
     type Outcome = Paid;
 
     fn decide(&self, world: &World) -> Result<Decision<Paid>, Stop> {
-        let payment = world.payment(self.payment_id)?.ok_or(Refusal::PaymentNotOpen)?;
-        let OpenPayment { merchant_id, requested, .. } = payment;
+        let open = world.payment(self.payment_id)?.ok_or(Refusal::PaymentNotOpen)?;
+        let OpenPayment { merchant_id, requested, .. } = open;
         let now = world.now(*merchant_id, self.now)?;
         let events = match &self.paid {
-            Paid::Accepted(reference) => self.accepted(world, requested, reference, now)?,
+            Paid::Accepted(reference) => self.accepted(world, open, reference, now)?,
             Paid::Declined(reason) => self.declined(world, requested, *reason, now)?,
+            Paid::TakenBack(refund) => vec![self.voided(requested, refund.clone())],
         };
         Ok(Decision::append(*merchant_id, self.now, events, self.paid.clone()))
     }

@@ -58,6 +58,7 @@ impl Command for CreditWallet {
             }
         };
         let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+        wallet.takes(self.amount)?;
         let balance = wallet.balance.plus(self.amount)?;
         let event = Event::WalletCredited(WalletCredited {
             credit_id: self.credit_id,

@@ -41,6 +41,9 @@ impl Need<'_> {
             (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
             (None, Some(_) | None) => return Ok(None),
         };
+        if wallet.takes(amount.max(purpose.brings())).is_err() {
+            return Ok(None);
+        }
         let customer_id = match wallet.owner {
             WalletOwner::Customer(id) => Some(id),
             WalletOwner::Merchant => None,
@@ -69,22 +72,34 @@ impl Need<'_> {
         }
         // Between two cycles credit is about to come.
         let subscription = world.subscription(plan.subscription_id)?;
-        if subscription.is_none_or(|subscription| subscription.phase != Phase::Running) {
+        let Some(subscription) = subscription.filter(|found| found.phase == Phase::Running) else {
             return Ok(None);
-        }
-        // A bundle that is no more is not bought; one that costs nothing is not for sale this way.
-        let Some(bundle) = world.credit_bundle(credit_bundle_id)? else { return Ok(None) };
+        };
+        // A bundle that is no more, or of another plan, is not bought; one that costs nothing is not for sale this way.
+        let bundle = world.credit_bundle(credit_bundle_id)?;
+        let Some(bundle) = bundle.filter(|found| found.plan_id == subscription.plan_id) else {
+            return Ok(None);
+        };
         let credit_amount = bundle.offer.credit_amount;
         let purpose = Purpose::AutoTopUp { credit_bundle_id, credit_amount };
         Ok(bundle.offer.cost.is_positive().then_some((bundle.offer.cost, purpose)))
     }
 }
 
+/// A wallet that did not cover a call, and asks for money by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Short {
+    /// The wallet.
+    pub wallet_id: WalletId,
+    /// How far into it the call may reach.
+    pub reach: Reach,
+}
+
 /// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct FillUp {
     /// The wallet that did not cover the call.
-    pub wallet_id: WalletId,
+    pub short: Short,
     /// A fresh id, for the payment.
     pub payment_id: PaymentId,
     /// What the call would have set aside.
@@ -98,10 +113,10 @@ impl Command for FillUp {
     type Outcome = Option<PaymentId>;
 
     fn decide(&self, world: &World) -> Result<Decision<Self::Outcome>, Stop> {
-        let Self { wallet_id, payment_id, hold, now } = *self;
+        let Self { short: Short { wallet_id, reach }, payment_id, hold, now } = *self;
         let Some(wallet) = world.wallet(wallet_id)? else { return Ok(Decision::already(None)) };
         let merchant_id = wallet.merchant_id;
-        let need = Need { wallet_id, wallet, hold, reach: Reach::All };
+        let need = Need { wallet_id, wallet, hold, reach };
         let payment = need.payment(world, payment_id, world.now(merchant_id, now)?)?;
         Ok(match payment {
             Some(payment) => Decision::append(merchant_id, now, vec![payment], Some(payment_id)),

@@ -152,7 +152,7 @@ mod tests {
                         now += Duration::minutes(after_minutes);
                         let (wallet, merchant) =
                             if of_merchant { (0, hold_cents) } else { (hold_cents, 0) };
-                        let hold = Hold { wallet: cents(wallet), merchant: cents(merchant), beside_plan: false };
+                        let hold = Hold { wallet: cents(wallet), merchant: cents(merchant), beside_plan: false, plan_changes: 0 };
                         let taken: u32 = calls.iter()
                             .filter(|(at, ..)| cycle.start(*at) == cycle.start(now)).map(|call| call.2).sum();
                         let admitted = limits(&key, &spending).admit(hold, now);
@@ -189,7 +189,12 @@ mod tests {
         let noon: DateTime<Utc> = "2026-11-21T12:00:00.001Z".parse().unwrap();
         let key = key(settings);
         let mut spending = Spending::new(key.settings.rate_limit, noon);
-        let hold = |amount| Hold { wallet: cents(amount), merchant: Amount::ZERO, beside_plan: false };
+        let hold = |amount| Hold {
+            wallet: cents(amount),
+            merchant: Amount::ZERO,
+            beside_plan: false,
+            plan_changes: 0,
+        };
         let admit = |spending: &Spending, amount, at| limits(&key, spending).admit(hold(amount), at);
         let (left, needed) = (cents(100), cents(101));
         assert_eq!(admit(&spending, 101, noon), Err(Refusal::SpendLimitExceeded { left, needed }));

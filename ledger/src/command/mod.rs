@@ -64,7 +64,7 @@ pub use self::delete_meter::DeleteMeter;
 pub use self::delete_plan::DeletePlan;
 pub use self::delete_spend_key::DeleteSpendKey;
 pub use self::delete_webhook::DeleteWebhook;
-pub use self::fill_up::FillUp;
+pub use self::fill_up::{FillUp, Short};
 pub use self::issue_secret_key::IssueSecretKey;
 pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened, RequestSettings};
 pub use self::pay_checkout_session::PayCheckoutSession;
@@ -73,7 +73,7 @@ pub use self::report_request::{ReportRequest, Reported};
 pub use self::request_payment::{Payee, Purchase, RequestPayment};
 pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
-pub use self::set_autopay::SetAutopay;
+pub use self::set_autopay::{AutopayEdits, SetAutopay};
 pub use self::settle_request::{Ending, Failed, Metered, SettleRequest, Settled};
 pub use self::start_subscription::{StartSubscription, Started};
 pub use self::timed::Timed;
@@ -84,7 +84,7 @@ pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
 pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
 pub use self::update_webhook::UpdateWebhook;
 use crate::event::{ContactPart, Event, Fact};
-use crate::ids::{CustomerId, MerchantId, WalletId};
+use crate::ids::{CustomerId, MerchantId};
 use crate::money::{self, Amount};
 use crate::spending::Spending;
 use crate::state::{Missing, SpendKey, World};
@@ -136,7 +136,7 @@ pub enum Refusal {
         /// The hold.
         needed: Amount,
         /// The wallet that fell short, where it asks for money by itself: see [`FillUp`].
-        asks_by_itself: Option<WalletId>,
+        asks_by_itself: Option<Short>,
     },
     /// No spend key has this hash, or its customer is no more.
     #[error("the spend key is not valid")]
@@ -215,6 +215,16 @@ pub enum Refusal {
     /// The payment has ended, or never was.
     #[error("the payment is not open")]
     PaymentNotOpen,
+    /// What fills a wallet up by itself is said in part alone, though it is to be filled up or nothing of it is kept.
+    #[error("autopay is not enabled, or something of it is missing")]
+    AutopayIncomplete {
+        /// Is it enabled, with something missing?
+        enabled: bool,
+        /// Is it the threshold?
+        threshold: bool,
+        /// Is it the amount?
+        amount: bool,
+    },
     /// Another payment is under way for this.
     #[error("a payment is under way")]
     PaymentUnderWay,
@@ -296,7 +306,7 @@ pub enum PersonalChange {
 }
 
 /// What an update does to something that need not be there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Edit<T> {
     /// It stays as it is.
     #[default]

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
 use super::bill::{self, Conditions};
+use super::fill_up::Short;
 use super::key_limits::KeyLimits;
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
@@ -231,7 +232,7 @@ impl OpenRequest {
             let available = wallet.available(reach)?;
             let rest = available.minus(needed)?;
             if rest.is_negative() {
-                let asks_by_itself = wallet.asks_by_itself().then_some(wallet_id);
+                let asks_by_itself = wallet.asks_by_itself().then_some(Short { wallet_id, reach });
                 return Err(Refusal::InsufficientBalance { available, needed, asks_by_itself }.into());
             }
             tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
@@ -299,6 +300,7 @@ impl Command for OpenRequest {
         if let Some(wallet_id) = parties.wallet_id.filter(|_| hold.wallet.is_positive()) {
             let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
             hold.beside_plan = wallet.reach(meter_id) == Reach::BesidePlan;
+            hold.plan_changes = wallet.plan_changes;
         }
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         let headroom = Self::admit(world, parties, hold)?;

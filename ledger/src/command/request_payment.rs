@@ -139,6 +139,7 @@ impl RequestPayment {
         if !amount.is_positive() {
             return Err(Refusal::AmountNotPositive.into());
         }
+        wallet.takes(amount.max(purpose.brings()))?;
         let event = Event::PaymentRequested(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id,

@@ -13,7 +13,7 @@ use crate::event::{
 };
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
 use crate::money::Amount;
-use crate::state::{self, Holder, Reach, Wallet, World};
+use crate::state::{self, Footing, Holder, Reach, Wallet, World};
 use crate::usage::Usage;
 
 /// A payment that a settlement asks for has the id of its request, with the highest bits of its random part turned over so
@@ -178,7 +178,7 @@ impl SettleRequest {
         let merchant = world.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
         let draw = Draw::from(merchant, on_merchant, Reach::All)?;
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
-        events.extend(self.asked_by_wallets(world, open, &events)?);
+        events.extend(self.asked_by_wallets(world, open, meter_id, &events)?);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
     }
 
@@ -210,27 +210,34 @@ impl SettleRequest {
         &self,
         world: &World,
         open: &state::OpenRequest,
+        meter_id: Option<MeterId>,
         events: &[Event],
     ) -> Result<Vec<Event>, Stop> {
         let (parties, hold) = (open.parties(), open.hold());
-        let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.reach(), CUSTOMERS_PAYMENT));
-        let merchants = (parties.merchant_wallet_id, hold.merchant, Reach::All, MERCHANTS_PAYMENT);
+        let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.footing(), CUSTOMERS_PAYMENT));
+        let merchants = (parties.merchant_wallet_id, hold.merchant, Footing::ALL, MERCHANTS_PAYMENT);
         let mut asked = Vec::new();
-        for (wallet_id, held, reach, mark) in customers.into_iter().chain([merchants]) {
+        for (wallet_id, held, footing, mark) in customers.into_iter().chain([merchants]) {
             let wallet = world.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
             if !wallet.asks_by_itself() {
                 continue;
             }
             let mut after = wallet.clone();
-            after.release(held, reach)?;
+            let mut concerned = held.is_positive();
+            after.release(held, footing)?;
             for event in events {
                 if let Event::WalletDebited(debited) = event
                     && debited.wallet_id == wallet_id
                 {
                     after.debit(&debited.sources)?;
+                    concerned = true;
                 }
             }
-            let need = Need { wallet_id, wallet: &after, hold: held, reach };
+            // A call that costs this wallet nothing is no reason to charge its card.
+            if !concerned {
+                continue;
+            }
+            let need = Need { wallet_id, wallet: &after, hold: held, reach: after.reach(meter_id) };
             let payment_id = PaymentId::new(Ulid(self.request_id.ulid().0 ^ mark));
             asked.extend(need.payment(world, payment_id, world.now(open.merchant_id, self.now)?)?);
         }
@@ -264,7 +271,7 @@ impl Draw {
         let wallet = world.wallet(wallet_id)?.expect("a customer has a wallet");
         let reach = wallet.reach(meter_id);
         let mut freed = wallet.clone();
-        freed.release(hold.wallet, hold.reach())?;
+        freed.release(hold.wallet, hold.footing())?;
         let there = freed.available(reach)?.max(Amount::ZERO);
         Ok(Self::from(&freed, wanted.min(there), reach)?)
     }

@@ -108,8 +108,7 @@ impl Command for StartSubscription {
         let event = Box::new(start.started(started_at));
         let wallet = world.wallet(customer.wallet_id)?.expect("a customer has a wallet");
         let bundle_credit = wallet.bundle_credit()?;
-        // What is shown of it is the sum, so that must be in range.
-        bundle_credit.plus(event.granted)?;
+        wallet.takes(event.granted)?;
         let started = Started { event: event.clone(), started_at, bundle_credit };
         let event = Event::SubscriptionStarted(event);
         Ok(Decision::append(self.merchant_id, self.now, vec![event], started))

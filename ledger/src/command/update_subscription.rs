@@ -7,6 +7,7 @@ use super::start_subscription::check_bundle;
 use super::{Command, Decision, Edit, Refusal, Stop};
 use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
 use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
+use crate::plan::PlanTerms;
 use crate::state::{Phase, Subscription, World};
 
 /// What is to change of a subscription.
@@ -57,6 +58,34 @@ pub(super) fn cancelled(
         reason,
         expired: wallet.plan_credit(),
     }))
+}
+
+/// What follows the beginning of a cycle that is on this plan, where there is anything to say: auto top-up goes on with
+/// that plan's own bundle or stops, and what was asked for meanwhile stays asked for. A subscriber who had turned down the
+/// bundle of the plan left is not given another one.
+pub(super) fn settings_after(
+    subscription: &Subscription,
+    revision: u32,
+    plan_id: PlanId,
+    terms: &PlanTerms,
+    pending_change: Option<PendingChange>,
+) -> Option<Event> {
+    let present = subscription.auto_top_up_bundle_id;
+    let turned_down = present.is_none() && subscription.terms.default_auto_top_up_bundle_id.is_some();
+    let auto_top_up_bundle_id = if plan_id == subscription.plan_id {
+        present
+    } else {
+        terms.default_auto_top_up_bundle_id.filter(|_| !turned_down)
+    };
+    (auto_top_up_bundle_id != present || pending_change.is_some()).then(|| {
+        Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+            subscriber: subscription.subscriber,
+            revision,
+            auto_top_up_bundle_id,
+            payment_method_id: subscription.payment_method_id,
+            pending_change,
+        }))
+    })
 }
 
 impl Command for UpdateSubscription {

@@ -11,11 +11,11 @@ use super::{
     AutopayChanged, BundlePurchased, CheckoutSessionCompleted, CheckoutSessionCreated, ClockAdvanced,
     CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, CustomerCreated, CustomerDeleted,
     CustomerUpdated, CycleEnded, Event, KeyRotated, MerchantRegistered, MeterDefined, MeterDeleted,
-    MeterUpdated, PaymentDeclined, PaymentMethodAdded, PaymentRequested, PaymentSucceeded, PlanCreated,
-    PlanDeleted, PlanUpdated, RenewalFailed, RequestFailed, RequestMetered, RequestOpened, SecretKeyIssued,
-    SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated, SubscriptionCancelled,
-    SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated, SubscriptionUpgraded, WalletCredited,
-    WalletDebited, WebhookCreated, WebhookDeleted, WebhookUpdated,
+    MeterUpdated, PaymentDeclined, PaymentMethodAdded, PaymentRequested, PaymentSucceeded, PaymentVoided,
+    PlanCreated, PlanDeleted, PlanUpdated, RenewalFailed, RequestFailed, RequestMetered, RequestOpened,
+    SecretKeyIssued, SecretKeyRevoked, SpendKeyCreated, SpendKeyDeleted, SpendKeyUpdated,
+    SubscriptionCancelled, SubscriptionRenewed, SubscriptionStarted, SubscriptionUpdated,
+    SubscriptionUpgraded, WalletCredited, WalletDebited, WebhookCreated, WebhookDeleted, WebhookUpdated,
 };
 
 /// An event that this program cannot read.
@@ -139,6 +139,7 @@ kinds! {
     PaymentRequested "payment.requested"
     PaymentSucceeded "payment.succeeded"
     PaymentDeclined "payment.declined"
+    PaymentVoided "payment.voided"
     CheckoutSessionCreated "checkout_session.created"
     CheckoutSessionCompleted "checkout_session.completed"
     WebhookCreated "webhook.created"

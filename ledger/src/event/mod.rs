@@ -19,7 +19,7 @@ pub use self::checkout::{CheckoutMode, CheckoutSessionCompleted, CheckoutSession
 pub use self::movement::Movement;
 pub use self::payment::{
     Autopay, AutopayChanged, Card, CardBrought, DeclineReason, PaymentDeclined, PaymentMethodAdded,
-    PaymentRequested, PaymentSucceeded, Purpose,
+    PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose,
 };
 pub use self::plan::{
     BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, PlanCreated, PlanDeleted,
@@ -397,6 +397,7 @@ pub enum Event {
     PaymentRequested(Box<PaymentRequested>),
     PaymentSucceeded(PaymentSucceeded),
     PaymentDeclined(PaymentDeclined),
+    PaymentVoided(PaymentVoided),
     CheckoutSessionCreated(CheckoutSessionCreated),
     CheckoutSessionCompleted(CheckoutSessionCompleted),
     WebhookCreated(WebhookCreated),
@@ -461,6 +462,7 @@ impl Event {
             Self::PaymentRequested(event) => format!("{}/requested", event.payment_id),
             Self::PaymentSucceeded(event) => format!("{}/succeeded", event.payment_id),
             Self::PaymentDeclined(event) => format!("{}/declined", event.payment_id),
+            Self::PaymentVoided(event) => format!("{}/voided", event.payment_id),
             Self::CheckoutSessionCreated(event) => format!("{}/created", event.checkout_session_id),
             Self::CheckoutSessionCompleted(event) => format!("{}/completed", event.checkout_session_id),
             Self::WebhookCreated(event) => format!("{}/created", event.webhook_id),

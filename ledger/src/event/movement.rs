@@ -70,6 +70,7 @@ impl Event {
             | Self::PaymentRequested(_)
             | Self::PaymentSucceeded(_)
             | Self::PaymentDeclined(_)
+            | Self::PaymentVoided(_)
             | Self::CheckoutSessionCreated(_)
             | Self::CheckoutSessionCompleted(_)
             | Self::WebhookCreated(_)

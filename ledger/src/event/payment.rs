@@ -68,6 +68,19 @@ pub enum Purpose {
     },
 }
 
+impl Purpose {
+    /// The credit that it brings into the wallet.
+    pub fn brings(&self) -> Amount {
+        match self {
+            Self::Fund | Self::Autopay => Amount::ZERO,
+            Self::Bundle { credit_amount, .. } | Self::AutoTopUp { credit_amount, .. } => *credit_amount,
+            Self::Subscribe { terms, .. } | Self::Upgrade { terms, .. } | Self::Renewal { terms, .. } => {
+                terms.included_credit
+            }
+        }
+    }
+}
+
 /// A card that a payment is made with for the first time: it becomes the wallet's payment method when the payment has
 /// succeeded, and is none of it before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +160,24 @@ pub struct PaymentDeclined {
     /// The subscription that did not begin for it.
     pub not_started: Option<SubscriptionId>,
     /// The checkout session that it did not complete; another payment may.
+    pub checkout_session_id: Option<CheckoutSessionId>,
+}
+
+/// A payment came to nothing because its customer is no more: the processor takes nothing for it any more, and gave back
+/// what it had taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentVoided {
+    /// The payment.
+    pub payment_id: PaymentId,
+    /// The wallet it was for.
+    pub wallet_id: WalletId,
+    /// The customer whose wallet it was.
+    pub customer_id: Option<CustomerId>,
+    /// How much it was to be, in dollars.
+    pub amount: Amount,
+    /// The processor's own id of the money that it gave back, all of it; none where it had taken none.
+    pub refund: Option<String>,
+    /// The checkout session that it did not complete.
     pub checkout_session_id: Option<CheckoutSessionId>,
 }
 

@@ -14,7 +14,7 @@ use crate::meter::{Payer, Terms};
 use crate::model_price::ModelPrice;
 use crate::money::{self, Amount};
 use crate::pricing::Fee;
-use crate::state::Reach;
+use crate::state::{Footing, Reach};
 use crate::usage::Usage;
 
 /// Whose provider key pays the provider.
@@ -48,12 +48,25 @@ pub struct Hold {
     /// The credit of the customer's plan may not cover it: that is for calls on other meters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside_plan: bool,
+    /// How often the meters of the customer's plan were others by then: see [`Footing`].
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub plan_changes: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it skips by reference")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Hold {
     /// How far into the customer's wallet it reaches.
     pub fn reach(self) -> Reach {
         if self.beside_plan { Reach::BesidePlan } else { Reach::All }
+    }
+
+    /// What it stands on in the customer's wallet.
+    pub fn footing(self) -> Footing {
+        Footing { reach: self.reach(), plan_changes: self.plan_changes }
     }
 
     /// What is set aside on both wallets together.

@@ -13,7 +13,7 @@ use super::connect::{self, Role, words};
 use super::states;
 use crate::event::{Event, Fact, Movement, codec};
 use crate::ids::WalletId;
-use crate::money::{self, Amount};
+use crate::money::{self, Amount, Total};
 use crate::state::{Reach, State, StateKey, Wallet, WalletOwner, apply, effects};
 
 const EVENTS: &str = "\
@@ -53,17 +53,17 @@ pub struct Report {
     /// States recomputed and compared.
     pub states: usize,
     /// The sum of all credits, in dollars.
-    pub credited: Amount,
+    pub credited: Total,
     /// The sum of the credit that plans and bundles brought, in dollars.
-    pub granted: Amount,
+    pub granted: Total,
     /// The sum of the credit that expired, in dollars.
-    pub expired: Amount,
+    pub expired: Total,
     /// The sum of all debits, in dollars.
-    pub debited: Amount,
+    pub debited: Total,
     /// The sum of all balances, in dollars.
-    pub balances: Amount,
+    pub balances: Total,
     /// The sum of all credit that is left, in dollars. Credited + granted - expired - debited = balances + credits.
-    pub credits: Amount,
+    pub credits: Total,
     /// The wallets of which credit expired.
     #[serde(skip)]
     expired_wallets: BTreeSet<WalletId>,
@@ -264,11 +264,12 @@ fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
             report.find(|| format!("the sum of the money there is {error}"));
         }
     }
-    let came = report.credited.plus(report.granted);
-    let left = report.debited.plus(report.expired);
-    let there = report.balances.plus(report.credits);
-    match (came, left, there) {
-        (Ok(came), Ok(left), Ok(there)) if came.minus(left) == Ok(there) => {}
-        _ => report.find(|| "what came less what left is not what is there".to_owned()),
+    let plus = |one: Total, other: Total| one.decimal().checked_add(other.decimal());
+    let came = plus(report.credited, report.granted);
+    let accounted = plus(report.debited, report.expired)
+        .zip(plus(report.balances, report.credits))
+        .and_then(|(left, there)| left.checked_add(there));
+    if came.is_none() || came != accounted {
+        report.find(|| "what came less what left is not what is there".to_owned());
     }
 }

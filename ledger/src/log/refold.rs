@@ -12,7 +12,7 @@ use crate::state::{State, StateKey};
 
 /// The version of the shape in which this program stores states. It goes up with every change by which a state that
 /// was stored before is read otherwise, or not at all, or by which a fold of the same events comes to another state.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// The name under which the version of the states is kept; the read models have theirs beside it.
 const NAME: &str = "states";

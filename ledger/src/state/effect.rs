@@ -6,7 +6,7 @@ use rust_decimal::Decimal;
 
 use super::recurring_effect::{self, CreditChange, PlanChange, SubscriptionChange};
 use super::{
-    Customer, Holder, IssuedKey, Merchant, Meter, OpenRequest, Reach, SecretKey, SpendKey, State, StateKey,
+    Customer, Footing, Holder, IssuedKey, Merchant, Meter, OpenRequest, SecretKey, SpendKey, State, StateKey,
     Wallet, WalletOwner, Webhook,
 };
 use crate::event::{
@@ -29,9 +29,9 @@ pub enum Effect {
     /// Money leaves the wallet.
     Debit(Vec<WalletSource>),
     /// Money in the wallet is set aside.
-    Hold(Amount, Reach),
+    Hold(Amount, Footing),
     /// What was set aside is free again.
-    Release(Amount, Reach),
+    Release(Amount, Footing),
     /// The wallet's credit changes, or how it is paid for.
     Credits(CreditChange),
     /// The tier position moves on; the first move creates it.
@@ -313,6 +313,7 @@ pub fn effects(fact: &Fact) -> Vec<(StateKey, Effect)> {
         | Event::PaymentRequested(_)
         | Event::PaymentSucceeded(_)
         | Event::PaymentDeclined(_)
+        | Event::PaymentVoided(_)
         | Event::CheckoutSessionCreated(_)
         | Event::CheckoutSessionCompleted(_) => recurring_effect::of_payments(fact),
     }
@@ -334,13 +335,13 @@ fn ended(id: RequestId, parties: Parties, hold: Hold) -> Vec<(StateKey, Effect)>
     effects
 }
 
-fn holds(parties: Parties, hold: Hold, effect: fn(Amount, Reach) -> Effect) -> Vec<(StateKey, Effect)> {
+fn holds(parties: Parties, hold: Hold, effect: fn(Amount, Footing) -> Effect) -> Vec<(StateKey, Effect)> {
     let mut effects = Vec::with_capacity(3);
     if let Some(wallet_id) = parties.wallet_id.filter(|_| !hold.wallet.is_zero()) {
-        effects.push((StateKey::Wallet(wallet_id), effect(hold.wallet, hold.reach())));
+        effects.push((StateKey::Wallet(wallet_id), effect(hold.wallet, hold.footing())));
     }
     if !hold.merchant.is_zero() {
-        effects.push((StateKey::Wallet(parties.merchant_wallet_id), effect(hold.merchant, Reach::All)));
+        effects.push((StateKey::Wallet(parties.merchant_wallet_id), effect(hold.merchant, Footing::ALL)));
     }
     effects
 }
@@ -358,11 +359,11 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
         (Some(State::Wallet(wallet)), Effect::Debit(sources)) => {
             with_wallet(key, wallet, |wallet| wallet.debit(&sources))
         }
-        (Some(State::Wallet(wallet)), Effect::Hold(amount, reach)) => {
-            with_wallet(key, wallet, |wallet| wallet.hold(amount, reach))
+        (Some(State::Wallet(wallet)), Effect::Hold(amount, footing)) => {
+            with_wallet(key, wallet, |wallet| wallet.hold(amount, footing))
         }
-        (Some(State::Wallet(wallet)), Effect::Release(amount, reach)) => {
-            with_wallet(key, wallet, |wallet| wallet.release(amount, reach))
+        (Some(State::Wallet(wallet)), Effect::Release(amount, footing)) => {
+            with_wallet(key, wallet, |wallet| wallet.release(amount, footing))
         }
         (Some(State::Wallet(wallet)), Effect::Credits(change)) => {
             with_wallet(key, wallet, |wallet| recurring_effect::credit(wallet, change))

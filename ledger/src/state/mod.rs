@@ -16,7 +16,7 @@ pub use self::recurring::{
     CheckoutSession, CreditBundle, OpenPayment, PaymentMethod, Phase, Plan, Subscription,
 };
 pub use self::recurring_effect::{CreditChange, PlanChange, SubscriptionChange};
-pub use self::wallet::{BundleCredit, PlanCredit, Reach, Wallet, WalletOwner};
+pub use self::wallet::{BundleCredit, CEILING, Footing, PlanCredit, Reach, Wallet, WalletOwner};
 pub use self::world::{Missing, Stuck, World};
 use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus, WebhookSettings};
 use crate::ids::{

@@ -98,6 +98,18 @@ impl Subscription {
         }
     }
 
+    /// What of the pending change is still to come when a cycle begins that is on this plan and ends then: what was asked for
+    /// while the renewal was being paid.
+    pub fn outlasting(&self, plan_id: PlanId, effective_at: DateTime<Utc>) -> Option<PendingChange> {
+        match &self.pending_change {
+            Some(PendingChange::Cancellation { .. }) => Some(PendingChange::Cancellation { effective_at }),
+            Some(PendingChange::Downgrade { plan_id: wanted, terms, .. }) if *wanted != plan_id => {
+                Some(PendingChange::Downgrade { effective_at, plan_id: *wanted, terms: terms.clone() })
+            }
+            Some(PendingChange::Downgrade { .. }) | None => None,
+        }
+    }
+
     /// The same with [`Subscription::due_ms`] as it must be.
     pub(super) fn scheduled(mut self) -> Self {
         self.due_ms = self.due_at().map(|at| at.timestamp_millis());

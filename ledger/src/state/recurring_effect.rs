@@ -7,8 +7,8 @@ use super::recurring::{
 };
 use super::{BundleCredit, Effect, PlanCredit, State, StateKey, Wallet};
 use crate::event::{
-    Autopay, Event, ExpiredBundle, Fact, PaymentRequested, PendingChange, Purpose, SubscriptionRenewed,
-    SubscriptionUpdated, SubscriptionUpgraded,
+    Autopay, Event, ExpiredBundle, Fact, PaymentRequested, Purpose, SubscriptionRenewed, SubscriptionUpdated,
+    SubscriptionUpgraded,
 };
 use crate::ids::{CreditBundleId, PaymentId, PaymentMethodId};
 use crate::money::{Amount, Error};
@@ -286,6 +286,16 @@ pub(super) fn of_payments(fact: &Fact) -> Vec<(StateKey, Effect)> {
             effects.extend(session.map(|session| (session, Effect::AwaitPayment(None))));
             effects
         }
+        Event::PaymentVoided(event) => {
+            let id = event.payment_id;
+            let mut effects = vec![
+                (StateKey::Payment(id), Effect::Remove),
+                (StateKey::Wallet(event.wallet_id), Effect::Credits(CreditChange::PaymentEnded(id, None))),
+            ];
+            let session = event.checkout_session_id.map(StateKey::CheckoutSession);
+            effects.extend(session.map(|session| (session, Effect::AwaitPayment(None))));
+            effects
+        }
         Event::CheckoutSessionCreated(event) => {
             let session = CheckoutSession {
                 merchant_id,
@@ -335,21 +345,20 @@ fn payment_requested(fact: &Fact, event: &PaymentRequested) -> Vec<(StateKey, Ef
 pub(super) fn credit(wallet: &mut Wallet, change: CreditChange) -> Result<(), Error> {
     match change {
         CreditChange::GrantPlan(granted) => {
-            let left = wallet.plan.take();
-            let remaining = left.as_ref().map_or(Amount::ZERO, |plan| plan.remaining);
-            let kept = left.and_then(|plan| plan.auto_top_up_bundle_id);
-            wallet.plan = Some(PlanCredit {
-                remaining: remaining.plus(granted.remaining)?,
+            let kept = wallet.plan.as_ref().and_then(|plan| plan.auto_top_up_bundle_id);
+            let plan = PlanCredit {
+                remaining: wallet.plan_credit().plus(granted.remaining)?,
                 auto_top_up_bundle_id: granted.auto_top_up_bundle_id.or(kept),
                 ..granted
-            });
+            };
+            wallet.set_plan(Some(plan));
         }
         CreditChange::ExpirePlan(amount) => {
             if let Some(plan) = &mut wallet.plan {
                 plan.remaining = plan.remaining.minus(amount)?;
             }
         }
-        CreditChange::EndPlan => wallet.plan = None,
+        CreditChange::EndPlan => wallet.set_plan(None),
         CreditChange::TopUpWith(bundle) => {
             if let Some(plan) = &mut wallet.plan {
                 plan.auto_top_up_bundle_id = bundle;
@@ -379,7 +388,7 @@ pub(super) fn credit(wallet: &mut Wallet, change: CreditChange) -> Result<(), Er
         }
         CreditChange::Orphan => {
             wallet.autopay = None;
-            wallet.plan = None;
+            wallet.set_plan(None);
         }
     }
     Ok(())
@@ -405,21 +414,11 @@ pub(super) fn subscription(mut subscription: Subscription, change: SubscriptionC
             subscription.phase = Phase::Renewing { attempts, payment_id: None, retry_at };
         }
         SubscriptionChange::Renew(event) => {
+            subscription.pending_change = subscription.outlasting(event.plan_id, event.cycle.end);
             subscription.plan_id = event.plan_id;
             subscription.terms = event.terms;
             subscription.cycle = event.cycle;
             subscription.phase = Phase::Running;
-            // What was asked for while the renewal was being paid is for the end of the new cycle.
-            let effective_at = event.cycle.end;
-            subscription.pending_change = match subscription.pending_change {
-                Some(PendingChange::Cancellation { .. }) => {
-                    Some(PendingChange::Cancellation { effective_at })
-                }
-                Some(PendingChange::Downgrade { plan_id, terms, .. }) if plan_id != event.plan_id => {
-                    Some(PendingChange::Downgrade { effective_at, plan_id, terms })
-                }
-                Some(PendingChange::Downgrade { .. }) | None => None,
-            };
             if event.cycle.number == 0 {
                 subscription.anchor = event.cycle.start;
             }

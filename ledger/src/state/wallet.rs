@@ -12,6 +12,10 @@ use crate::ids::{
 };
 use crate::money::{Amount, Error};
 
+/// Nobody may ask to bring more money into a wallet than this, 10^11: a tenth of what amounts can be. The rest is room for
+/// what is under way, so that what was paid can always be entered.
+pub const CEILING: Amount = Amount::MAX_TENTH;
+
 /// Whose wallet it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +65,13 @@ pub struct Wallet {
     /// The part of those that the plan's credit may not cover.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held_beside_plan: Amount,
+    /// The part of those from before the plan, or from when it was for other meters: nobody knows what of it the plan's
+    /// credit may cover, so that is not counted on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_before_plan: Amount,
+    /// Counts how often the meters of the plan were others.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub plan_changes: u32,
     /// The plan's credit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanCredit>,
@@ -102,6 +113,20 @@ pub enum Reach {
     BesidePlan,
 }
 
+/// What a hold stands on: how far it may reach, judged by the plan as it was when its meters had changed so often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footing {
+    /// How far.
+    pub reach: Reach,
+    /// [`Wallet::plan_changes`] then.
+    pub plan_changes: u32,
+}
+
+impl Footing {
+    /// On all of a wallet that has no plan.
+    pub const ALL: Self = Self { reach: Reach::All, plan_changes: 0 };
+}
+
 impl Wallet {
     /// An empty wallet.
     pub fn empty(merchant_id: MerchantId, owner: WalletOwner) -> Self {
@@ -111,6 +136,8 @@ impl Wallet {
             balance: Amount::ZERO,
             held: Amount::ZERO,
             held_beside_plan: Amount::ZERO,
+            held_before_plan: Amount::ZERO,
+            plan_changes: 0,
             plan: None,
             bundles: Vec::new(),
             payment_method_id: None,
@@ -157,13 +184,21 @@ impl Wallet {
         }
     }
 
+    /// Is there room for so much more money? Money that came otherwise meanwhile does not matter: see [`CEILING`].
+    pub fn takes(&self, amount: Amount) -> Result<(), Error> {
+        if self.money(Reach::All)?.plus(amount)? > CEILING { Err(Error::OutOfRange) } else { Ok(()) }
+    }
+
     /// What a new hold of that reach may take. Below zero where credit expired under open holds.
     pub fn available(&self, reach: Reach) -> Result<Amount, Error> {
         let beside_plan = self.beside_plan()?;
         let all = beside_plan.plus(self.plan_credit())?.minus(self.held)?;
         match reach {
             Reach::All => Ok(all),
-            Reach::BesidePlan => Ok(all.min(beside_plan.minus(self.held_beside_plan)?)),
+            Reach::BesidePlan => {
+                let held = self.held_beside_plan.plus(self.held_before_plan)?;
+                Ok(all.min(beside_plan.minus(held)?))
+            }
         }
     }
 
@@ -210,21 +245,45 @@ impl Wallet {
     }
 
     /// Sets `amount` aside.
-    pub fn hold(&mut self, amount: Amount, reach: Reach) -> Result<(), Error> {
+    pub fn hold(&mut self, amount: Amount, footing: Footing) -> Result<(), Error> {
         self.held = self.held.plus(amount)?;
-        if reach == Reach::BesidePlan {
-            self.held_beside_plan = self.held_beside_plan.plus(amount)?;
+        if let Some(part) = self.held_part(footing) {
+            *part = part.plus(amount)?;
         }
         Ok(())
     }
 
     /// Sets `amount` free again.
-    pub fn release(&mut self, amount: Amount, reach: Reach) -> Result<(), Error> {
+    pub fn release(&mut self, amount: Amount, footing: Footing) -> Result<(), Error> {
         self.held = self.held.minus(amount)?;
-        if reach == Reach::BesidePlan {
-            self.held_beside_plan = self.held_beside_plan.minus(amount)?;
+        if let Some(part) = self.held_part(footing) {
+            *part = part.minus(amount)?;
         }
         Ok(())
+    }
+
+    /// The part of what is held that a hold of this footing belongs to, where the plan's credit is not counted on for it.
+    fn held_part(&mut self, footing: Footing) -> Option<&mut Amount> {
+        if footing.plan_changes != self.plan_changes {
+            return Some(&mut self.held_before_plan);
+        }
+        match footing.reach {
+            Reach::All => None,
+            Reach::BesidePlan => Some(&mut self.held_beside_plan),
+        }
+    }
+
+    /// The plan's credit is this from now on. Where it is for other meters than before, all holds there are were judged by
+    /// what is no more.
+    pub fn set_plan(&mut self, plan: Option<PlanCredit>) {
+        let meters =
+            |plan: &Option<PlanCredit>| plan.as_ref().map(|plan| plan.meter_ids.clone()).unwrap_or_default();
+        if meters(&self.plan) != meters(&plan) {
+            self.plan_changes += 1;
+            self.held_before_plan = self.held;
+            self.held_beside_plan = Amount::ZERO;
+        }
+        self.plan = plan;
     }
 
     /// Takes the credit of bundles that expired.
@@ -254,6 +313,7 @@ impl Wallet {
             && self.bundles.iter().all(|bundle| bundle.remaining.is_positive())
             && !self.held.is_negative()
             && !self.held_beside_plan.is_negative()
-            && self.held_beside_plan <= self.held
+            && !self.held_before_plan.is_negative()
+            && self.held_beside_plan.plus(self.held_before_plan).is_ok_and(|part| part <= self.held)
     }
 }

@@ -143,6 +143,7 @@ impl Books {
             | Event::PaymentRequested(_)
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
+            | Event::PaymentVoided(_)
             | Event::CheckoutSessionCreated(_)
             | Event::CheckoutSessionCompleted(_)
             | Event::WebhookCreated(_)

@@ -6,6 +6,7 @@
 mod actions;
 mod books;
 mod key_books;
+mod recurring;
 mod shop;
 mod till;
 mod years;

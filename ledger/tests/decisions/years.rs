@@ -1,15 +1,15 @@
 //! Random years of plans, calls, top-ups, changes and failures: credit granted = credit used + expired + remaining, for
 //! every wallet, at every position of the log, by books that are kept here from the facts alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_ledger::command::{
-    AddPaymentMethod, AdvanceClock, AdvanceSubscription, Advanced, Billing, Caller, CompletePayment,
-    CreateCustomer, CreatePlan, CustomerRef, DefineMeter, DeleteCustomer, DeletePlan, Edit, Ending, Failed,
-    IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, PersonalData, PlanEdits,
-    Purchase, Refusal, RegisterMerchant, RequestPayment, RequestSettings, SetAutopay, SettleRequest, Settled,
-    Slug, StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription,
+    AddPaymentMethod, AdvanceClock, AdvanceSubscription, Advanced, AutopayEdits, Billing, Caller,
+    CompletePayment, CreateCustomer, CreatePlan, CustomerRef, DefineMeter, DeleteCustomer, DeletePlan, Edit,
+    Ending, Failed, IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, PersonalData,
+    PlanEdits, Purchase, Refusal, RegisterMerchant, RequestPayment, RequestSettings, SetAutopay,
+    SettleRequest, Settled, Slug, StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription,
 };
 use farthing_ledger::event::{
     Autopay, BundleOffer, Card, DeclineReason, Event, Fact, FailureReason, Mark, ProviderKeyType, Source,
@@ -153,12 +153,16 @@ struct Account {
 }
 
 #[derive(Debug, Default)]
-struct CreditBooks {
+pub(crate) struct CreditBooks {
     accounts: BTreeMap<WalletId, Account>,
     /// The meter of each request.
     meters: BTreeMap<RequestId, Option<MeterId>>,
+    /// Who is no more.
+    deleted: BTreeSet<CustomerId>,
     /// The end of each subscription's present cycle.
     cycles: BTreeMap<SubscriptionId, DateTime<Utc>>,
+    /// When each subscription's renewal last failed, since its cycle ended.
+    unpaid: BTreeMap<SubscriptionId, DateTime<Utc>>,
     /// Payments by what became of them.
     payments: BTreeMap<PaymentId, bool>,
 }
@@ -208,14 +212,21 @@ impl CreditBooks {
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
             Event::SubscriptionRenewed(event) => {
-                let end = self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
-                assert_eq!(end, Some(event.cycle.start), "cycles have no gap and do not overlap");
+                let id = event.subscriber.subscription_id;
+                let end = self.cycles.insert(id, event.cycle.end).unwrap();
+                // What could not be paid until it was over is left out, and nothing else is.
+                let failed = self.unpaid.remove(&id).is_some();
+                let follows = event.cycle.start == end || failed && event.cycle.start > end;
+                assert!(follows, "cycles have no gap but of those that could not be paid: {event:?}");
                 assert!(event.cycle.end > event.cycle.start);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
             Event::SubscriptionUpgraded(event) => {
                 self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
+            }
+            Event::RenewalFailed(event) => {
+                self.unpaid.insert(event.subscriber.subscription_id, fact.occurred_at);
             }
             Event::CycleEnded(event) => {
                 let id = event.subscriber.wallet_id;
@@ -247,10 +258,19 @@ impl CreditBooks {
                 account.granted += event.granted.decimal();
             }
             Event::PaymentSucceeded(event) => {
+                let customer = event.customer_id.unwrap();
+                assert!(!self.deleted.contains(&customer), "money of a customer who is no more is kept");
                 assert_eq!(self.payments.insert(event.payment_id, true), None, "a payment ends once");
             }
             Event::PaymentDeclined(event) => {
                 assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
+            }
+            Event::PaymentVoided(event) => {
+                assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
+                assert!(self.deleted.contains(&event.customer_id.unwrap()), "its customer is there");
+            }
+            Event::CustomerDeleted(event) => {
+                self.deleted.insert(event.customer_id);
             }
             Event::RequestOpened(event) => {
                 self.meters.insert(event.request_id, event.terms.as_ref().map(|terms| terms.meter_id));
@@ -300,26 +320,26 @@ impl CreditBooks {
 }
 
 /// One merchant and a few customers, for years.
-struct Years {
-    machine: DateTime<Utc>,
-    made: u128,
-    till: Till,
-    books: CreditBooks,
-    merchant: MerchantId,
-    secret_key: KeyHash,
-    customers: Vec<CustomerId>,
-    meters: Vec<MeterId>,
-    plans: Vec<PlanId>,
-    bundles: Vec<CreditBundleId>,
-    calls: Vec<RequestId>,
+pub(crate) struct Years {
+    pub(crate) machine: DateTime<Utc>,
+    pub(crate) made: u128,
+    pub(crate) till: Till,
+    pub(crate) books: CreditBooks,
+    pub(crate) merchant: MerchantId,
+    pub(crate) secret_key: KeyHash,
+    pub(crate) customers: Vec<CustomerId>,
+    pub(crate) meters: Vec<MeterId>,
+    pub(crate) plans: Vec<PlanId>,
+    pub(crate) bundles: Vec<CreditBundleId>,
+    pub(crate) calls: Vec<RequestId>,
 }
 
-fn cents(cents: u32) -> Amount {
+pub(crate) fn cents(cents: u32) -> Amount {
     Decimal::new(cents.into(), 2).to_string().parse().unwrap()
 }
 
 impl Years {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let secret_key = ServerKey::from_hex(&"5a".repeat(32)).unwrap().hash("key");
         let mut years = Self {
             // Cycles that begin today meet short months.
@@ -355,18 +375,21 @@ impl Years {
         years
     }
 
-    fn ulid(&mut self) -> Ulid {
+    pub(crate) fn ulid(&mut self) -> Ulid {
         self.made += 1;
         Ulid::from_parts(u64::try_from(self.machine.timestamp_millis()).unwrap(), self.made)
     }
 
-    fn execute<C: farthing_ledger::command::Command>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
+    pub(crate) fn execute<C: farthing_ledger::command::Command>(
+        &mut self,
+        command: &C,
+    ) -> Result<C::Outcome, Refusal> {
         let (outcome, appended) = self.till.execute(command)?;
         self.books.enter(&self.till.facts[self.till.facts.len() - appended..]);
         Ok(outcome)
     }
 
-    fn customer(&mut self) {
+    pub(crate) fn customer(&mut self) {
         let customer_id = CustomerId::new(self.ulid());
         let wallet_id = WalletId::new(self.ulid());
         self.execute(&CreateCustomer {
@@ -393,7 +416,7 @@ impl Years {
         self.customers.push(customer_id);
     }
 
-    fn meter(&mut self) {
+    pub(crate) fn meter(&mut self) {
         let meter_id = MeterId::new(self.ulid());
         let tiers = [(0, "2"), (1_000_000, "0.5")];
         let tiers = tiers.map(|(start, rate)| Tier { start: start.into(), rate: rate.parse().unwrap() });
@@ -414,14 +437,14 @@ impl Years {
         self.meters.push(meter_id);
     }
 
-    fn subscription(&self, customer: CustomerId) -> Option<Box<Subscription>> {
+    pub(crate) fn subscription(&self, customer: CustomerId) -> Option<Box<Subscription>> {
         self.till.stored("subscription").into_iter().find_map(|state| match state {
             State::Subscription(found) if found.subscriber.customer_id == customer => Some(found),
             _ => None,
         })
     }
 
-    fn open_payments(&self) -> Vec<OpenPayment> {
+    pub(crate) fn open_payments(&self) -> Vec<OpenPayment> {
         let payments = self.till.stored("payment").into_iter();
         payments
             .map(|state| match state {
@@ -476,7 +499,8 @@ impl Years {
             Happening::Autopay { customer: number, cents: amount } => {
                 let payee = Payee::Customer(customer(*number, self));
                 let autopay = amount.map(|amount| Autopay { threshold: cents(50), amount: cents(amount) });
-                let _ = self.execute(&SetAutopay { merchant_id, payee, autopay, now });
+                let edits = AutopayEdits::all(autopay);
+                let _ = self.execute(&SetAutopay { merchant_id, payee, edits, now });
             }
             Happening::BuyBundle { customer: number } => {
                 let Some(bundle) = Self::pick(&self.bundles, *number) else { return };
@@ -547,7 +571,7 @@ impl Years {
         self.bundles.push(credit_bundle_id);
     }
 
-    fn subscribe(&mut self, customer: CustomerId, plan_id: PlanId) {
+    pub(crate) fn subscribe(&mut self, customer: CustomerId, plan_id: PlanId) {
         let before = self.subscription(customer);
         let subscription_id = SubscriptionId::new(self.ulid());
         let start = StartSubscription {
@@ -568,7 +592,7 @@ impl Years {
         }
     }
 
-    fn pay_for(&mut self, customer: CustomerId, purchase: Purchase) {
+    pub(crate) fn pay_for(&mut self, customer: CustomerId, purchase: Purchase) {
         let request = RequestPayment {
             merchant_id: self.merchant,
             payment_id: PaymentId::new(self.ulid()),
@@ -592,7 +616,7 @@ impl Years {
         }
     }
 
-    fn edit(&mut self, customer: CustomerId, edit: SubscriptionEdit) {
+    pub(crate) fn edit(&mut self, customer: CustomerId, edit: SubscriptionEdit) {
         let Some(subscription) = self.subscription(customer) else { return };
         let update = UpdateSubscription {
             merchant_id: self.merchant,
@@ -679,13 +703,24 @@ impl Years {
         } else {
             Paid::Declined(DeclineReason::InsufficientFunds)
         };
-        let complete = CompletePayment { payment_id, paid, now: self.machine };
+        let mut complete = CompletePayment { payment_id, paid, now: self.machine };
+        let customer = payments[usize::from(payment) % payments.len()].requested.customer_id.unwrap();
+        if accepts && !self.customers.contains(&customer) {
+            let before = self.till.facts.len();
+            assert_eq!(
+                self.execute(&complete),
+                Err(Refusal::CustomerNotFound),
+                "the money is to be given back"
+            );
+            assert_eq!(self.till.facts.len(), before);
+            complete.paid = Paid::TakenBack(Some("refund".into()));
+        }
         self.execute(&complete).unwrap();
         assert_eq!(self.execute(&complete), Err(Refusal::PaymentNotOpen), "a second answer changes nothing");
     }
 
     /// Two schedulers ask for all that is due, one after the other: the second finds nothing to do.
-    fn schedule(&mut self) {
+    pub(crate) fn schedule(&mut self) {
         let subscriptions = self.till.stored("subscription");
         for state in subscriptions {
             let State::Subscription(subscription) = state else {
@@ -714,7 +749,7 @@ impl Years {
     }
 
     /// The stored wallets hold what the books say.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         for (_, (key, json)) in self.till.store.iter().filter(|((kind, _), _)| *kind == "wallet") {
             let (farthing_ledger::state::StateKey::Wallet(id), State::Wallet(wallet)) =
                 (key, State::from_json(key, json).unwrap())
@@ -819,6 +854,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
         "wallet.autopay_changed",
         "payment.succeeded",
         "payment.declined",
+        "payment.voided",
         "clock.advanced",
         "customer.deleted",
         "request.failed",

@@ -99,6 +99,7 @@ impl Projection for Batch {
             | Event::PaymentRequested(_)
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
+            | Event::PaymentVoided(_)
             | Event::WebhookCreated(_)
             | Event::WebhookUpdated(_)
             | Event::WebhookDeleted(_) => {}

@@ -194,6 +194,7 @@ impl Projection for Batch {
             | Event::PaymentRequested(_)
             | Event::PaymentSucceeded(_)
             | Event::PaymentDeclined(_)
+            | Event::PaymentVoided(_)
             | Event::CheckoutSessionCreated(_)
             | Event::CheckoutSessionCompleted(_)
             | Event::WebhookCreated(_)

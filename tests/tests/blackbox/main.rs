@@ -30,6 +30,7 @@ mod models;
 mod openapi;
 mod operator;
 mod plan_changes;
+mod payments;
 mod plans;
 mod projections;
 mod provider_cost;

@@ -174,7 +174,8 @@ fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
             json!({"autopay_enabled": true}),
             json!({"autopay_enabled": true, "autopay_threshold": "0", "autopay_amount": "20"}),
             json!({"autopay_enabled": true, "autopay_threshold": "5", "autopay_amount": "9"}),
-            json!({}),
+            json!({"autopay_threshold": "5"}),
+            json!({"autopay_enabled": "yes"}),
         ] {
             merchant.patch("/v1/wallet", &wrong).await.refused(400, "validation_error");
         }
@@ -202,6 +203,45 @@ fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
         assert_eq!(balance, json!("20.9898100000"));
         let off = merchant.patch("/v1/wallet", &json!({"autopay_enabled": false})).await.expect(200);
         assert_eq!((&off["autopay_enabled"], &off["autopay_threshold"]), (&json!(false), &Value::Null));
+        let on = json!({"autopay_enabled": true});
+        merchant.patch("/v1/wallet", &on).await.refused(400, "validation_error");
+    });
+}
+
+#[test]
+fn autopay_changes_in_part_and_null_is_told_from_absence() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
+        let shown = |wallet: &Value| {
+            ["autopay_enabled", "autopay_threshold", "autopay_amount"].map(|name| wallet[name].clone())
+        };
+        let all = json!({"autopay_enabled": true, "autopay_threshold": "5", "autopay_amount": "20"});
+        merchant.patch("/v1/wallet", &all).await.expect(200);
+        for (body, threshold, amount) in [
+            (json!({}), "5.0000000000", "20.0000000000"),
+            (json!({"autopay_threshold": "6.5"}), "6.5000000000", "20.0000000000"),
+            (json!({"autopay_amount": 50}), "6.5000000000", "50.0000000000"),
+            (json!({"autopay_enabled": true}), "6.5000000000", "50.0000000000"),
+            (json!({"autopay_enabled": null, "other": 1}), "6.5000000000", "50.0000000000"),
+        ] {
+            let wallet = merchant.patch("/v1/wallet", &body).await.expect(200);
+            assert_eq!(shown(&wallet), [json!(true), json!(threshold), json!(amount)], "{body}");
+        }
+        for (body, path) in [
+            (json!({"autopay_threshold": null}), "autopay_threshold"),
+            (json!({"autopay_amount": null}), "autopay_amount"),
+            (json!({"autopay_amount": "10000.01"}), "autopay_amount"),
+            (json!({"autopay_threshold": "-1"}), "autopay_threshold"),
+        ] {
+            let error = merchant.patch("/v1/wallet", &body).await.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!([path]), "{body}");
+        }
+        let off = json!({"autopay_enabled": false, "autopay_threshold": null});
+        let wallet = merchant.patch("/v1/wallet", &off).await.expect(200);
+        assert_eq!(shown(&wallet), [json!(false), Value::Null, Value::Null]);
+        let cleared = json!({"autopay_threshold": null, "autopay_amount": null});
+        merchant.patch("/v1/wallet", &cleared).await.expect(200);
     });
 }
 

@@ -137,6 +137,7 @@ async fn ended(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
             let balance = payments::balance_after(app, payment_id).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
+        Paid::TakenBack(_) => Err(ApiError::Internal(format!("{payment_id}: a merchant is never deleted"))),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{Payee, SetAutopay};
-use farthing_ledger::event::Autopay;
+use farthing_ledger::command::{AutopayEdits, Payee, SetAutopay};
+use farthing_ledger::money::Amount;
 use utoipa::ToSchema;
 
 use super::resource::Wallet;
@@ -15,36 +15,40 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::fields::Fields;
 
-/// Whether the wallet is filled up by itself; threshold and amount go with `true`.
+/// Whether the wallet is filled up by itself; what is absent stays. Threshold and amount are both there as long as it is
+/// (`null` clears, and is refused then), and go when it is not any more.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `autopay` reads")]
+#[expect(dead_code, reason = "describes what `edits` reads")]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 struct WalletChanges {
-    autopay_enabled: bool,
+    /// `null` counts as absent.
+    autopay_enabled: Option<bool>,
     /// When the balance falls below this, in dollars.
     autopay_threshold: Option<values::PositiveAmountInput>,
     /// By this, in dollars.
     autopay_amount: Option<values::FundingAmount>,
 }
 
-fn autopay(json: &str) -> Result<Option<Autopay>, ApiError> {
+fn edits(json: &str) -> Result<AutopayEdits, ApiError> {
     let mut fields = Fields::of(json)?;
     let enabled = fields.flag("autopay_enabled");
-    let enabled = fields.required("autopay_enabled", enabled).unwrap_or(false);
-    let threshold = fields.amount("autopay_threshold");
-    let amount = fields.amount("autopay_amount");
-    if enabled {
-        fields.required("autopay_threshold", threshold);
-        fields.required("autopay_amount", amount);
-    }
-    if threshold.is_some_and(|threshold| !threshold.is_positive()) {
-        fields.refuse("autopay_threshold", "must be above zero");
-    }
-    if amount.is_some_and(|amount| !(10.into()..=10_000.into()).contains(&amount.decimal())) {
-        fields.refuse("autopay_amount", "must be from 10 to 10000");
-    }
+    let threshold = fields.edit("autopay_threshold", |fields, name| {
+        let threshold = fields.amount(name);
+        if threshold.is_some_and(|threshold| !threshold.is_positive()) {
+            fields.refuse(name, "must be above zero");
+        }
+        threshold
+    });
+    let amount = fields.edit("autopay_amount", |fields, name| {
+        let amount = fields.amount(name);
+        let is_payable = |amount: Amount| (10.into()..=10_000.into()).contains(&amount.decimal());
+        if amount.is_some_and(|amount| !is_payable(amount)) {
+            fields.refuse(name, "must be from 10 to 10000");
+        }
+        amount
+    });
     fields.checked()?;
-    Ok(threshold.zip(amount).filter(|_| enabled).map(|(threshold, amount)| Autopay { threshold, amount }))
+    Ok(AutopayEdits { enabled, threshold, amount })
 }
 
 /// 200 with the wallet as it is now.
@@ -58,8 +62,8 @@ pub(super) async fn update(
     Merchant { merchant_id }: Merchant,
     JsonText(json): JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
-    let autopay = autopay(&json)?;
+    let edits = edits(&json)?;
     let now = app.now();
-    app.ledger.submit(SetAutopay { merchant_id, payee: Payee::Merchant, autopay, now }).await?;
+    app.ledger.submit(SetAutopay { merchant_id, payee: Payee::Merchant, edits, now }).await?;
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
 }

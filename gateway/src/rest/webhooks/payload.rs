@@ -143,6 +143,7 @@ async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
         | Event::PaymentRequested(_)
         | Event::PaymentSucceeded(_)
         | Event::PaymentDeclined(_)
+        | Event::PaymentVoided(_)
         | Event::CheckoutSessionCreated(_)
         | Event::CheckoutSessionCompleted(_)
         | Event::WebhookCreated(_)
