@@ -4,6 +4,7 @@
 //! number of processes may carry out the same payment, and one that dies in between harms nothing: the next one asks
 //! the processor again and is told the same.
 
+mod patience;
 mod processor;
 mod runner;
 mod schedule;

@@ -1,7 +1,10 @@
-//! Which subscriptions are due: by the instance's clock, or by a merchant's that is ahead of it (in test mode alone).
+//! Which subscriptions are due: by the machine's clock, or by a merchant's that is ahead of it (in test mode alone). A round
+//! is bounded, and one merchant's part of it is, so that nobody's renewals wait for all of another's.
 
-use chrono::{DateTime, Utc};
-use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal};
+use std::collections::BTreeSet;
+
+use chrono::Utc;
+use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal, to_millisecond};
 use farthing_ledger::ids::{PaymentId, SubscriptionId};
 use farthing_ledger::log::appender;
 use tokio_postgres::Client;
@@ -10,8 +13,14 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::within;
 
-/// Subscriptions that are looked at in one round; the rest follows in the next.
+/// Subscriptions that each of the looks below finds in one round; the rest follows in the next.
 const ROUND: i64 = 100;
+
+/// Of these, the most of one merchant, where there are others.
+const OF_A_MERCHANT: i64 = 10;
+
+/// Merchants that are looked at in turn, where more is due than a round takes.
+const MERCHANTS: i64 = 10;
 
 /// Milliseconds of Unix time are compared with what the states say of themselves; the index is on the same expression.
 const DUE: &str = "\
@@ -19,45 +28,103 @@ SELECT id FROM ledger.state
 WHERE kind = 'subscription' AND ledger.due_ms(body) <= $1
 ORDER BY ledger.due_ms(body) LIMIT $2";
 
-const DUE_BY_CLOCKS_AHEAD: &str = "\
-SELECT subscription.id
-FROM ledger.state AS merchant
-JOIN ledger.state AS subscription
-  ON subscription.kind = 'subscription' AND ledger.merchant_of(subscription.body) = merchant.id
-WHERE merchant.kind = 'merchant' AND ledger.ahead_seconds(merchant.body) > 0
-  AND ledger.due_ms(subscription.body) <= $1 + ledger.ahead_seconds(merchant.body) * 1000
-ORDER BY ledger.due_ms(subscription.body) LIMIT $2";
+/// The merchants after one, in the order of their ids: each found by a look into the index.
+const DUE_IN_TURN: &str = "\
+WITH RECURSIVE merchant (id, number) AS (
+    (SELECT ledger.merchant_of(body), 1 FROM ledger.state
+     WHERE kind = 'subscription' AND ledger.merchant_of(body) > $1
+     ORDER BY ledger.merchant_of(body) LIMIT 1)
+    UNION ALL
+    SELECT (SELECT ledger.merchant_of(body) FROM ledger.state
+            WHERE kind = 'subscription' AND ledger.merchant_of(body) > merchant.id
+            ORDER BY ledger.merchant_of(body) LIMIT 1), merchant.number + 1
+    FROM merchant WHERE merchant.id IS NOT NULL AND merchant.number < $3::bigint
+)
+SELECT merchant.id, due.id
+FROM merchant LEFT JOIN LATERAL (
+    SELECT id FROM ledger.state
+    WHERE kind = 'subscription' AND ledger.merchant_of(body) = merchant.id AND ledger.due_ms(body) <= $2
+    ORDER BY ledger.due_ms(body) LIMIT $4) AS due ON true
+WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
-/// Does what is due; is there more?
-pub(super) async fn round(app: &App) -> Result<bool, ApiError> {
-    let connection = app.connection().await?;
-    let due = within(due(&connection, app.now())).await?;
-    drop(connection);
-    let mut done = false;
-    for subscription_id in due {
-        let now = app.now();
-        let payment_id = PaymentId::new(app.mint.next(now));
-        match app.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
-            Ok(Advanced::Done | Advanced::ToBePaid(_)) => done = true,
-            // Another scheduler was here.
-            Ok(Advanced::NothingDue) | Err(appender::Error::Refused(Refusal::SubscriptionNotFound)) => {}
-            // The others need not wait for it.
-            Err(error) => {
-                tracing::error!(%subscription_id, %error, "a subscription that is due cannot be advanced");
-            }
-        }
-    }
-    Ok(done)
+/// The first of each merchant before the second of any; who comes first among equals is left to chance.
+const DUE_BY_CLOCKS_AHEAD: &str = "\
+SELECT due.id
+FROM ledger.state AS merchant
+CROSS JOIN LATERAL (
+    SELECT id, row_number() OVER (ORDER BY ledger.due_ms(body)) AS place FROM ledger.state
+    WHERE kind = 'subscription' AND ledger.merchant_of(body) = merchant.id
+      AND ledger.due_ms(body) <= $1 + ledger.ahead_seconds(merchant.body) * 1000
+    ORDER BY ledger.due_ms(body) LIMIT $3) AS due
+WHERE merchant.kind = 'merchant' AND ledger.ahead_seconds(merchant.body) > 0
+ORDER BY due.place, random() LIMIT $2";
+
+/// What is due, round by round.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    /// The merchant who had the last turn.
+    after: String,
 }
 
-async fn due(client: &Client, now: DateTime<Utc>) -> Result<Vec<SubscriptionId>, ApiError> {
-    let now_ms = now.timestamp_millis();
-    let mut rows = client.query(DUE, &[&now_ms, &ROUND]).await?;
-    rows.extend(client.query(DUE_BY_CLOCKS_AHEAD, &[&now_ms, &ROUND]).await?);
-    let mut due = Vec::with_capacity(rows.len());
-    for row in rows {
-        let id: &str = row.try_get(0)?;
-        due.push(id.parse().map_err(|error| ApiError::Internal(format!("subscription {id}: {error}")))?);
+impl Scheduler {
+    /// Does what is due; is there more?
+    pub(super) async fn round(&mut self, app: &App) -> Result<bool, ApiError> {
+        let connection = app.connection().await?;
+        let due = within(self.due(&connection)).await?;
+        drop(connection);
+        let mut done = false;
+        for subscription_id in due {
+            done |= advance(app, subscription_id).await;
+        }
+        Ok(done)
     }
-    Ok(due)
+
+    async fn due(&mut self, client: &Client) -> Result<BTreeSet<SubscriptionId>, ApiError> {
+        let now_ms = Utc::now().timestamp_millis();
+        let oldest = client.query(DUE, &[&now_ms, &ROUND]).await?;
+        let mut due = BTreeSet::new();
+        for row in &oldest {
+            due.insert(read(row.try_get(0)?)?);
+        }
+        if oldest.len() == usize::try_from(ROUND).unwrap_or(usize::MAX) {
+            // The oldest may all be one merchant's: the others have their turns.
+            let in_turn =
+                client.query(DUE_IN_TURN, &[&self.after, &now_ms, &MERCHANTS, &OF_A_MERCHANT]).await?;
+            self.after = match in_turn.last() {
+                Some(row) => row.try_get(0)?,
+                None => String::new(),
+            };
+            for row in &in_turn {
+                due.extend(row.try_get::<_, Option<&str>>(1)?.map(read).transpose()?);
+            }
+        }
+        for row in &client.query(DUE_BY_CLOCKS_AHEAD, &[&now_ms, &ROUND, &OF_A_MERCHANT]).await? {
+            due.insert(read(row.try_get(0)?)?);
+        }
+        Ok(due)
+    }
+}
+
+fn read(id: &str) -> Result<SubscriptionId, ApiError> {
+    id.parse().map_err(|error| ApiError::Internal(format!("subscription {id}: {error}")))
+}
+
+/// Does what is due of one; was there anything?
+async fn advance(app: &App, subscription_id: SubscriptionId) -> bool {
+    let now = to_millisecond(Utc::now());
+    let payment_id = PaymentId::new(app.mint.next(now));
+    match app.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
+        Ok(Advanced::Done) => true,
+        Ok(Advanced::ToBePaid(_)) => {
+            app.payments_due.notify_one();
+            true
+        }
+        // Another scheduler was here.
+        Ok(Advanced::NothingDue) | Err(appender::Error::Refused(Refusal::SubscriptionNotFound)) => false,
+        // The others need not wait for it.
+        Err(error) => {
+            tracing::error!(%subscription_id, %error, "a subscription that is due cannot be advanced");
+            false
+        }
+    }
 }

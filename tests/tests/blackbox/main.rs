@@ -42,6 +42,7 @@ mod repeated_calls;
 mod reported;
 mod rest_reads;
 mod rest_writes;
+mod schedule;
 mod secret_keys;
 mod settlement;
 mod shutdown;
