@@ -1,10 +1,10 @@
-//! Which subscriptions are due: by the machine's clock, or by a merchant's that is ahead of it (in test mode alone). A round
+//! Which subscriptions are due: by the instance's clock, or by a merchant's that is ahead of it (in test mode alone). A round
 //! is bounded, and one merchant's part of it is, so that nobody's renewals wait for all of another's.
 
 use std::collections::BTreeSet;
 
-use chrono::Utc;
-use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal, to_millisecond};
+use chrono::{DateTime, Utc};
+use farthing_ledger::command::{AdvanceSubscription, Advanced, Refusal};
 use farthing_ledger::ids::{PaymentId, SubscriptionId};
 use farthing_ledger::log::appender;
 use tokio_postgres::Client;
@@ -28,7 +28,8 @@ SELECT id FROM ledger.state
 WHERE kind = 'subscription' AND ledger.due_ms(body) <= $1
 ORDER BY ledger.due_ms(body) LIMIT $2";
 
-/// The merchants after one, in the order of their ids: each found by a look into the index.
+/// The merchants after one, in the order of their ids, each found by a look into the index; and what is due of them. That a
+/// merchant is looked for between itself and itself, in that order, is so that no plan begins with what others have due.
 const DUE_IN_TURN: &str = "\
 WITH RECURSIVE merchant (id, number) AS (
     (SELECT ledger.merchant_of(body), 1 FROM ledger.state
@@ -43,8 +44,9 @@ WITH RECURSIVE merchant (id, number) AS (
 SELECT merchant.id, due.id
 FROM merchant LEFT JOIN LATERAL (
     SELECT id FROM ledger.state
-    WHERE kind = 'subscription' AND ledger.merchant_of(body) = merchant.id AND ledger.due_ms(body) <= $2
-    ORDER BY ledger.due_ms(body) LIMIT $4) AS due ON true
+    WHERE kind = 'subscription' AND ledger.merchant_of(body) BETWEEN merchant.id AND merchant.id
+      AND ledger.due_ms(body) <= $2
+    ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $4) AS due ON true
 WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
 /// The first of each merchant before the second of any; who comes first among equals is left to chance.
@@ -52,12 +54,14 @@ const DUE_BY_CLOCKS_AHEAD: &str = "\
 SELECT due.id
 FROM ledger.state AS merchant
 CROSS JOIN LATERAL (
-    SELECT id, row_number() OVER (ORDER BY ledger.due_ms(body)) AS place FROM ledger.state
-    WHERE kind = 'subscription' AND ledger.merchant_of(body) = merchant.id
+    SELECT id, ledger.due_ms(body) AS due_ms FROM ledger.state
+    WHERE kind = 'subscription'
+      AND ledger.merchant_of(body) >= merchant.id COLLATE \"default\"
+      AND ledger.merchant_of(body) <= merchant.id COLLATE \"default\"
       AND ledger.due_ms(body) <= $1 + ledger.ahead_seconds(merchant.body) * 1000
-    ORDER BY ledger.due_ms(body) LIMIT $3) AS due
+    ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $3) AS due
 WHERE merchant.kind = 'merchant' AND ledger.ahead_seconds(merchant.body) > 0
-ORDER BY due.place, random() LIMIT $2";
+ORDER BY row_number() OVER (PARTITION BY merchant.id ORDER BY due.due_ms), random() LIMIT $2";
 
 /// What is due, round by round.
 #[derive(Debug, Default)]
@@ -70,7 +74,7 @@ impl Scheduler {
     /// Does what is due; is there more?
     pub(super) async fn round(&mut self, app: &App) -> Result<bool, ApiError> {
         let connection = app.connection().await?;
-        let due = within(self.due(&connection)).await?;
+        let due = within(self.due(&connection, app.now())).await?;
         drop(connection);
         let mut done = false;
         for subscription_id in due {
@@ -79,8 +83,12 @@ impl Scheduler {
         Ok(done)
     }
 
-    async fn due(&mut self, client: &Client) -> Result<BTreeSet<SubscriptionId>, ApiError> {
-        let now_ms = Utc::now().timestamp_millis();
+    async fn due(
+        &mut self,
+        client: &Client,
+        now: DateTime<Utc>,
+    ) -> Result<BTreeSet<SubscriptionId>, ApiError> {
+        let now_ms = now.timestamp_millis();
         let oldest = client.query(DUE, &[&now_ms, &ROUND]).await?;
         let mut due = BTreeSet::new();
         for row in &oldest {
@@ -111,7 +119,7 @@ fn read(id: &str) -> Result<SubscriptionId, ApiError> {
 
 /// Does what is due of one; was there anything?
 async fn advance(app: &App, subscription_id: SubscriptionId) -> bool {
-    let now = to_millisecond(Utc::now());
+    let now = app.now();
     let payment_id = PaymentId::new(app.mint.next(now));
     match app.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
         Ok(Advanced::Done) => true,

@@ -19,7 +19,7 @@ const DAY: i64 = 86_400;
 /// Milliseconds of Unix time at which the looks below are made.
 const NOW: i64 = 2_000_000_000_000;
 
-/// A hundred merchants, of whom the clocks of ten are ten days ahead. The first has 50,000 subscriptions, long overdue; each
+/// 99 merchants (and one without a subscription), of whom the clocks of ten are ten days ahead. The first has 50,000 subscriptions, long overdue; each
 /// other has about 500, a little overdue, due within those ten days, or due later.
 const FILL: &str = "
     INSERT INTO ledger.state (kind, id, body)
@@ -28,7 +28,7 @@ const FILL: &str = "
     FROM generate_series(1, 100) AS m;
     INSERT INTO ledger.state (kind, id, body)
     SELECT 'subscription', 'sub_' || lpad(n::text, 26, '0'),
-           '{\"merchant_id\":\"mer_' || lpad((CASE WHEN n <= 50000 THEN 1 ELSE 2 + n % 99 END)::text, 26, '0')
+           '{\"merchant_id\":\"mer_' || lpad((CASE WHEN n <= 50000 THEN 1 ELSE 2 + n % 98 END)::text, 26, '0')
            || '\",\"due_ms\":' || (2000000000000 + CASE WHEN n <= 50000 THEN -1000000 - n
                                    ELSE (n % 3 - 1) * 500000000 + n END) || '}'
     FROM generate_series(1, 100000) AS n;";
@@ -143,7 +143,7 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
                 *turns.entry(after.clone()).or_default() += 1;
             }
         }
-        assert_eq!(turns.len(), 100, "every merchant has had a turn");
+        assert_eq!(turns.len(), 99, "every merchant with a subscription has had a turn");
         assert!(turns.values().all(|rows| *rows == 10), "{turns:?}");
         let last = literal("DUE_IN_TURN", &[&format!("'{after}'"), &now, "10", "10"]);
         assert!(sql.query(&last, &[]).await.unwrap().is_empty(), "and then it begins anew");
