@@ -1,5 +1,6 @@
-//! Which payments a runner leaves alone for a while: those that it has tried in vain, for longer each time. So however many
-//! cannot be carried out, each further one gets its turn, and so does each of them again.
+//! Which payments a runner leaves alone for a while: those that it has tried in vain, for longer each time. They have places of
+//! their own in a round, in the order of their last try: so however many cannot be carried out, and however long each try
+//! takes, each further payment gets its turn, and so does each of them again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use farthing_ledger::ids::PaymentId;
 const FIRST: Duration = Duration::from_secs(1);
 
 /// The longest wait.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// How many are remembered: beyond that it begins anew.
 const MOST: usize = 20_000;
@@ -19,29 +20,26 @@ const MOST: usize = 20_000;
 struct Tried {
     times: u32,
     again_at: Instant,
-    /// May it be tried now?
-    is_due: bool,
 }
 
-/// The payments that were tried in vain.
+/// The payments that were tried in vain and have not ended since, as far as is known.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     tried: HashMap<PaymentId, Tried>,
 }
 
 impl Patience {
-    /// What has waited long enough at `now` is due; how often it was tried stays known until it is tried again.
-    pub(super) fn look(&mut self, now: Instant) {
-        for tried in self.tried.values_mut() {
-            tried.is_due = tried.again_at <= now;
-        }
-        // One that was carried out elsewhere never comes again.
-        self.tried.retain(|_, tried| now.saturating_duration_since(tried.again_at) < LONGEST);
+    /// All of them.
+    pub(super) fn tried(&self) -> Vec<String> {
+        self.tried.keys().map(ToString::to_string).collect()
     }
 
-    /// Those that are not to be tried yet.
-    pub(super) fn waiting(&self) -> Vec<String> {
-        self.tried.iter().filter(|(_, tried)| !tried.is_due).map(|(id, _)| id.to_string()).collect()
+    /// Those that have waited long enough at `now`, at most so many, the one that has waited longest first.
+    pub(super) fn due(&self, now: Instant, most: usize) -> Vec<PaymentId> {
+        let due = self.tried.iter().filter(|(_, tried)| tried.again_at <= now);
+        let mut due: Vec<_> = due.map(|(id, tried)| (tried.again_at, *id)).collect();
+        due.sort_unstable();
+        due.into_iter().take(most).map(|(_, id)| id).collect()
     }
 
     /// It was tried in vain at `now`.
@@ -51,8 +49,7 @@ impl Patience {
         }
         let times = self.tried.get(&payment_id).map_or(0, |tried| tried.times);
         let wait = FIRST.saturating_mul(1 << times.min(16)).min(LONGEST);
-        let tried = Tried { times: times + 1, again_at: now + wait, is_due: false };
-        self.tried.insert(payment_id, tried);
+        self.tried.insert(payment_id, Tried { times: times + 1, again_at: now + wait });
     }
 
     /// It has ended.
@@ -69,24 +66,29 @@ mod tests {
         PaymentId::new(ulid::Ulid(number))
     }
 
-    /// A round: the first `places` payments, oldest first, that need not wait.
-    fn round(patience: &mut Patience, open: u128, places: usize, now: Instant) -> Vec<PaymentId> {
-        patience.look(now);
-        let waiting = patience.waiting();
-        let due = (0..open).map(payment).filter(|id| !waiting.contains(&id.to_string()));
-        due.take(places).collect()
+    /// A round: so many of those that were never tried, the oldest first, and so many of the others.
+    fn round(patience: &Patience, open: u128, places: usize, now: Instant) -> Vec<PaymentId> {
+        let tried = patience.tried();
+        let fresh = (0..open).map(payment).filter(|id| !tried.contains(&id.to_string()));
+        fresh.take(places).chain(patience.due(now, places)).collect()
     }
 
     #[test]
     fn payments_that_cannot_be_carried_out_keep_no_other_waiting() {
-        let (mut patience, now) = (Patience::default(), Instant::now());
-        // 250 fail whenever they are tried; the newest of all is tried in the third round at the latest.
-        for number in 0..2 {
-            let tried = round(&mut patience, 251, 100, now);
-            assert_eq!(tried.first(), Some(&payment(number * 100)), "those that failed wait");
+        let (mut patience, mut now) = (Patience::default(), Instant::now());
+        // 250 fail whenever they are tried, and each round takes so long that all of them are due again by its end.
+        for number in 0..50 {
+            let tried = round(&patience, 250, 10, now);
+            now += 2 * LONGEST;
+            if number >= 25 {
+                // Everything has been tried: the round is of those alone whose last try is longest ago.
+                let oldest = (number - 25) % 25 * 10;
+                assert_eq!(tried, (oldest..oldest + 10).map(payment).collect::<Vec<_>>());
+            }
             tried.into_iter().for_each(|id| patience.failed(id, now));
         }
-        assert!(round(&mut patience, 251, 100, now).contains(&payment(250)));
+        // A new one is tried in the next round.
+        assert_eq!(round(&patience, 251, 10, now).first(), Some(&payment(250)));
     }
 
     #[test]
@@ -96,7 +98,7 @@ mod tests {
         for _ in 0..12 {
             patience.failed(payment(0), now);
             let mut wait = Duration::ZERO;
-            while round(&mut patience, 1, 1, now + wait).is_empty() {
+            while patience.due(now + wait, 1).is_empty() {
                 wait += Duration::from_secs(1);
             }
             waits.push(wait.as_secs());
@@ -104,6 +106,6 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
         patience.ended(payment(0));
-        assert_eq!(round(&mut patience, 1, 1, now), [payment(0)]);
+        assert!(patience.tried().is_empty() && patience.due(now + LONGEST, 1).is_empty());
     }
 }

@@ -17,8 +17,11 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::within;
 
-/// Payments that are carried out in one round; the rest follows in the next.
-const ROUND: i64 = 100;
+/// Payments that are tried for the first time in one round; the rest follows in the next.
+const FRESH: i64 = 32;
+
+/// Payments that are tried again in one round.
+const AGAIN: usize = 16;
 
 /// Payments that are carried out at once.
 const AT_ONCE: usize = 16;
@@ -26,7 +29,7 @@ const AT_ONCE: usize = 16;
 /// The time between two looks, unless somebody says that there is something to do.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Those that this process has not just tried in vain, the oldest first.
+/// Those that this process has not tried in vain, the oldest first.
 const OPEN_PAYMENTS: &str = "\
 SELECT id FROM ledger.state WHERE kind = 'payment' AND id <> ALL($1::text[]) ORDER BY id LIMIT $2";
 
@@ -87,8 +90,8 @@ async fn rest(round: Result<bool, ApiError>, well: &mut bool, told: &Notify) {
 
 /// Carries payments out; did any end?
 async fn payments(app: &App, patience: &mut Patience) -> Result<bool, ApiError> {
-    patience.look(Instant::now());
-    let open = open_payments(app, &patience.waiting()).await?;
+    let mut open = open_payments(app, &patience.tried()).await?;
+    open.extend(patience.due(Instant::now(), AGAIN));
     let mut ended = false;
     for some in open.chunks(AT_ONCE) {
         let outcomes = join_all(some.iter().map(|payment_id| carry_out(app, *payment_id))).await;
@@ -115,7 +118,7 @@ async fn open_payments(app: &App, but: &[String]) -> Result<Vec<PaymentId>, ApiE
 }
 
 async fn read_open(client: &Client, but: &[String]) -> Result<Vec<PaymentId>, ApiError> {
-    let rows = client.query(OPEN_PAYMENTS, &[&but, &ROUND]).await?;
+    let rows = client.query(OPEN_PAYMENTS, &[&but, &FRESH]).await?;
     let mut payments = Vec::with_capacity(rows.len());
     for row in rows {
         let id: &str = row.try_get(0)?;
