@@ -601,6 +601,7 @@ impl From<Refusal> for ApiError {
                 let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
                 Self::Validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())
             }
+            Refusal::OfferChanged => Self::issue(["amount"], "is not what it costs any more"),
             Refusal::PaymentUnderWay => Self::PaymentInProgress,
             Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),
             Refusal::CheckoutSessionExpired => Self::CheckoutSessionExpired,

@@ -51,6 +51,9 @@ impl From<appender::Error> for Stopped {
             appender::Error::Refused(Refusal::SubscriptionNotFound | Refusal::CreditBundlePlanMismatch) => {
                 Self::Wrong(told("This credit is for subscribers of another plan."))
             }
+            appender::Error::Refused(Refusal::OfferChanged) => {
+                Self::Wrong(told("The offer has changed; please look at it again."))
+            }
             appender::Error::Refused(Refusal::Amount(_)) => {
                 Self::Wrong(told("There is no room for so much money. Nothing was charged."))
             }
@@ -108,6 +111,7 @@ pub(super) async fn complete(
         payee: Payee::Customer(customer_id),
         payment_method_id: None,
         purchase,
+        offered: offer.asked.offered(),
         checkout_session_id: Some(session.id),
         now,
     };

@@ -1,5 +1,6 @@
 //! What a session offers to whom: the customer as far as it is known, the card it may pay with, and the price.
 
+use farthing_ledger::command::Offered;
 use farthing_ledger::event::{Card, CheckoutMode};
 use farthing_ledger::ids::{CreditBundleId, CustomerId, PlanId};
 use farthing_ledger::money::Amount;
@@ -74,6 +75,16 @@ impl Asked {
             Self::Person | Self::Money | Self::Plan { begins: Begins::AfterThisCycle, .. } => None,
             Self::Plan { price, .. } | Self::Bundle { price, .. } => {
                 Some(*price).filter(|price| !price.is_zero())
+            }
+        }
+    }
+
+    /// What the page tells of it, where that is fixed.
+    pub(super) fn offered(&self) -> Option<Offered> {
+        match self {
+            Self::Person | Self::Money => None,
+            Self::Plan { price, credit, .. } | Self::Bundle { price, credit, .. } => {
+                Some(Offered { price: *price, credit: *credit })
             }
         }
     }

@@ -41,7 +41,7 @@ impl Need<'_> {
             (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
             (None, Some(_) | None) => return Ok(None),
         };
-        if wallet.takes(amount.max(purpose.brings())).is_err() {
+        if wallet.takes(amount.max(purpose.credit())).is_err() {
             return Ok(None);
         }
         let customer_id = match wallet.owner {

@@ -70,7 +70,7 @@ pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::register_merchant::RegisterMerchant;
 pub use self::report_request::{ReportRequest, Reported};
-pub use self::request_payment::{Payee, Purchase, RequestPayment};
+pub use self::request_payment::{Offered, Payee, Purchase, RequestPayment};
 pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
 pub use self::set_autopay::{AutopayEdits, SetAutopay};
@@ -225,6 +225,9 @@ pub enum Refusal {
         /// Is it the amount?
         amount: bool,
     },
+    /// It costs or brings something else than whoever pays was told.
+    #[error("what is offered has changed")]
+    OfferChanged,
     /// Another payment is under way for this.
     #[error("a payment is under way")]
     PaymentUnderWay,

@@ -35,6 +35,15 @@ pub enum Purchase {
     Plan(PlanId, SubscriptionId),
 }
 
+/// What whoever pays was told of a purchase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offered {
+    /// What it costs.
+    pub price: Amount,
+    /// The credit that it brings.
+    pub credit: Amount,
+}
+
 /// Asks for a payment.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestPayment {
@@ -48,6 +57,8 @@ pub struct RequestPayment {
     pub payment_method_id: Option<PaymentMethodId>,
     /// What for.
     pub purchase: Purchase,
+    /// What it was offered as: refused where that is not what it is any more.
+    pub offered: Option<Offered>,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
     /// Now, to the millisecond.
@@ -139,7 +150,11 @@ impl RequestPayment {
         if !amount.is_positive() {
             return Err(Refusal::AmountNotPositive.into());
         }
-        wallet.takes(amount.max(purpose.brings()))?;
+        let credit = purpose.credit();
+        if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
+            return Err(Refusal::OfferChanged.into());
+        }
+        wallet.takes(amount.max(credit))?;
         let event = Event::PaymentRequested(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id,

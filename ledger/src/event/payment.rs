@@ -70,7 +70,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// The credit that it brings into the wallet.
-    pub fn brings(&self) -> Amount {
+    pub fn credit(&self) -> Amount {
         match self {
             Self::Fund | Self::Autopay => Amount::ZERO,
             Self::Bundle { credit_amount, .. } | Self::AutoTopUp { credit_amount, .. } => *credit_amount,

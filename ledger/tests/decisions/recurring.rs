@@ -2,10 +2,11 @@
 
 use chrono::TimeDelta;
 use farthing_ledger::command::{
-    AdvanceSubscription, Advanced, AutopayEdits, Billing, Caller, CompletePayment, CreatePlan, CreditTarget,
-    CreditWallet, CustomerRef, DefineMeter, DeleteCustomer, Edit, Ending, FillUp, MeterRef, Metered,
-    NewBundle, OpenRequest, Paid, Payee, Purchase, Refusal, RequestPayment, RequestSettings, SetAutopay,
-    SettleRequest, Settled, Short, Slug, StartSubscription, SubscriptionEdit, UpdateSubscription,
+    AdvanceSubscription, Advanced, AutopayEdits, Billing, BundleEdit, Caller, CompletePayment, CreatePlan,
+    CreditTarget, CreditWallet, CustomerRef, DefineMeter, DeleteCustomer, Edit, Ending, FillUp, MeterRef,
+    Metered, NewBundle, Offered, OpenRequest, Paid, Payee, PlanEdits, Purchase, Refusal, RequestPayment,
+    RequestSettings, SetAutopay, SettleRequest, Settled, Short, Slug, StartSubscription, SubscriptionEdit,
+    UpdatePlan, UpdateSubscription,
 };
 use farthing_ledger::event::{
     Autopay, BundleOffer, DeclineReason, Event, Mark, PaymentRequested, PendingChange, ProviderKeyType,
@@ -95,6 +96,7 @@ impl Years {
             payee: Payee::Customer(customer),
             payment_method_id: None,
             purchase,
+            offered: None,
             checkout_session_id: None,
             now: self.machine,
         })?;
@@ -499,6 +501,36 @@ fn borne_by_the_merchant(events: &[Event], cost: &str) {
     assert_eq!((metered.total_request_cost, metered.total_wallet_cost), (cost, Amount::ZERO));
     assert_eq!((metered.total_merchant_cost, metered.overrun), (cost, cost));
     assert_eq!(metered.marks.iter().filter(|mark| **mark == Mark::Overrun).count(), 1);
+}
+
+#[test]
+fn nobody_pays_another_price_or_for_less_credit_than_was_offered() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (plan, bundle) = years.plan(terms("3", "2"), "5");
+    years.joins(customer, plan);
+    let bundle = bundle.unwrap();
+    let ask = |years: &mut Years, price: &str, credit: &str| {
+        let request = RequestPayment {
+            merchant_id: years.merchant,
+            payment_id: PaymentId::new(years.ulid()),
+            payee: Payee::Customer(customer),
+            payment_method_id: None,
+            purchase: Purchase::Bundle(bundle),
+            offered: Some(Offered { price: dollars(price), credit: dollars(credit) }),
+            checkout_session_id: None,
+            now: years.machine,
+        };
+        years.execute(&request)
+    };
+    assert_eq!(ask(&mut years, "5", "5"), Ok(()));
+    let offer = BundleEdit::Update { id: bundle, name: None, cost: Some(dollars("6")), credit_amount: None };
+    let edits = PlanEdits { bundles: vec![offer], ..PlanEdits::default() };
+    let (merchant_id, now) = (years.merchant, years.machine);
+    years.execute(&UpdatePlan { merchant_id, plan_id: plan, edits, now }).unwrap();
+    assert_eq!(ask(&mut years, "5", "5"), Err(Refusal::OfferChanged));
+    assert_eq!(ask(&mut years, "6", "6"), Err(Refusal::OfferChanged));
+    assert_eq!(ask(&mut years, "6", "5"), Ok(()));
 }
 
 #[test]

@@ -599,6 +599,7 @@ impl Years {
             payee: Payee::Customer(customer),
             payment_method_id: None,
             purchase,
+            offered: None,
             checkout_session_id: None,
             now: self.machine,
         };

@@ -152,6 +152,7 @@ async fn begin(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
         payee: Payee::Merchant,
         payment_method_id,
         purchase: Purchase::Fund(amount),
+        offered: None,
         checkout_session_id: None,
         now,
     };
