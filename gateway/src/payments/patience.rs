@@ -77,16 +77,25 @@ mod tests {
     fn payments_that_cannot_be_carried_out_keep_no_other_waiting() {
         let (mut patience, mut now) = (Patience::default(), Instant::now());
         // 250 fail whenever they are tried, and each round takes so long that all of them are due again by its end.
+        let mut rounds = Vec::new();
         for number in 0..50 {
             let tried = round(&patience, 250, 10, now);
             now += 2 * LONGEST;
-            if number >= 25 {
-                // Everything has been tried: the round is of those alone whose last try is longest ago.
-                let oldest = (number - 25) % 25 * 10;
-                assert_eq!(tried, (oldest..oldest + 10).map(payment).collect::<Vec<_>>());
+            for id in &tried {
+                patience.failed(*id, now);
             }
-            tried.into_iter().for_each(|id| patience.failed(id, now));
+            if number < 25 {
+                let fresh = (number * 10..number * 10 + 10).map(payment);
+                assert!(fresh.eq(tried.iter().copied().take(10)), "what is new is not kept waiting");
+            } else {
+                rounds.extend(tried);
+            }
         }
+        assert_eq!(
+            rounds.iter().collect::<std::collections::HashSet<_>>().len(),
+            250,
+            "each again in its turn"
+        );
         // A new one is tried in the next round.
         assert_eq!(round(&patience, 251, 10, now).first(), Some(&payment(250)));
     }
