@@ -29,7 +29,7 @@ const FILL: &str = "
     INSERT INTO ledger.state (kind, id, body)
     SELECT 'subscription', 'sub_' || lpad(n::text, 26, '0'),
            '{\"merchant_id\":\"mer_' || lpad((CASE WHEN n <= 50000 THEN 1 ELSE 2 + n % 98 END)::text, 26, '0')
-           || '\",\"due_ms\":' || (2000000000000 + CASE WHEN n <= 50000 THEN -1000000 - n
+           || '\",\"due_ms\":' || (2000000000000 + CASE WHEN n <= 50000 THEN -1000000000 - n
                                    ELSE (n % 3 - 1) * 500000000 + n END) || '}'
     FROM generate_series(1, 100000) AS n;";
 
