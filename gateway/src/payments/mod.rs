@@ -163,7 +163,7 @@ pub(crate) async fn fill_up(app: &App, refused: &ApiError) {
         Ok(Some(_)) => app.payments_due.notify_one(),
         Ok(None) => {}
         Err(error) => {
-            tracing::warn!(wallet_id = %short.wallet_id, %error, "a wallet could not ask for money")
+            tracing::warn!(wallet_id = %short.wallet_id, %error, "a wallet could not ask for money");
         }
     }
 }
