@@ -192,8 +192,8 @@ impl Years {
     fn wallet(&self, customer: CustomerId) -> Wallet {
         let is_theirs =
             |wallet: &Wallet| wallet.owner == farthing_ledger::state::WalletOwner::Customer(customer);
-        let mut wallets = self.till.stored("wallet").into_iter().filter_map(|state| match state {
-            State::Wallet(wallet) => Some(*wallet),
+        let mut wallets = self.till.stored("wallet").into_iter().map(|state| match state {
+            State::Wallet(wallet) => *wallet,
             other => panic!("{other:?} under a wallet's key"),
         });
         wallets.find(is_theirs).unwrap()

@@ -147,7 +147,7 @@ impl Shop {
                 self.define_meter(*merchant, *slug, *tier_type, steps, *terms);
             }
             Action::UpdateCustomer { merchant, customer, reference } => {
-                self.update_customer(*merchant, *customer, reference);
+                self.update_customer(*merchant, *customer, *reference);
             }
             Action::DeleteCustomer { merchant, customer } => self.delete_customer(*merchant, *customer),
             Action::UpdateMeter { merchant, meter, rate } => self.update_meter(*merchant, *meter, *rate),
@@ -266,11 +266,11 @@ impl Shop {
         }
     }
 
-    fn update_customer(&mut self, merchant: u8, customer: u8, reference: &Edit<u8>) {
+    fn update_customer(&mut self, merchant: u8, customer: u8, reference: Edit<u8>) {
         let (merchant, Some(at)) = (usize::from(merchant), pick(&self.customers, customer)) else { return };
         let (owner, customer_id, _, old) = self.customers[at].clone();
         let named = |number: &u8| format!("reference-{number}");
-        let (new, reference_id) = match reference {
+        let (new, reference_id) = match &reference {
             Edit::Keep => (old.clone(), Edit::Keep),
             Edit::Clear => (None, Edit::Clear),
             Edit::Set(number) => (Some(named(number)), Edit::Set(named(number))),
