@@ -142,9 +142,7 @@ impl Reader<'_> {
     fn amount(&mut self) -> Option<Amount> {
         let text = self.answers.get("amount").trim_start_matches('$');
         let amount = text.parse::<Amount>().ok().filter(|amount| {
-            // Cents are the smallest that a card pays.
-            let decimal = amount.decimal();
-            (LEAST.into()..=MOST.into()).contains(&decimal) && decimal.normalize().scale() <= 2
+            (LEAST.into()..=MOST.into()).contains(&amount.decimal()) && rules::is_payable(*amount)
         });
         if amount.is_none() {
             self.wrong(

@@ -128,25 +128,25 @@ value! {
 }
 
 value! {
-    /// A dollar amount from 10 to 10,000: a decimal string of up to ten fractional digits, or an integer.
+    /// A dollar amount from 10 to 10,000, in whole cents: a decimal string, or an integer.
     FundingAmount = OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,10})?|10000)$")))
+        .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,2}0{0,8})?|10000)$")))
         .item(integer().minimum(Some(10)).maximum(Some(10_000)))
         .examples([json!("25")])
 }
 
 value! {
-    /// A dollar amount of zero to 10,000: a decimal string of up to ten fractional digits, or an integer.
+    /// A dollar amount of zero to 10,000, in whole cents: a decimal string, or an integer.
     PriceInput = OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([0-9]{1,4}(\.[0-9]{1,10})?|10000)$")))
+        .item(string().pattern(Some(r"^([0-9]{1,4}(\.[0-9]{1,2}0{0,8})?|10000)$")))
         .item(integer().minimum(Some(0)).maximum(Some(10_000)))
         .examples([json!("12.5")])
 }
 
 value! {
-    /// A dollar amount above zero, at most 10,000: a decimal string of up to ten fractional digits, or an integer.
+    /// A dollar amount above zero, at most 10,000, in whole cents: a decimal string, or an integer.
     BundlePriceInput = OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{0,3}(\.[0-9]{1,10})?|0\.[0-9]{0,9}[1-9]|10000)$")))
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,3}(\.[0-9]{1,2}0{0,8})?|0\.(0[1-9]|[1-9][0-9]?)0{0,8}|10000)$")))
         .item(integer().minimum(Some(1)).maximum(Some(10_000)))
         .examples([json!("12.5")])
 }

@@ -134,6 +134,15 @@ impl<'a> Fields<'a> {
         self.keep(name, text.parse().map_err(|error: money::Error| error.to_string()))
     }
 
+    /// An amount that is paid by card.
+    pub(super) fn payable(&mut self, name: &str) -> Option<Amount> {
+        let amount = self.amount(name)?;
+        if !rules::is_payable(amount) {
+            self.refuse(name, "must be in whole cents");
+        }
+        Some(amount)
+    }
+
     /// A whole number, as a string or a number; for positions, which may be counted in anything.
     pub(super) fn whole(&mut self, name: &str) -> Option<Decimal> {
         let text = self.decimal_text(name)?;

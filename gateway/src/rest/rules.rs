@@ -2,6 +2,7 @@
 //! Each answers the value or the end of a sentence that says what is wrong with it.
 
 use farthing_ledger::command::MeterRef;
+use farthing_ledger::money::Amount;
 use http::Uri;
 use http::uri::Scheme;
 
@@ -66,6 +67,11 @@ pub(crate) fn email(email: String) -> Result<String, String> {
         }
         Some(_) | None => Err("must be an e-mail address".to_owned()),
     }
+}
+
+/// Can a card pay it: is it in whole cents? What is charged is then what is entered into the ledger, to the last digit.
+pub(crate) fn is_payable(amount: Amount) -> bool {
+    amount.decimal().normalize().scale() <= 2
 }
 
 /// A phone number in E.164: `+` and up to 15 digits, the first not 0.

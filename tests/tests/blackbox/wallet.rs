@@ -149,6 +149,7 @@ fn what_cannot_be_paid_is_refused_and_changes_nothing() {
             json!({}),
             json!({"amount": "9.99"}),
             json!({"amount": "10000.01"}),
+            json!({"amount": "10.001"}),
             json!({"amount": "-10"}),
             json!({"amount": 10.5}),
             json!({"amount": "10", "payment_method_id": "pm_nothing"}),
@@ -232,6 +233,7 @@ fn autopay_changes_in_part_and_null_is_told_from_absence() {
             (json!({"autopay_threshold": null}), "autopay_threshold"),
             (json!({"autopay_amount": null}), "autopay_amount"),
             (json!({"autopay_amount": "10000.01"}), "autopay_amount"),
+            (json!({"autopay_amount": "10.001"}), "autopay_amount"),
             (json!({"autopay_threshold": "-1"}), "autopay_threshold"),
         ] {
             let error = merchant.patch("/v1/wallet", &body).await.refused(400, "validation_error");

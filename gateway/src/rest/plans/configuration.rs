@@ -124,7 +124,7 @@ impl Configuration {
 
 /// What a cycle costs.
 pub(super) fn period_amount(body: &mut Fields<'_>) -> Option<Amount> {
-    let amount = body.amount("period_amount")?;
+    let amount = body.payable("period_amount")?;
     if amount.is_negative() || amount.decimal() > MAX_PRICE.into() {
         body.refuse("period_amount", "must be between 0 and 10000");
     }
@@ -142,7 +142,7 @@ pub(super) fn included_credit(body: &mut Fields<'_>) -> Option<Amount> {
 
 /// What a bundle costs.
 pub(super) fn cost(bundle: &mut Fields<'_>) -> Option<Amount> {
-    let amount = bundle.amount("cost")?;
+    let amount = bundle.payable("cost")?;
     if !amount.is_positive() || amount.decimal() > MAX_PRICE.into() {
         bundle.refuse("cost", "must be above 0, at most 10000");
     }
@@ -232,8 +232,9 @@ mod tests {
     fn everything_wrong_is_told_at_once() {
         assert_eq!(refused("{}"), ["name", "period_amount"]);
         for (json, path) in [
-            (r#"{"name":"p","period_amount":"10000.0000000001"}"#, "period_amount"),
+            (r#"{"name":"p","period_amount":"10000.01"}"#, "period_amount"),
             (r#"{"name":"p","period_amount":"-1"}"#, "period_amount"),
+            (r#"{"name":"p","period_amount":"9.999"}"#, "period_amount"),
             (r#"{"name":"p","period_amount":"0.5","included_credit":"0.6"}"#, "included_credit"),
             (r#"{"name":"p","period_amount":0,"included_credit":-1}"#, "included_credit"),
             (r#"{"name":"p","period_amount":0,"billing_interval":"hour"}"#, "billing_interval"),
@@ -247,6 +248,10 @@ mod tests {
             ),
             (
                 r#"{"name":"p","period_amount":0,"credit_bundles":[{"name":"b","cost":"0","credit_amount":"1"}]}"#,
+                "credit_bundles.0.cost",
+            ),
+            (
+                r#"{"name":"p","period_amount":0,"credit_bundles":[{"name":"b","cost":"1.0010","credit_amount":"1"}]}"#,
                 "credit_bundles.0.cost",
             ),
             (

@@ -48,7 +48,7 @@ impl Wanted {
         let payment_method_id = fields.ruled("payment_method_id", |text| {
             text.parse().map_err(|_| "must be the id of a payment method".to_owned())
         });
-        let amount = fields.amount("amount");
+        let amount = fields.payable("amount");
         let amount = fields.required("amount", amount);
         let in_range = |amount: Amount| (LEAST.into()..=MOST.into()).contains(&amount.decimal());
         if amount.is_some_and(|amount| !in_range(amount)) {

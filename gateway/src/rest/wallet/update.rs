@@ -40,9 +40,9 @@ fn edits(json: &str) -> Result<AutopayEdits, ApiError> {
         threshold
     });
     let amount = fields.edit("autopay_amount", |fields, name| {
-        let amount = fields.amount(name);
-        let is_payable = |amount: Amount| (10.into()..=10_000.into()).contains(&amount.decimal());
-        if amount.is_some_and(|amount| !is_payable(amount)) {
+        let amount = fields.payable(name);
+        let in_range = |amount: Amount| (10.into()..=10_000.into()).contains(&amount.decimal());
+        if amount.is_some_and(|amount| !in_range(amount)) {
             fields.refuse(name, "must be from 10 to 10000");
         }
         amount
