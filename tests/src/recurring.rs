@@ -56,9 +56,11 @@ impl Page {
         Self { session_id, path: format!("/embed/{rest}") }
     }
 
-    /// Sends the form as it was shown, `price` included.
+    /// Sends the form as it was shown, at `price`.
     pub async fn send(&self, to: SocketAddr, price: &str, means: Means<'_>) -> Response {
-        let mut fields = vec![("price", price)];
+        let page = self.shown(to).await.text();
+        let credit = page.split_once(r#"name="credit" value=""#).and_then(|(_, rest)| rest.split_once('"'));
+        let mut fields = vec![("price", price), ("credit", credit.map_or("", |(credit, _)| credit))];
         match means {
             Means::None => {}
             Means::Known => fields.push(("pay", "known")),

@@ -51,9 +51,7 @@ impl From<appender::Error> for Stopped {
             appender::Error::Refused(Refusal::SubscriptionNotFound | Refusal::CreditBundlePlanMismatch) => {
                 Self::Wrong(told("This credit is for subscribers of another plan."))
             }
-            appender::Error::Refused(Refusal::OfferChanged) => {
-                Self::Wrong(told("The offer has changed; please look at it again."))
-            }
+            appender::Error::Refused(Refusal::OfferChanged) => Self::Wrong(Problem::changed()),
             appender::Error::Refused(Refusal::Amount(_)) => {
                 Self::Wrong(told("There is no room for so much money. Nothing was charged."))
             }

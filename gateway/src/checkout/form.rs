@@ -54,6 +54,11 @@ impl Problem {
     pub(super) fn new(field: &'static str, message: &str) -> Self {
         Self { field, message: format!("{} {message}.", label(field)) }
     }
+
+    /// What is offered is not what was shown.
+    pub(super) fn changed() -> Self {
+        Self { field: "pay", message: "The offer has changed; please look at it again.".to_owned() }
+    }
 }
 
 /// What a field is called.
@@ -92,14 +97,17 @@ pub(super) fn read(answers: &Answers, offer: &Offer) -> Result<Submission, Vec<P
     let person = offer.asks_person.then(|| reader.person());
     let amount = matches!(offer.asked, Asked::Money).then(|| reader.amount()).flatten();
     let means = reader.means(offer);
-    let shown = offer.asked.price().map(|price| price.to_string()).unwrap_or_default();
-    if answers.get("price") != shown {
-        reader.problems.push(Problem {
-            field: "pay",
-            message: "The price has changed; please look at it again.".to_owned(),
-        });
+    let (price, credit) = told_in_the_form(offer);
+    if (answers.get("price"), answers.get("credit")) != (&price, &credit) {
+        reader.problems.push(Problem::changed());
     }
     if reader.problems.is_empty() { Ok(Submission { person, amount, means }) } else { Err(reader.problems) }
+}
+
+/// The price and the credit as the form carries them back; empty where nothing fixed is paid.
+pub(super) fn told_in_the_form(offer: &Offer) -> (String, String) {
+    let told = offer.asked.offered().filter(|_| offer.asked.price().is_some());
+    told.map(|told| (told.price.to_string(), told.credit.to_string())).unwrap_or_default()
 }
 
 struct Reader<'a> {

@@ -12,7 +12,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 
-use super::form::{Answers, Problem, label};
+use super::form::{Answers, Problem, label, told_in_the_form};
 use super::offer::{Asked, Begins, Offer};
 use super::session::{Session, Standing};
 use crate::error::ApiError;
@@ -82,6 +82,7 @@ struct Form<'a> {
     pays_with_known: bool,
     card_is_optional: bool,
     price: String,
+    credit: String,
     button: String,
     problems: &'a [Problem],
 }
@@ -197,6 +198,7 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems
     let known_card = known_card.filter(|_| paid);
     let card_is_optional = matches!(offer.asked, Asked::Person);
     let price = offer.asked.price();
+    let (told_price, told_credit) = told_in_the_form(offer);
     let form = Form {
         wares,
         person: if offer.asks_person { fields.person() } else { Vec::new() },
@@ -207,7 +209,8 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems
             && !problems.iter().any(|problem| problem.field == "card_number"),
         known_card,
         card_is_optional,
-        price: price.map(|price| price.to_string()).unwrap_or_default(),
+        price: told_price,
+        credit: told_credit,
         button: match (&offer.asked, price) {
             (_, Some(price)) => format!("Pay {}", dollars(price)),
             (Asked::Money, None) => "Pay".to_owned(),

@@ -291,8 +291,9 @@ fn onboarding_subscribes_to_the_plan_that_it_names() {
 
         // One that costs something is paid, and what was typed of the customer is written in the same append.
         let last = Checkout::of(again.merchant, onboarding(&paid)).await;
-        let fields = [&PERSON[..], &card(ACCEPTED), &[("price", "20.0000000000")]].concat();
-        assert_eq!(last.post(&[&PERSON[..], &[("price", "20.0000000000")]].concat()).await.status, 422);
+        let shown = [("price", "20.0000000000"), ("credit", "20.0000000000")];
+        let fields = [&PERSON[..], &card(ACCEPTED), &shown].concat();
+        assert_eq!(last.post(&[&PERSON[..], &shown].concat()).await.status, 422);
         went_through(&last.post(&fields).await, &last);
         let shown = last.merchant.get(&subscribed).await.expect(200);
         assert_eq!(

@@ -197,3 +197,29 @@ fn a_cheaper_plan_begins_with_the_end_of_the_cycle_and_the_last_wish_counts() {
         read_models_are_true(&merchant).await;
     });
 }
+
+#[test]
+fn nothing_is_charged_for_another_offer_than_the_one_that_was_shown() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let plan = plan(&merchant, "Pro", "20", "month").await;
+        merchant.subscribe(&customer, &plan, Means::Card(PAYS)).await;
+        let bundle = &plan["credit_bundles"][0]["credit_bundle_id"];
+        let asked = json!({
+            "checkout_mode": "credit_bundle", "credit_bundle_id": bundle, "customer_id": customer.id,
+        });
+        let page = Page::of(&merchant, &asked).await;
+        // As dear as before, and worth less.
+        let changed = json!({"credit_bundles": [{"credit_bundle_id": bundle, "credit_amount": "1"}]});
+        let path = format!("/v1/plans/{}", plan["plan_id"].as_str().unwrap());
+        merchant.patch(&path, &changed).await.expect(200);
+        let seen = |credit| [("pay", "known"), ("price", "5.0000000000"), ("credit", credit)];
+        let told = page.post(merchant.gateway(), &seen("4.0000000000")).await;
+        assert_eq!(told.status, 422);
+        assert!(told.text().contains("The offer has changed"), "{}", told.text());
+        assert_eq!(remaining(&merchant, &customer).await, "20");
+        assert_eq!(page.post(merchant.gateway(), &seen("1.0000000000")).await.status, 303);
+        assert_eq!(remaining(&merchant, &customer).await, "21");
+    });
+}
