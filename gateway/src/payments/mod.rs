@@ -81,9 +81,10 @@ async fn ask(app: &App, requested: &PaymentRequested, wanted: Wanted) -> Result<
     };
     let token = match (method, wanted) {
         (Some((processor, token)), _) if processor == app.processor.name() => token,
-        (Some(_) | None, Wanted::Charged) => return Ok(Paid::Declined(DeclineReason::MethodRemoved)),
-        (Some(_) | None, Wanted::TakenBack) => {
-            let why = "what it may have taken can be given back by the processor that took it alone";
+        (None, Wanted::Charged) => return Ok(Paid::Declined(DeclineReason::MethodRemoved)),
+        // Only the processor that keeps the card knows whether it has charged it already.
+        (Some(_), _) | (None, Wanted::TakenBack) => {
+            let why = "it waits for the payment processor that it was asked of";
             return Err(ApiError::LedgerUnavailable(format!("{}: {why}", requested.payment_id)));
         }
     };
