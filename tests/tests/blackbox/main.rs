@@ -29,6 +29,7 @@ mod meters;
 mod models;
 mod openapi;
 mod operator;
+mod paging;
 mod payments;
 mod plan_changes;
 mod plans;
