@@ -1,8 +1,11 @@
-//! A customer's wallet over REST: its money, and what it can be paid with.
+//! A customer's wallet over REST: its money, what it can be paid with, and autopay, which fills it up by itself.
 
 use farthing_tests::merchant::{Customer, Merchant};
-use farthing_tests::recurring::PAYS;
+use farthing_tests::provider::json as answer_json;
+use farthing_tests::recurring::{IS_DECLINED, PAYS};
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 /// The wallet, which is the same wherever it is shown.
@@ -16,6 +19,81 @@ async fn wallet(merchant: &Merchant, customer: &Customer) -> Value {
         assert_eq!(connection["wallet"][name], shown[name], "{name}");
     }
     shown
+}
+
+async fn refused(merchant: &Merchant, customer: &Customer, body: &Value) {
+    for folder in ["customers", "connections"] {
+        let path = format!("/v1/{folder}/{}/wallet", customer.id);
+        merchant.patch(&path, body).await.refused(400, "validation_error");
+    }
+}
+
+fn charge(amount: &str, declined: bool) -> (Decimal, Option<String>) {
+    (amount.parse().unwrap(), declined.then(|| "card_declined".to_owned()))
+}
+
+#[test]
+fn a_customers_wallet_is_filled_up_by_itself_with_the_card_that_the_customer_left() {
+    run(async {
+        let merchant = Merchant::funded("5").await;
+        let (customer, meter) = (merchant.customer("1.5").await, merchant.call_meter("0.5").await);
+        let path = format!("/v1/customers/{}/wallet", customer.id);
+        let autopay = json!({"autopay_enabled": true, "autopay_threshold": "1", "autopay_amount": "20"});
+        let off = wallet(&merchant, &customer).await;
+        assert_eq!(off["balance"], "1.5000000000");
+        assert_eq!((&off["autopay_enabled"], &off["autopay_threshold"]), (&json!(false), &Value::Null));
+        // There is nothing to pay with yet.
+        refused(&merchant, &customer, &autopay).await;
+        merchant.leave_card(&customer, PAYS).await;
+        for wrong in [
+            json!({"autopay_enabled": true}),
+            json!({"autopay_enabled": true, "autopay_threshold": "0", "autopay_amount": "20"}),
+            json!({"autopay_enabled": true, "autopay_threshold": "5", "autopay_amount": "9.99"}),
+            json!({"autopay_enabled": "yes"}),
+        ] {
+            refused(&merchant, &customer, &wrong).await;
+        }
+        assert_eq!(wallet(&merchant, &customer).await, off);
+        let on = merchant.patch(&path, &autopay).await.expect(200);
+        assert_eq!(on["autopay_amount"], "20.0000000000");
+        assert_eq!(wallet(&merchant, &customer).await, on);
+        assert_eq!(
+            merchant.get("/v1/wallet").await.expect(200)["autopay_enabled"],
+            false,
+            "the merchant's own"
+        );
+
+        let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let credential = merchant.billing(&customer, &meter);
+        // 1.5, 1: not below the threshold. Then 0.5, and 20.
+        merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        assert_eq!(wallet(&merchant, &customer).await["balance"], "1.0000000000");
+        assert_eq!(merchant.of_kind("payment.requested").await.len(), 0);
+        merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        eventually("the wallet is filled up", async || {
+            (merchant.get(&path).await.expect(200)["balance"] == "20.5000000000").then_some(())
+        })
+        .await;
+        wallet(&merchant, &customer).await;
+        assert_eq!(merchant.charges().await, [charge("20", false)]);
+
+        // A declined card: one try, and none within a day of it.
+        merchant.leave_card(&customer, IS_DECLINED).await;
+        let all = json!({"autopay_enabled": true, "autopay_threshold": "30", "autopay_amount": "10"});
+        merchant.patch(&path, &all).await.expect(200);
+        merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        eventually("the card is declined", async || {
+            (merchant.of_kind("payment.declined").await.len() == 1).then_some(())
+        })
+        .await;
+        merchant.fetch(&credential, &endpoint.url).await.expect(200);
+        assert_eq!(merchant.charges().await, [charge("20", false), charge("10", true)]);
+        assert_eq!(wallet(&merchant, &customer).await["balance"], "19.5000000000");
+        let off = merchant.patch(&path, &json!({"autopay_enabled": false})).await.expect(200);
+        assert_eq!((&off["autopay_enabled"], &off["autopay_amount"]), (&json!(false), &Value::Null));
+        assert_eq!(wallet(&merchant, &customer).await, off);
+        merchant.instance.operate(&["projections", "verify", "connections"]).await;
+    });
 }
 
 #[test]
@@ -58,6 +136,8 @@ fn a_customers_cards_are_listed_with_the_customer_and_never_among_the_merchants_
                 for what in ["wallet", "payment_methods"] {
                     merchant.get(&format!("/v1/{folder}/{name}/{what}")).await.refused(404, code);
                 }
+                let path = format!("/v1/{folder}/{name}/wallet");
+                merchant.patch(&path, &json!({"autopay_enabled": false})).await.refused(404, code);
             }
         }
         merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);

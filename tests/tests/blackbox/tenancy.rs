@@ -199,6 +199,9 @@ fn body_of(operation: &Operation) -> Value {
             json!({"card": {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}})
         }
         "advance_test_clock" => json!({"advance_seconds": 1}),
+        "update_wallet" | "update_customer_wallet" | "update_connection_wallet" => {
+            json!({"autopay_enabled": false})
+        }
         _ if ["PUT", "PATCH"].contains(&operation.method.as_str()) => json!({"name": "mine"}),
         _ => panic!("{}: this test does not know a good body", operation.name()),
     }

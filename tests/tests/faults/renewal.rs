@@ -190,6 +190,9 @@ impl Shop {
         assert_eq!(shown["pending_change"]["effective_at"], shown["cycle_end_at"]);
         self.both_die(&held).await;
         self.are_renewed(times, None).await;
+        let shown = self.merchant.get(&path).await.expect(200);
+        let pending = json!({"type": "cancellation", "effective_at": shown["cycle_end_at"]});
+        assert_eq!(shown["pending_change"], pending, "what was asked for is not forgotten: {shown}");
     }
 
     /// Charged once for each cycle, by the processor's own journal; the credit is there once, by books of our own.

@@ -22,6 +22,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(list::list))
         .routes(routes!(find::find, delete::delete))
         .routes(routes!(subscription::subscription))
-        .routes(routes!(wallet::find))
+        .routes(routes!(wallet::find, wallet::update))
         .routes(routes!(payment_methods::list))
 }

@@ -26,6 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(list::list, create::create))
         .routes(routes!(find::find, update::update, delete::delete))
         .routes(routes!(subscription::subscription))
-        .routes(routes!(wallet::find))
+        .routes(routes!(wallet::find, wallet::update))
         .routes(routes!(payment_methods::list))
 }

@@ -1,4 +1,4 @@
-//! `GET /customers/{id}/wallet`, by id or reference id: the customer's money, and when it is filled up by itself.
+//! `/customers/{id}/wallet`, by id or reference id: the customer's money, and when it is filled up by itself.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use axum::extract::State;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
-use crate::rest::body::Reply;
+use crate::rest::body::{JsonText, Reply};
 use crate::rest::params::Named;
-use crate::rest::wallet::Wallet;
+use crate::rest::wallet::{Wallet, WalletChanges, change_of_customer};
 
 /// 200 with the customer's wallet.
 #[utoipa::path(
@@ -26,5 +26,25 @@ pub(super) async fn find(
     Named(name): Named,
 ) -> Result<Reply<Wallet>, ApiError> {
     let wallet = Wallet::of_customer(&app, merchant_id, &name).await?;
+    wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Customer))
+}
+
+/// 200 with the customer's wallet as it is now.
+#[utoipa::path(
+    patch, path = "/customers/{customer_id}/wallet", operation_id = "update_customer_wallet", tag = "customers",
+    params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
+    request_body = WalletChanges,
+    responses(
+        (status = 200, description = "The customer's wallet as it is now.", body = Wallet),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn update(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    Named(name): Named,
+    JsonText(json): JsonText,
+) -> Result<Reply<Wallet>, ApiError> {
+    let wallet = change_of_customer(&app, merchant_id, &name, &json).await?;
     wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Customer))
 }

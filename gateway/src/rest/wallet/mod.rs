@@ -11,6 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(in crate::rest) use self::resource::Wallet;
+pub(in crate::rest) use self::update::{WalletChanges, change_of_customer};
 use crate::app::App;
 
 /// The routes of the wallet.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_ledger::command::{AutopayEdits, Payee, SetAutopay};
+use farthing_ledger::command::{AutopayEdits, Payee, Refusal, SetAutopay};
+use farthing_ledger::ids::MerchantId;
+use farthing_ledger::log::appender;
 use farthing_ledger::money::Amount;
 use utoipa::ToSchema;
 
@@ -20,7 +22,7 @@ use crate::rest::fields::Fields;
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what `edits` reads")]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
-struct WalletChanges {
+pub(in crate::rest) struct WalletChanges {
     /// `null` counts as absent.
     autopay_enabled: Option<bool>,
     /// When the balance falls below this, in dollars.
@@ -66,4 +68,24 @@ pub(super) async fn update(
     let now = app.now();
     app.ledger.submit(SetAutopay { merchant_id, payee: Payee::Merchant, edits, now }).await?;
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
+}
+
+/// The same for the wallet of the merchant's customer called `name`, an id or a reference id; none where there is no such
+/// customer.
+pub(in crate::rest) async fn change_of_customer(
+    app: &App,
+    merchant_id: MerchantId,
+    name: &str,
+    json: &str,
+) -> Result<Option<Wallet>, ApiError> {
+    let edits = edits(json)?;
+    let Some(customer_id) = app.customer_id(merchant_id, name).await? else { return Ok(None) };
+    let now = app.now();
+    let payee = Payee::Customer(customer_id);
+    match app.ledger.submit(SetAutopay { merchant_id, payee, edits, now }).await {
+        Ok(()) => Wallet::of_customer(app, merchant_id, name).await,
+        // Somebody deleted it meanwhile.
+        Err(appender::Error::Refused(Refusal::CustomerNotFound)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

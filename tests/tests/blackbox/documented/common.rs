@@ -146,6 +146,8 @@ pub(super) fn not_found() -> Vec<Case> {
         ("list_connection_payment_methods", "connection_not_found"),
         ("get_customer_wallet", "customer_not_found"),
         ("list_customer_payment_methods", "customer_not_found"),
+        ("update_connection_wallet", "connection_not_found"),
+        ("update_customer_wallet", "customer_not_found"),
         ("get_spend_key", "spend_key_not_found"),
         ("update_spend_key", "spend_key_not_found"),
         ("delete_spend_key", "spend_key_not_found"),

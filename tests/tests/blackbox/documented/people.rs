@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         };
         "get_customer_wallet" "200" => scene.named(at, &scene.customer().await);
         "list_customer_payment_methods" "200" => scene.named(at, &scene.customer().await);
+        "update_customer_wallet" "200" => scene.named(at, &scene.customer().await).json(&json!({"autopay_enabled": false}));
         "update_customer" "200" => scene.named(at, &scene.customer().await).json(&json!({"name": "Ada"}));
         "update_customer" "reference_id_conflict" => {
             let taken = json!({"reference_id": scene.fresh()});
@@ -40,6 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         "get_connection_subscription" "200" => scene.named(at, &scene.customer().await);
         "get_connection_wallet" "200" => scene.named(at, &scene.customer().await);
         "list_connection_payment_methods" "200" => scene.named(at, &scene.customer().await);
+        "update_connection_wallet" "200" => scene.named(at, &scene.customer().await).json(&json!({"autopay_enabled": false}));
         "delete_connection" "200" => scene.named(at, &scene.customer().await);
 
         "list_spend_keys" "200" => {
