@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use farthing_tests::client::{Request, Response};
+use farthing_tests::document::Document;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
@@ -88,6 +89,14 @@ fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_bod
         let merchant = Merchant::new().await;
         let existing = merchant.customer_called("there already", "0").await;
         let meter = json!({"name": "m", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]});
+        let plan = json!({"name": "p", "period_amount": "0", "included_credit": "1"});
+        let card = json!({"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"});
+        let card = json!({"card": card});
+        let priced = merchant.call_meter("0").await;
+        let report = json!({
+            "request_id": "mine", "customer_id": existing.id, "meter_slug": priced.slug,
+            "usage": {"input_tokens": 1},
+        });
         let slug = json!({"name": "m", "meter_slug": "one", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]});
         for (path, body, status) in [
             ("/v1/customers", json!({"name": "Ada"}), 201),
@@ -99,6 +108,12 @@ fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_bod
             ("/v1/meters", slug, 409),
             ("/v1/spend_keys", json!({"name": "k"}), 201),
             ("/v1/manage/spend_keys", json!({"name": "k"}), 201),
+            ("/v1/plans", plan.clone(), 201),
+            ("/v1/subscription_configs", plan.clone(), 201),
+            ("/v1/subscription-configs", plan, 201),
+            ("/v1/payment_methods", card, 201),
+            ("/v1/requests", report, 201),
+            ("/v1/test_clock", json!({"advance_seconds": 5}), 200),
         ] {
             let key = format!("{path} {status} {body}").chars().take(255).collect::<String>();
             let first = post(&merchant, 0, path, &key, &body).await;
@@ -169,16 +184,11 @@ fn a_key_that_is_none_is_refused_on_every_post_after_the_caller_is_known() {
     run(async {
         let merchant = Merchant::new().await;
         let (too_long, longest) = ("x".repeat(256), "x".repeat(255));
-        let paths = [
-            "/v1/customers",
-            "/v1/meters",
-            "/v1/products",
-            "/v1/spend_keys",
-            "/v1/manage/spend_keys",
-            "/v1/spend_keys/nobody/rotate",
-            "/v1/secret_keys",
-        ];
-        for path in paths {
+        let posts = Document::served().await.standard().into_iter();
+        let posts: Vec<_> = posts.filter(|operation| operation.method == "POST").collect();
+        assert!(posts.len() > 15, "{}", posts.len());
+        for path in posts.iter().map(|post| post.target(|_| "nobody".to_owned())) {
+            let path = path.as_str();
             for bad in ["", &too_long, "caf\u{e9}"] {
                 let body = json!({"name": "k"});
                 let error = post(&merchant, 0, path, bad, &body).await.refused(400, "validation_error");

@@ -313,3 +313,55 @@ fn nothing_of_another_merchant_is_named_in_a_body() {
         }
     });
 }
+
+#[test]
+fn nothing_of_another_merchant_is_named_in_a_change() {
+    run(async {
+        let (owner, stranger) = (Owner::new().await, Owner::new().await);
+        let operations = Document::served().await.standard();
+        let before = [owner.shown(&operations).await, stranger.shown(&operations).await];
+        // What a merchant gives its own things may be given by another as well.
+        let own = BTreeSet::from(["reference_id", "meter_slug", "name"]);
+        let mut crossed = BTreeSet::new();
+        for operation in &operations {
+            if operation.path_parameters().is_empty() {
+                continue;
+            }
+            let target = operation.target(|segment| stranger.named(segment, operation).remove(0));
+            let members = operation.body.iter().flatten().filter(|member| !own.contains(member.as_str()));
+            for member in members {
+                // A slug may be both merchants'.
+                let values = owner.mentioned(member, operation).into_iter();
+                for value in values.filter(|value| *value != stranger.meter_slug) {
+                    let mut body = body_of(operation);
+                    body[member] = if member.ends_with("_ids") { json!([value]) } else { json!(value) };
+                    let request = Request::new(&operation.method, target.clone()).json(&body);
+                    let answer = stranger.merchant.rest(request).await;
+                    assert_eq!(answer.status, 404, "{} {body}: {}", operation.name(), answer.text());
+                    operation.refuses(&answer, member);
+                    crossed.insert(member.clone());
+                }
+            }
+            if operation.body.iter().flatten().any(|member| member == "credit_bundles") {
+                for bundle in [
+                    json!({"credit_bundle_id": owner.credit_bundle_id, "cost": "2"}),
+                    json!({"credit_bundle_id": owner.credit_bundle_id, "is_deleted": true}),
+                ] {
+                    let body = json!({"credit_bundles": [bundle]});
+                    let request = Request::new(&operation.method, target.clone()).json(&body);
+                    let answer = stranger.merchant.rest(request).await;
+                    assert_eq!(answer.status, 404, "{} {body}: {}", operation.name(), answer.text());
+                    operation.refuses(&answer, "credit_bundles");
+                    crossed.insert("credit_bundles".to_owned());
+                }
+            }
+        }
+        for member in
+            ["auto_top_up_bundle_id", "default_auto_top_up_bundle_id", "meter_ids", "credit_bundles"]
+        {
+            assert!(crossed.contains(member), "{member} is named in no change: {crossed:?}");
+        }
+        let after = [owner.shown(&operations).await, stranger.shown(&operations).await];
+        assert_eq!(after, before, "something was changed");
+    });
+}
