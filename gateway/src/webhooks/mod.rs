@@ -38,9 +38,6 @@ const MAX_LANES: usize = 256;
 /// Lanes of one webhook that are told at once: a slow receiver takes no place from another.
 const MAX_LANES_OF_ONE: usize = 8;
 
-/// Lanes of one claim, at most.
-const CLAIMS_AT_ONCE: usize = 32;
-
 /// What is told of one lane before it is claimed anew, so that others have their turn.
 const MAX_IN_A_ROW: usize = 50;
 
@@ -126,18 +123,18 @@ impl Teller {
             while let Some(ended) = lanes.try_join_next() {
                 free(&mut busy, &ended);
             }
-            let places = CLAIMS_AT_ONCE.min(MAX_LANES - lanes.len());
-            let claims = if places > 0 { teller.claim(&busy, places).await } else { Vec::new() };
-            let more = !claims.is_empty() && claims.len() == places;
+            let has_place = lanes.len() < MAX_LANES;
+            let claims = if has_place { teller.claim(&busy).await } else { Vec::new() };
+            let more = claims.len() == queue::CLAIMS_AT_ONCE;
             for claim in claims {
                 let webhook_id = claim.webhook_id;
-                let of_this = busy.entry(webhook_id).or_default();
-                if *of_this >= MAX_LANES_OF_ONE {
-                    // It was not full before this claim.
+                let of_this = busy.get(&webhook_id).copied().unwrap_or(0);
+                if of_this >= MAX_LANES_OF_ONE || lanes.len() >= MAX_LANES {
+                    // There were places before this claim.
                     teller.give_back(&claim).await;
                     continue;
                 }
-                *of_this += 1;
+                busy.insert(webhook_id, of_this + 1);
                 let teller = Arc::clone(&teller);
                 let stop = stop.clone();
                 lanes.spawn(async move {
@@ -167,13 +164,12 @@ impl Teller {
                 .await;
     }
 
-    async fn claim(&self, busy: &HashMap<WebhookId, usize>, limit: usize) -> Vec<Claim> {
+    async fn claim(&self, busy: &HashMap<WebhookId, usize>) -> Vec<Claim> {
         let full = busy.iter().filter(|(_, lanes)| **lanes >= MAX_LANES_OF_ONE);
         let full: Vec<String> = full.map(|(id, _)| id.to_string()).collect();
         let claimed = async {
             let db = self.db.get().await?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds(), limit).await?)
+            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds()).await?)
         };
         claimed.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "webhooks are not told now");

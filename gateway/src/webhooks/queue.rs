@@ -4,10 +4,14 @@
 use farthing_ledger::ids::{WebhookEventId, WebhookId};
 use tokio_postgres::{Client, Transaction};
 
+/// Lanes of one claim; [`CLAIM`] says it too.
+pub(super) const CLAIMS_AT_ONCE: usize = 32;
+
+/// A limit that is a parameter would be planned as a part of the table.
 const CLAIM: &str = "\
 WITH due AS (
     SELECT webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
-    ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED
+    ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = nextval('webhooks.claims')
 FROM due WHERE l.webhook_id = due.webhook_id AND l.lane = due.lane
@@ -114,10 +118,10 @@ pub(super) struct Missed {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims at most `limit` lanes that are due, none of the webhooks in `full`.
-pub(super) async fn claim(db: &Client, full: &[String], seconds: f64, limit: i64) -> Outcome<Vec<Claim>> {
+/// Claims lanes that are due, none of the webhooks in `full`.
+pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> Outcome<Vec<Claim>> {
     let mut claims = Vec::new();
-    for row in db.query(CLAIM, &[&full, &seconds, &limit]).await? {
+    for row in db.query(CLAIM, &[&full, &seconds]).await? {
         let (webhook, lane, number): (String, String, i64) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         match webhook.parse() {
