@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// made of them. Without a proxy, callers could set them.
     #[arg(long, env = "FARTHING_TRUST_FORWARDED")]
     trust_forwarded: bool,
+    /// Tell no webhooks: other gateways do, such as those that may call out.
+    #[arg(long, env = "FARTHING_NO_WEBHOOKS")]
+    no_webhooks: bool,
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
@@ -270,7 +273,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
         trust_forwarded: args.trust_forwarded,
         timeouts: args.settings.waits.with_grace(args.grace_seconds),
-        webhooks: args.settings.webhooks.timing(),
+        webhooks: (!args.no_webhooks).then(|| args.settings.webhooks.timing()),
     };
     let lifetime = args.lifetime;
     let ended = farthing_gateway::run(config, stop, move |address| lifetime.up(vec![address])).await;

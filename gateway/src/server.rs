@@ -87,8 +87,8 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The bounds on waiting.
     pub timeouts: Timeouts,
-    /// How webhooks are told, and told again.
-    pub webhooks: WebhookTiming,
+    /// How webhooks are told, and told again; none where other gateways tell them.
+    pub webhooks: Option<WebhookTiming>,
 }
 
 /// Why a gateway does not run.
@@ -162,12 +162,10 @@ pub async fn run(
     let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
-    let teller = webhooks::Teller::new(
-        Arc::clone(&app),
-        telling,
-        connector(&guard, tls.clone(), timeouts.connect),
-        config.webhooks,
-    );
+    let teller = config.webhooks.map(|timing| {
+        let connector = connector(&guard, tls.clone(), timeouts.connect);
+        webhooks::Teller::new(Arc::clone(&app), telling, connector, timing)
+    });
     let forwarder =
         Arc::new(Forwarder::new(Arc::clone(&app), guard, tls, calls.clone(), hurry.clone(), abort.clone()));
     let listener =
@@ -177,7 +175,9 @@ pub async fn run(
     tasks.spawn(beat(Arc::clone(&app), database_url.clone(), config.sweep_after, abort.clone()));
     tasks.spawn(Sweeper::new(Arc::clone(&app), database_url, config.sweep_after).run(stop.clone()));
     tasks.spawn(payments::run(Arc::clone(&app), stop.clone()));
-    tasks.spawn(teller.run(stop.clone()));
+    if let Some(teller) = teller {
+        tasks.spawn(teller.run(stop.clone()));
+    }
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");
 

@@ -329,7 +329,8 @@ impl SideGateway {
         let log = instance.folder.join(format!("side-gateway-{number}.log"));
         let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
         let process = Command::new(program())
-            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
+            // It may call less than the instance's own gateways, and would tell webhooks that they tell.
+            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin", "--no-webhooks"])
             .args(["--database-url", database_url, "--nats-url", nats_url])
             .args(flags)
             .args((!sweeps).then_some(SWEEP_AFTER))
