@@ -327,13 +327,15 @@ impl SideGateway {
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
         let log = instance.folder.join(format!("side-gateway-{number}.log"));
+        // It may call less than the instance's own gateways, and would tell webhooks that they tell.
+        let tells = flags.iter().any(|flag| flag.starts_with("--webhook"));
         let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
         let process = Command::new(program())
-            // It may call less than the instance's own gateways, and would tell webhooks that they tell.
-            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin", "--no-webhooks"])
+            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(["--database-url", database_url, "--nats-url", nats_url])
             .args(flags)
             .args((!sweeps).then_some(SWEEP_AFTER))
+            .args((!tells).then_some("--no-webhooks"))
             .arg("--ready-file")
             .arg(&ready_file)
             .stdin(Stdio::piped())

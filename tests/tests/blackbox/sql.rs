@@ -326,7 +326,8 @@ fn no_endpoint_scans_a_large_table() {
         let merchant = operate(url, &["merchant", "create"]).await;
         let (id, key) = (merchant["merchant_id"].as_str().unwrap(), merchant["secret_key"].as_str().unwrap());
         operate(url, &["wallet", "credit", "--merchant", id, "--amount", "1", "--reason", "a test"]).await;
-        let flags = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+        let flags =
+            ["--allow-address=127.0.0.0/8", "--sweep-after-seconds=5", "--webhook-timeout-seconds=10"];
         let gateway = SideGateway::start_on(instance, url, "nats://127.0.0.1:1", &flags).await;
         let asked = async |request: Request| {
             let response = request.bearer(key).send(gateway.address).await.unwrap();
