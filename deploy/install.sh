@@ -1,9 +1,8 @@
 #!/bin/sh
 # Puts in place what Farthing needs beside Rust: a C compiler and linker, Postgres, nats-server, curl. Does nothing
-# where all of it is there. With `conformance`, also Python, for tests/conformance/run, and Chromium with its
-# driver, for the browser tests. On Debian and
-# Ubuntu it installs what is missing, as root or by sudo; the servers that the
-# packages bring are not started, and Farthing never touches them: it runs private ones of its own.
+# where all of it is there. With `conformance`, also what the tests need: Python, for tests/conformance/run, and Chromium
+# with its driver, for the browser tests. On Debian and Ubuntu it installs what is missing, as root or by sudo; the
+# servers that the packages bring are not started, and Farthing never touches them: it runs private ones of its own.
 set -eu
 
 has() { command -v "$1" >/dev/null 2>&1; }
