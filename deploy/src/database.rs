@@ -1,7 +1,7 @@
 //! Where the ledger is, and what it says of itself: its mode and its server key (`ledger.instance`).
 
-use farthing_ledger::log::connect::{Role, connect};
-use farthing_ledger::secret::{Mode, ServerKey};
+use farthing_core::secret::{Mode, ServerKey};
+use farthing_log::connect::{Role, connect};
 
 use crate::failure::{Failure, IntoFailure as _};
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farthing_gateway::{Config, ProviderHost, Timeouts, WebhookTiming};
-use farthing_ledger::command::RequestSettings;
-use farthing_ledger::money::{Amount, SCALE, parse_decimal};
+use farthing_api::{Config, ProviderHost, Timeouts, WebhookTiming};
+use farthing_core::command::RequestSettings;
+use farthing_core::money::{Amount, SCALE, parse_decimal};
 use http::uri::Authority;
 use ipnet::IpNet;
 use rust_decimal::Decimal;
@@ -276,7 +276,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         webhooks: (!args.no_webhooks).then(|| args.settings.webhooks.timing()),
     };
     let lifetime = args.lifetime;
-    let ended = farthing_gateway::run(config, stop, move |address| lifetime.up(vec![address])).await;
+    let ended = farthing_api::run(config, stop, move |address| lifetime.up(vec![address])).await;
     ended.or_fail("the gateway stopped")
 }
 

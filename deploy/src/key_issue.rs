@@ -1,8 +1,8 @@
 //! `farthing key issue`: one more secret key for a merchant; only an operator may.
 
-use farthing_ledger::command::IssueSecretKey;
-use farthing_ledger::ids::{MerchantId, SecretKeyId};
-use farthing_ledger::secret;
+use farthing_core::command::IssueSecretKey;
+use farthing_core::ids::{MerchantId, SecretKeyId};
+use farthing_core::secret;
 use serde::Serialize;
 
 use crate::failure::Failure;

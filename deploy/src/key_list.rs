@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use farthing_ledger::ids::{MerchantId, SecretKeyId};
-use farthing_ledger::log::connect::{Role, connect};
-use farthing_ledger::log::{reader, states};
-use farthing_ledger::state::StateKey;
+use farthing_core::ids::{MerchantId, SecretKeyId};
+use farthing_core::state::StateKey;
+use farthing_log::connect::{Role, connect};
+use farthing_log::{reader, states};
 use farthing_projector::query::Page;
 use farthing_projector::secret_keys::query;
 use farthing_projector::{ReadModel, checkpoint};

@@ -1,7 +1,7 @@
 //! `farthing key revoke`: a secret key is dead at once on every gateway; a merchant's last one stays.
 
-use farthing_ledger::command::{RevokeSecretKey, Revoker};
-use farthing_ledger::ids::{MerchantId, SecretKeyId};
+use farthing_core::command::{RevokeSecretKey, Revoker};
+use farthing_core::ids::{MerchantId, SecretKeyId};
 use serde::Serialize;
 
 use crate::failure::Failure;

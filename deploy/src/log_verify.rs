@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<(), Failure> {
-    let report = farthing_ledger::log::audit::verify(&args.database.database_url).await;
+    let report = farthing_log::audit::verify(&args.database.database_url).await;
     let report = report.or_fail("the log could not be verified")?;
     args.format.print(&report)?;
     if report.ok { Ok(()) } else { Err(Failure::new("the log is not sound: see the report")) }

@@ -1,8 +1,8 @@
 //! `farthing merchant create`: a merchant, its wallet and its first secret key.
 
-use farthing_ledger::command::{IssueSecretKey, RegisterMerchant};
-use farthing_ledger::ids::{MerchantId, SecretKeyId, WalletId};
-use farthing_ledger::secret;
+use farthing_core::command::{IssueSecretKey, RegisterMerchant};
+use farthing_core::ids::{MerchantId, SecretKeyId, WalletId};
+use farthing_core::secret;
 use serde::Serialize;
 
 use crate::failure::Failure;

@@ -1,9 +1,9 @@
 //! `farthing merchant list`: the merchants in the order they were registered, page by page, from the ledger's own
 //! states.
 
-use farthing_ledger::ids::{MerchantId, WalletId};
-use farthing_ledger::log::connect::{Role, connect};
-use farthing_ledger::state::{State, StateKey};
+use farthing_core::ids::{MerchantId, WalletId};
+use farthing_core::state::{State, StateKey};
+use farthing_log::connect::{Role, connect};
 use serde::Serialize;
 
 use crate::database::Database;

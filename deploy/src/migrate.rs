@@ -1,8 +1,8 @@
 //! `farthing migrate`: creates or upgrades the database, and on the first run sets what the instance is. What stands
 //! there in another program's shape is folded anew from the log. Other roles must not run meanwhile.
 
-use farthing_ledger::log::refold;
-use farthing_ledger::secret::ServerKey;
+use farthing_core::secret::ServerKey;
+use farthing_log::refold;
 use farthing_schema::Migrate;
 use serde::Serialize;
 

@@ -1,10 +1,10 @@
 //! An operator at the ledger: the same decisions and the same appender as a gateway's, for one command.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::command::{Command, to_millisecond};
-use farthing_ledger::ids::Mint;
-use farthing_ledger::log::appender::{self, Appender};
-use farthing_ledger::log::connect::Role;
+use farthing_core::command::{Command, to_millisecond};
+use farthing_core::ids::Mint;
+use farthing_log::appender::{self, Appender};
+use farthing_log::connect::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 

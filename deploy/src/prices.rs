@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use farthing_gateway::catalogue::Catalogue;
+use farthing_api::catalogue::Catalogue;
 
 use crate::failure::{Failure, IntoFailure as _};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use farthing_gateway::ProviderKey;
+use farthing_api::ProviderKey;
 
 use crate::failure::{Failure, IntoFailure as _};
 

@@ -1,6 +1,6 @@
 //! Texts and amounts from the command line, checked while it is read: what is refused here is bad usage.
 
-use farthing_ledger::money::Amount;
+use farthing_core::money::Amount;
 
 /// Characters that a name or a reason may have at most (interface.md, Limits).
 const MAX_CHARACTERS: usize = 255;
@@ -21,12 +21,12 @@ pub(crate) fn line(text: &str) -> Result<String, String> {
 
 /// An amount above zero.
 pub(crate) fn positive_amount(text: &str) -> Result<Amount, String> {
-    let amount: Amount = text.parse().map_err(|error: farthing_ledger::money::Error| error.to_string())?;
+    let amount: Amount = text.parse().map_err(|error: farthing_core::money::Error| error.to_string())?;
     if amount.is_positive() { Ok(amount) } else { Err("must be above zero".to_owned()) }
 }
 
 /// An amount of zero or more.
 pub(crate) fn amount(text: &str) -> Result<Amount, String> {
-    let amount: Amount = text.parse().map_err(|error: farthing_ledger::money::Error| error.to_string())?;
+    let amount: Amount = text.parse().map_err(|error: farthing_core::money::Error| error.to_string())?;
     if amount.is_negative() { Err("must not be negative".to_owned()) } else { Ok(amount) }
 }

@@ -1,8 +1,8 @@
 //! `farthing wallet credit`: money into a wallet, with the reason on record.
 
-use farthing_ledger::command::{CreditTarget, CreditWallet};
-use farthing_ledger::ids::{CreditId, CustomerId, MerchantId, WalletId};
-use farthing_ledger::money::Amount;
+use farthing_core::command::{CreditTarget, CreditWallet};
+use farthing_core::ids::{CreditId, CustomerId, MerchantId, WalletId};
+use farthing_core::money::Amount;
 use serde::Serialize;
 
 use crate::failure::Failure;

@@ -10,17 +10,15 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{
+use farthing_core::event::{
     Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, ModelCost, Parties, ProviderKeyType,
     RequestMetered, RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
 };
-use farthing_ledger::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
-use farthing_ledger::meter::{
-    OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis,
-};
-use farthing_ledger::money::Amount;
-use farthing_ledger::pricing::{Fee, FeeLine};
-use farthing_ledger::usage::{Split, Usage};
+use farthing_core::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
+use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
+use farthing_core::money::Amount;
+use farthing_core::pricing::{Fee, FeeLine};
+use farthing_core::usage::{Split, Usage};
 use farthing_projector::{Config, ReadModel, checkpoint};
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
@@ -30,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 const CUSTOMERS: usize = 1_000;
 
-struct World {
+struct StateCache {
     mint: Mint,
     now: DateTime<Utc>,
     merchant_id: MerchantId,
@@ -43,7 +41,7 @@ fn amount(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-impl World {
+impl StateCache {
     fn new() -> Self {
         let mint = Mint::default();
         let now = DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap();
@@ -202,7 +200,7 @@ impl ToSql for Json<'_> {
 }
 
 /// Appends events past the appender: for measuring, the hashes do not matter.
-async fn load(client: &Client, world: &World, events: impl Iterator<Item = Event>) -> i64 {
+async fn load(client: &Client, states: &StateCache, events: impl Iterator<Item = Event>) -> i64 {
     let mut head: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
     let copy = "COPY ledger.events (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, \
                 body, metadata, hash) FROM STDIN BINARY";
@@ -221,7 +219,7 @@ async fn load(client: &Client, world: &World, events: impl Iterator<Item = Event
     let mut rows = pin!(BinaryCopyInWriter::new(client.copy_in(copy).await.unwrap(), &types));
     for event in events {
         head += 1;
-        let fact = Fact { merchant_id: world.merchant_id, occurred_at: world.now, event };
+        let fact = Fact { merchant_id: states.merchant_id, occurred_at: states.now, event };
         let encoded = codec::encode(&fact.event);
         let mut hash = [0_u8; 32];
         hash[..8].copy_from_slice(&head.to_be_bytes());
@@ -233,7 +231,7 @@ async fn load(client: &Client, world: &World, events: impl Iterator<Item = Event
                 &fact.event.key(),
                 &fact.merchant_id.to_string(),
                 &fact.occurred_at,
-                &world.now,
+                &states.now,
                 &Json(&encoded.body),
                 &Json("{}"),
                 &&hash[..],
@@ -267,10 +265,10 @@ async fn main() {
     let connection = tokio::spawn(connection);
     let before: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
 
-    let world = World::new();
+    let states = StateCache::new();
     let started = Instant::now();
-    let events = world.preamble().into_iter().chain((0..calls).flat_map(|at| world.call(at)));
-    let head = load(&client, &world, events).await;
+    let events = states.preamble().into_iter().chain((0..calls).flat_map(|at| states.call(at)));
+    let head = load(&client, &states, events).await;
     let count = (head - before) as f64;
     println!("loaded {count} events at {:.0}/s", count / started.elapsed().as_secs_f64());
     client.batch_execute("CHECKPOINT; ANALYZE ledger.events").await.unwrap();

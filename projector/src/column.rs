@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::str::FromStr;
 
-use farthing_ledger::money::{self, Amount};
+use farthing_core::money::{self, Amount};
 use rust_decimal::Decimal;
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -266,7 +266,7 @@ impl<'a> Columns<'a> {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::meter::{TierType, TokenBasis};
+    use farthing_core::meter::{TierType, TokenBasis};
 
     use super::*;
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use farthing_ledger::event::Recorded;
-use farthing_ledger::log::connect::{self, Role, words};
-use farthing_ledger::log::reader::{self, Entry};
-use farthing_ledger::log::tail::{Pace, Tail};
+use farthing_core::event::Recorded;
+use farthing_log::connect::{self, Role, redacted};
+use farthing_log::reader::{self, Entry};
+use farthing_log::tail::{Pace, Tail};
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
@@ -38,7 +38,7 @@ const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer, or refuses.
-    #[error("the database refuses: {}", words(.0))]
+    #[error("the database refuses: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
     /// The log cannot be read.
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! What the queries of all read models have in common: keyset pages, newest first by (`created_at`, id), and typed
 //! errors (completion.md section 1, Lists).
 
-use farthing_ledger::log::connect::words;
+use farthing_log::connect::redacted;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::column;
@@ -13,7 +13,7 @@ pub enum Error {
     #[error("the cursor is not an id of this list")]
     CursorInvalid,
     /// Postgres does not answer.
-    #[error("the read model is out of reach: {}", words(.0))]
+    #[error("the read model is out of reach: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
     /// A row holds what no projection writes.
     #[error("a row of the read model cannot be read: {0}")]

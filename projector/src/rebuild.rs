@@ -1,8 +1,8 @@
 //! Builds a new generation of a read model beside the live one, compares the two at one position, and swaps them.
 //! Invariant: the live generation never moves between the comparison and the swap.
 
-use farthing_ledger::log::connect::{self, Role};
-use farthing_ledger::log::reader::Reader;
+use farthing_log::connect::{self, Role};
+use farthing_log::reader::Reader;
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
 use tokio_postgres::Client;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use farthing_ledger::log::connect::{self, Role};
-use farthing_ledger::log::relay;
-use farthing_ledger::log::tail::{self, Tail};
+use farthing_log::connect::{self, Role};
+use farthing_log::relay;
+use farthing_log::tail::{self, Tail};
 use farthing_schema::read_model::ReadModel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use chrono::DateTime;
-use farthing_ledger::event::{
+use farthing_core::event::{
     Charge, Event, Fact, Hold, Parties, ProviderKeyType, Recorded, RequestOpened, codec,
 };
-use farthing_ledger::ids::{GatewayId, MerchantId, Mint, RequestId, WalletId};
+use farthing_core::ids::{GatewayId, MerchantId, Mint, RequestId, WalletId};
 
 use crate::engine::Projection;
 

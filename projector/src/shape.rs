@@ -1,6 +1,6 @@
 //! In which shape the read models stand, and how they are brought to this program's.
 
-use farthing_ledger::log::connect::{self, Role};
+use farthing_log::connect::{self, Role};
 use farthing_schema::read_model::ReadModel;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;

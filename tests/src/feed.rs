@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Stream;
-use farthing_ledger::secret::hex;
+use farthing_core::secret::hex;
 use futures_util::StreamExt as _;
 
 use crate::instance::Instance;

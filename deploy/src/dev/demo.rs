@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use farthing_ledger::command::CreditTarget;
-use farthing_ledger::ids::{CustomerId, MerchantId};
+use farthing_core::command::CreditTarget;
+use farthing_core::ids::{CustomerId, MerchantId};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use farthing_ledger::log::connect::{Role, connect};
+use farthing_log::connect::{Role, connect};
 
 use super::account::Account;
 use super::folder::Folder;
@@ -169,7 +169,7 @@ async fn create(
     account.own(&unfinished)?;
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(|error| Failure::new(format!("no randomness: {error}")))?;
-    let password = farthing_ledger::secret::hex(&bytes);
+    let password = farthing_core::secret::hex(&bytes);
     // For a moment the file belongs to the account that initdb runs under, which has to read it.
     private_file::replace(password_file, password.as_bytes())
         .or_fail(format_args!("cannot write {}", password_file.display()))?;

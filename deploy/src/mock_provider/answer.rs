@@ -103,7 +103,7 @@ fn usage(call: &Call<'_>) -> Answer {
     if call.controls.is_on("stream") {
         let count = call.controls.number("words").unwrap_or(TEXT.len()).min(MAX_WORDS);
         let mut events: Vec<_> =
-            words(count).map(|word| format!("data: {}\n\n", json!({"delta": word}))).collect();
+            redacted(count).map(|word| format!("data: {}\n\n", json!({"delta": word}))).collect();
         events.push(format!(
             "data: {}\n\n",
             with_usage(&json!({"id": format!("mock-{}", call.id)}), usage.as_deref())
@@ -144,7 +144,7 @@ fn models() -> Answer {
     Answer::json(list.to_string(), None)
 }
 
-fn words(count: usize) -> impl Iterator<Item = String> {
+fn redacted(count: usize) -> impl Iterator<Item = String> {
     let cycle = TEXT.iter().cycle().take(count).enumerate();
     cycle.map(|(at, word)| if at == 0 { (*word).to_owned() } else { format!(" {word}") })
 }
@@ -181,7 +181,7 @@ impl Conversation {
     }
 
     fn text(&self) -> String {
-        words(self.output_words).collect()
+        redacted(self.output_words).collect()
     }
 }
 
@@ -219,7 +219,7 @@ fn chat_completion(call: &Call<'_>) -> Answer {
         format!("data: {}\n\n", chunk(choices))
     };
     let mut events = vec![step(json!({"role": "assistant", "content": ""}), None)];
-    events.extend(words(completion).map(|word| step(json!({"content": word}), None)));
+    events.extend(redacted(completion).map(|word| step(json!({"content": word}), None)));
     events.push(step(json!({}), Some(reason)));
     let usage = usage.filter(|_| asked.include_usage);
     if usage.is_some() {
@@ -258,7 +258,7 @@ fn message(call: &Call<'_>) -> Answer {
             &json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}).to_string(),
         ),
     ];
-    events.extend(words(output).map(|word| {
+    events.extend(redacted(output).map(|word| {
         let delta = json!({"type": "text_delta", "text": word});
         event(
             "content_block_delta",

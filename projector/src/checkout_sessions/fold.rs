@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{CheckoutSessionCreated, Event, Recorded};
-use farthing_ledger::ids::MerchantId;
+use farthing_core::event::{CheckoutSessionCreated, Event, Recorded};
+use farthing_core::ids::MerchantId;
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::{storable, word};

@@ -1,8 +1,8 @@
 //! Finds and lists checkout sessions.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::CheckoutMode;
-use farthing_ledger::ids::{CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PlanId};
+use farthing_core::event::CheckoutMode;
+use farthing_core::ids::{CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PlanId};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded, Source, WalletDebited, WalletSource};
-use farthing_ledger::ids::{CustomerId, WalletId};
-use farthing_ledger::money::Amount;
-use farthing_ledger::plan::BillingCycle;
+use farthing_core::event::{Event, Recorded, Source, WalletDebited, WalletSource};
+use farthing_core::ids::{CustomerId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::plan::BillingCycle;
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
@@ -217,8 +217,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{Autopay, AutopayChanged, CustomerCreated, CustomerDeleted, WalletCredited};
-    use farthing_ledger::ids::{CreditId, Mint};
+    use farthing_core::event::{Autopay, AutopayChanged, CustomerCreated, CustomerDeleted, WalletCredited};
+    use farthing_core::ids::{CreditId, Mint};
 
     use super::*;
     use crate::sample;

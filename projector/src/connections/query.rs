@@ -1,9 +1,9 @@
 //! Finds and lists connections.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::{CustomerId, MerchantId, WalletId};
-use farthing_ledger::money::Amount;
-use farthing_ledger::period::Period;
+use farthing_core::ids::{CustomerId, MerchantId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::period::Period;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

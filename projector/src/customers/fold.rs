@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{CustomerCreated, CustomerUpdated, Event, Recorded, Subscriber};
-use farthing_ledger::ids::{CustomerId, MerchantId, PlanId};
-use farthing_ledger::plan::PlanTerms;
+use farthing_core::event::{CustomerCreated, CustomerUpdated, Event, Recorded, Subscriber};
+use farthing_core::ids::{CustomerId, MerchantId, PlanId};
+use farthing_core::plan::PlanTerms;
 use farthing_schema::read_model::ReadModel;
 
 use super::query::Subscribed;
@@ -190,8 +190,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{ContactPart, CustomerDeleted, ReferenceChange};
-    use farthing_ledger::ids::{Mint, WalletId};
+    use farthing_core::event::{ContactPart, CustomerDeleted, ReferenceChange};
+    use farthing_core::ids::{Mint, WalletId};
 
     use super::*;
     use crate::sample;

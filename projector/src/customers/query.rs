@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded};
-use farthing_ledger::ids::MeterId;
-use farthing_ledger::meter::Price;
+use farthing_core::event::{Event, Recorded};
+use farthing_core::ids::MeterId;
+use farthing_core::meter::Price;
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
@@ -128,9 +128,9 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{MeterDefined, MeterDeleted, MeterUpdated};
-    use farthing_ledger::ids::Mint;
-    use farthing_ledger::meter::{OnDisconnect, Payer, RateType, Tier, TierType, Tiers, TokenBasis};
+    use farthing_core::event::{MeterDefined, MeterDeleted, MeterUpdated};
+    use farthing_core::ids::Mint;
+    use farthing_core::meter::{OnDisconnect, Payer, RateType, Tier, TierType, Tiers, TokenBasis};
     use rust_decimal::Decimal;
 
     use super::*;

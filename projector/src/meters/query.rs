@@ -1,8 +1,8 @@
 //! Finds and lists meters.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::{MerchantId, MeterId};
-use farthing_ledger::meter::Price;
+use farthing_core::ids::{MerchantId, MeterId};
+use farthing_core::meter::Price;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

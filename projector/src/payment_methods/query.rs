@@ -1,8 +1,8 @@
 //! Lists payment methods.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::Card;
-use farthing_ledger::ids::{CustomerId, MerchantId, PaymentMethodId};
+use farthing_core::event::Card;
+use farthing_core::ids::{CustomerId, MerchantId, PaymentMethodId};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

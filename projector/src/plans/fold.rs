@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded};
-use farthing_ledger::ids::{CreditBundleId, MeterId, PlanId};
+use farthing_core::event::{Event, Recorded};
+use farthing_core::ids::{CreditBundleId, MeterId, PlanId};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
@@ -161,10 +161,10 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{BundleOffer, CreditBundleCreated, PlanCreated, PlanDeleted, PlanUpdated};
-    use farthing_ledger::ids::Mint;
-    use farthing_ledger::money::Amount;
-    use farthing_ledger::plan::{BillingInterval, PlanTerms, Rollover};
+    use farthing_core::event::{BundleOffer, CreditBundleCreated, PlanCreated, PlanDeleted, PlanUpdated};
+    use farthing_core::ids::Mint;
+    use farthing_core::money::Amount;
+    use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
 
     use super::*;
     use crate::sample;

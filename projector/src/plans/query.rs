@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::BundleOffer;
-use farthing_ledger::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
-use farthing_ledger::plan::PlanTerms;
+use farthing_core::event::BundleOffer;
+use farthing_core::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
+use farthing_core::plan::PlanTerms;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
+use farthing_core::ids::{CustomerId, MerchantId, MeterId};
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};

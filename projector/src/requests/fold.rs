@@ -2,13 +2,13 @@
 //! know of another.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::command::service_charge_payer;
-use farthing_ledger::event::{
+use farthing_core::command::service_charge_payer;
+use farthing_core::event::{
     Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestFailed, RequestMetered, RequestOpened,
 };
-use farthing_ledger::ids::{CustomerId, MerchantId, MeterId, RequestId};
-use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
-use farthing_ledger::usage::Usage;
+use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
+use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_core::usage::Usage;
 use farthing_schema::read_model::ReadModel;
 
 use super::filter::{Pair, digest};
@@ -248,8 +248,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::ids::Mint;
-    use farthing_ledger::meter::{OnDisconnect, Price, Terms, Tier, Tiers};
+    use farthing_core::ids::Mint;
+    use farthing_core::meter::{OnDisconnect, Price, Terms, Tier, Tiers};
     use rust_decimal::Decimal;
 
     use super::*;

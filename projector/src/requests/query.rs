@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{
+use farthing_core::event::{
     Charge, FailureReason, Mark, ModelCost, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge,
 };
-use farthing_ledger::ids::{CustomerId, MerchantId, MeterId, RequestId};
-use farthing_ledger::meter::{Payer, RateType, TierType, TokenBasis};
-use farthing_ledger::money::Amount;
-use farthing_ledger::pricing::{Fee, FeeLine};
-use farthing_ledger::usage::Usage;
+use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
+use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_core::money::Amount;
+use farthing_core::pricing::{Fee, FeeLine};
+use farthing_core::usage::Usage;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use utoipa::ToSchema;
 
 use super::Filter;
 use crate::column::{Columns, Numeric, Unreadable};
 use crate::query::{Error, Listed, Page, Parameter, findable};
 
 /// How far a call has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-#[schema(as = RequestStatus)]
+#[cfg_attr(feature = "openapi", schema(as = RequestStatus))]
 pub enum Status {
     /// Not ended yet.
     Pending,

@@ -1,7 +1,7 @@
 //! Sums requests one by one, day by day: what a report of usage needs beyond its own table.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::MerchantId;
+use farthing_core::ids::MerchantId;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

@@ -1,7 +1,7 @@
 //! The fold: a row per issued key, and the end of those that were revoked.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded};
+use farthing_core::event::{Event, Recorded};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::storable;

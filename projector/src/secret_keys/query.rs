@@ -1,7 +1,7 @@
 //! Lists the secret keys that are good.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::{MerchantId, SecretKeyId};
+use farthing_core::ids::{MerchantId, SecretKeyId};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

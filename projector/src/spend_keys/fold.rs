@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
-use farthing_ledger::ids::SpendKeyId;
-use farthing_ledger::money::Amount;
+use farthing_core::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
+use farthing_core::ids::SpendKeyId;
+use farthing_core::money::Amount;
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
@@ -185,8 +185,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::RequestOpened;
-    use farthing_ledger::ids::Mint;
+    use farthing_core::event::RequestOpened;
+    use farthing_core::ids::Mint;
     use serde_json::json;
 
     use super::*;

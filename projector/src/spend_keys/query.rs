@@ -1,9 +1,9 @@
 //! Finds spend keys, with what they have spent in the cycles of their limits.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Cycle, SpendKeySettings, SpendKeyStatus};
-use farthing_ledger::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
-use farthing_ledger::money::Amount;
+use farthing_core::event::{Cycle, SpendKeySettings, SpendKeyStatus};
+use farthing_core::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
+use farthing_core::money::Amount;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

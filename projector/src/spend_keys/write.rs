@@ -1,7 +1,7 @@
 //! Writes the rows.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::ids::SpendKeyId;
+use farthing_core::ids::SpendKeyId;
 
 use super::Batch;
 use crate::column::{Numeric, word};

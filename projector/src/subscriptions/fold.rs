@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{
-    Event, Recorded, Source, SubscriptionStarted, SubscriptionUpdated, WalletSource,
-};
-use farthing_ledger::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
-use farthing_ledger::money::Amount;
-use farthing_ledger::plan::{BillingCycle, PlanTerms};
+use farthing_core::event::{Event, Recorded, Source, SubscriptionStarted, SubscriptionUpdated, WalletSource};
+use farthing_core::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::plan::{BillingCycle, PlanTerms};
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
@@ -207,12 +205,12 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{
+    use farthing_core::event::{
         BundlePurchased, CancelReason, CycleEnded, PendingChange, Subscriber, SubscriptionCancelled,
         SubscriptionRenewed, SubscriptionUpgraded, WalletDebited,
     };
-    use farthing_ledger::ids::{CreditBundleId, CustomerId, Mint, PaymentId, RequestId};
-    use farthing_ledger::plan::{BillingInterval, Rollover};
+    use farthing_core::ids::{CreditBundleId, CustomerId, Mint, PaymentId, RequestId};
+    use farthing_core::plan::{BillingInterval, Rollover};
 
     use super::*;
     use crate::sample;

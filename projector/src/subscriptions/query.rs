@@ -1,10 +1,10 @@
 //! Finds and lists subscriptions, in the newer form and in the older one.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::PendingChange;
-use farthing_ledger::ids::{CreditBundleId, CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
-use farthing_ledger::money::Amount;
-use farthing_ledger::plan::PlanTerms;
+use farthing_core::event::PendingChange;
+use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::plan::PlanTerms;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use farthing_ledger::event::{Event, Recorded};
-use farthing_ledger::ids::{CustomerId, MerchantId, MeterId};
+use farthing_core::event::{Event, Recorded};
+use farthing_core::ids::{CustomerId, MerchantId, MeterId};
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
@@ -145,8 +145,8 @@ impl Projection for Batch {
 
 #[cfg(test)]
 mod tests {
-    use farthing_ledger::event::{Parties, RequestOpened};
-    use farthing_ledger::ids::Mint;
+    use farthing_core::event::{Parties, RequestOpened};
+    use farthing_core::ids::Mint;
 
     use super::*;
     use crate::sample;

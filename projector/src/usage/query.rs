@@ -2,7 +2,7 @@
 //! divides, from the requests themselves.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use farthing_ledger::ids::MerchantId;
+use farthing_core::ids::MerchantId;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

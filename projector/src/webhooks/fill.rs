@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use farthing_ledger::event::WebhookSettings;
-use farthing_ledger::ids::{MerchantId, WebhookId};
-use farthing_ledger::log::connect::{self, Role};
-use farthing_ledger::log::tail::{Pace, Page, Tail};
+use farthing_core::event::WebhookSettings;
+use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_log::connect::{self, Role};
+use farthing_log::tail::{Pace, Page, Tail};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 

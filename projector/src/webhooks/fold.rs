@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::{Event, Recorded, Topic, WebhookSettings};
-use farthing_ledger::ids::{MerchantId, WebhookEventId, WebhookId};
+use farthing_core::event::{Event, Recorded, Topic, WebhookSettings};
+use farthing_core::ids::{MerchantId, WebhookEventId, WebhookId};
 use ulid::Ulid;
 
 /// The webhooks of the merchants that a batch is about.
@@ -68,7 +68,7 @@ impl Batch {
     }
 
     fn tell(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
-        let Some(told) = event.told() else { return };
+        let Some(told) = event.webhook_notice() else { return };
         let Some(webhooks) = known.get(&recorded.fact.merchant_id) else { return };
         let lane = told.customer_id.map(|id| id.to_string()).unwrap_or_default();
         for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(told.topic)) {
@@ -86,7 +86,7 @@ impl Batch {
 
 /// The merchants whose webhooks must be known to fold `recorded`.
 pub(super) fn concerns(recorded: &Recorded) -> Option<MerchantId> {
-    recorded.fact.event.told().map(|_| recorded.fact.merchant_id)
+    recorded.fact.event.webhook_notice().map(|_| recorded.fact.merchant_id)
 }
 
 /// The id under which a webhook is told of an event: always the same, whoever tells it and however often. Its random part
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
     use crate::sample;
-    use farthing_ledger::event::Fact;
+    use farthing_core::event::Fact;
 
     const CUSTOMER: &str = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     const WEBHOOK: &str = "wh_01ARZ3NDEKTSV4RRFFQ69G5FAV";

@@ -1,24 +1,24 @@
 //! Finds and lists what a webhook is told.
 
 use chrono::{DateTime, Utc};
-use farthing_ledger::event::Topic;
-use farthing_ledger::ids::{WebhookEventId, WebhookId};
+use farthing_core::event::Topic;
+use farthing_core::ids::{WebhookEventId, WebhookId};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use utoipa::ToSchema;
 
 use crate::column::{Columns, Unreadable};
 use crate::query::{Error, Listed, Page, Parameter};
 
 /// How far the telling has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-#[schema(as = DeliveryStatus)]
+#[cfg_attr(feature = "openapi", schema(as = DeliveryStatus))]
 pub enum Status {
     /// To be told: for the first time, or again.
     Pending,
-    /// Told: the receiver answered with a status of 200 to 299.
+    /// WebhookNotice: the receiver answered with a status of 200 to 299.
     Delivered,
     /// Given up.
     Failed,

@@ -28,7 +28,7 @@ fn the_stream_holds_every_event_in_order_under_its_facts_key() {
             assert_eq!(message.subject.as_str(), format!("ledger.{}.{}", event.merchant_id, event.kind));
             assert_eq!(header("Nats-Msg-Id").as_deref(), Some(event.key.as_str()));
             assert_eq!(header("farthing-position"), Some(event.position.to_string()));
-            assert_eq!(header("farthing-hash"), Some(farthing_ledger::secret::hex(&event.hash)));
+            assert_eq!(header("farthing-hash"), Some(farthing_core::secret::hex(&event.hash)));
             assert_eq!(message.payload.as_ref(), event.text.as_bytes(), "the exact bytes of the body");
         }
     });

@@ -171,11 +171,11 @@ fn an_error_of_postgres_is_told_by_its_message_and_sqlstate_without_the_values()
         let error = log.sql.execute(insert, &[&"a password"]).await.unwrap_err();
         let detail = error.as_db_error().and_then(|said| said.detail()).unwrap_or_default();
         assert!(detail.contains("a password"), "{detail}");
-        let told = farthing_ledger::log::connect::words(&error);
+        let told = farthing_log::connect::redacted(&error);
         assert!(told.contains("secrets_pkey") && told.ends_with("(SQLSTATE 23505)"), "{told}");
         assert!(!told.contains("a password"), "{told}");
         let nowhere = tokio_postgres::connect("postgres://127.0.0.1:1/nowhere", tokio_postgres::NoTls).await;
-        let told = farthing_ledger::log::connect::words(&nowhere.err().unwrap());
+        let told = farthing_log::connect::redacted(&nowhere.err().unwrap());
         assert!(told.contains("refused"), "{told}");
     });
 }

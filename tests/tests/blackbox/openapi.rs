@@ -75,11 +75,11 @@ fn plain_routes(folder: &Path, files: &mut usize) -> Vec<String> {
 fn no_route_is_made_without_a_description() {
     let mut files = 0;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let found = plain_routes(&root.join("gateway/src/rest"), &mut files);
+    let found = plain_routes(&root.join("gateway/api/src/rest"), &mut files);
     assert!(found.is_empty(), "use routes! and also_at:\n{}", found.join("\n"));
     assert!(files > 40, "{files} files");
     // The test itself sees what it looks for: the pages beside the interface are plain routes.
-    assert!(!plain_routes(&root.join("gateway/src/docs"), &mut files).is_empty());
+    assert!(!plain_routes(&root.join("gateway/api/src/docs"), &mut files).is_empty());
 }
 
 #[test]

@@ -32,9 +32,9 @@ const SMALL: [&str; 7] = [
 
 /// Statements whose very purpose is to read a whole table.
 const READS_ALL: [&str; 5] = [
-    "ledger/src/log/audit.rs EVENTS",
-    "ledger/src/log/audit.rs STATES",
-    "ledger/src/log/refold.rs CLEAR",
+    "ledger/log/src/audit.rs EVENTS",
+    "ledger/log/src/audit.rs STATES",
+    "ledger/log/src/refold.rs CLEAR",
     "projector/src/rebuild.rs DIFFERENCES",
     "projector/src/rebuild.rs COUNT",
 ];
@@ -211,7 +211,7 @@ fn walk(plan: &Value, look: &mut impl FnMut(&Value)) {
 fn every_statement_stands_in_a_constant() {
     let found = statements::of_the_program();
     assert!(found.astray.is_empty(), "SQL outside of constants:\n{}", found.astray.join("\n"));
-    for name in ["ledger/src/log/appender/session.rs APPEND", "projector/src/requests/query.rs FIND"] {
+    for name in ["ledger/log/src/appender/session.rs APPEND", "projector/src/requests/query.rs FIND"] {
         assert!(found.statements.iter().any(|statement| statement.name == name), "{name} was not found");
     }
     for name in READS_ALL.iter().chain(&BEGINNINGS) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Days, FixedOffset, NaiveDate, TimeDelta, Utc};
-use farthing_ledger::command::{Command, Decision, Stop};
-use farthing_ledger::event::{Fact, codec};
-use farthing_ledger::ids::{GatewayId, Mint, RequestId};
-use farthing_ledger::log::appender::{self, Appender};
-use farthing_ledger::log::connect::Role;
-use farthing_ledger::state::World;
+use farthing_core::command::{Command, Decision, Stop};
+use farthing_core::event::{Fact, codec};
+use farthing_core::ids::{GatewayId, Mint, RequestId};
+use farthing_core::state::StateCache;
+use farthing_log::appender::{self, Appender};
+use farthing_log::connect::Role;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Customer, Merchant, Meter, encoded, forward};
@@ -110,7 +110,7 @@ struct Past(Vec<Fact>);
 impl Command for Past {
     type Outcome = ();
 
-    fn decide(&self, _: &World) -> Result<Decision<()>, Stop> {
+    fn decide(&self, _: &StateCache) -> Result<Decision<()>, Stop> {
         Ok(Decision { facts: self.0.clone(), personal: None, outcome: () })
     }
 }

@@ -78,7 +78,7 @@ async fn publish(context: &jetstream::Context, headers: async_nats::HeaderMap) {
 fn claiming(event: &Logged, position: i64) -> async_nats::HeaderMap {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("farthing-position", position.to_string());
-    headers.insert("farthing-hash", farthing_ledger::secret::hex(&event.hash));
+    headers.insert("farthing-hash", farthing_core::secret::hex(&event.hash));
     headers
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use farthing_ledger::command::{IssueSecretKey, to_millisecond};
-use farthing_ledger::ids::{MerchantId, Mint, SecretKeyId};
-use farthing_ledger::log::appender::{self, Appender};
-use farthing_ledger::log::connect::Role;
-use farthing_ledger::secret::ServerKey;
+use farthing_core::command::{IssueSecretKey, to_millisecond};
+use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
+use farthing_core::secret::ServerKey;
+use farthing_log::appender::{self, Appender};
+use farthing_log::connect::Role;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway};
 use farthing_tests::merchant::{Merchant, forward};

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use farthing_ledger::command::{
+use farthing_core::command::{
     Billing, Caller, CustomerRef, Ending, MeterRef, Metered, OpenRequest, RequestSettings, SettleRequest,
     Settled, to_millisecond,
 };
-use farthing_ledger::event::ProviderKeyType;
-use farthing_ledger::ids::{GatewayId, Mint, RequestId};
-use farthing_ledger::log::appender::{self, Appender};
-use farthing_ledger::log::connect::Role;
-use farthing_ledger::model_price::ListPrice;
-use farthing_ledger::pricing::SizeHint;
-use farthing_ledger::secret::ServerKey;
-use farthing_ledger::usage::Usage;
+use farthing_core::event::ProviderKeyType;
+use farthing_core::ids::{GatewayId, Mint, RequestId};
+use farthing_core::model_price::ListPrice;
+use farthing_core::pricing::SizeHint;
+use farthing_core::secret::ServerKey;
+use farthing_core::usage::Usage;
+use farthing_log::appender::{self, Appender};
+use farthing_log::connect::Role;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
 use rust_decimal::Decimal;

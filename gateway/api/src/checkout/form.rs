@@ -1,0 +1,259 @@
+//! The page's form: what was typed, and what it comes to. Invariant: nothing that holds what was typed of a card can be
+//! printed or is written into a page.
+
+use std::collections::BTreeMap;
+
+use farthing_core::command::PersonalData;
+use farthing_core::money::Amount;
+
+use super::offer::{Asked, Offer};
+use crate::rules::{self, split_name};
+use farthing_worker::payments::CardInput;
+
+/// The least that is paid into a wallet, in dollars.
+const LEAST: u32 = 10;
+
+/// The most.
+const MOST: u32 = 10_000;
+
+/// What was typed, by the names of the fields; no `Debug`.
+#[derive(Default)]
+pub(super) struct Answers(BTreeMap<String, String>);
+
+/// Something that is wrong, and the field it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// The field's name.
+    pub(super) field: &'static str,
+    /// A sentence.
+    pub(super) message: String,
+}
+
+/// What the form comes to; no `Debug`.
+pub(super) struct Submission {
+    /// Who it is; none where the form does not ask.
+    pub(super) person: Option<PersonalData>,
+    /// How much goes into the wallet.
+    pub(super) amount: Option<Amount>,
+    /// What is paid with.
+    pub(super) means: Means,
+}
+
+/// What is paid with.
+pub(super) enum Means {
+    /// Nothing.
+    None,
+    /// The card that the wallet pays with.
+    Known,
+    /// This one.
+    Card(CardInput),
+}
+
+impl Problem {
+    /// `message` ends a sentence about the field.
+    pub(super) fn new(field: &'static str, message: &str) -> Self {
+        Self { field, message: format!("{} {message}.", label(field)) }
+    }
+
+    /// What is offered is not what was shown.
+    pub(super) fn changed() -> Self {
+        Self { field: "pay", message: "The offer has changed; please look at it again.".to_owned() }
+    }
+}
+
+/// What a field is called.
+pub(super) fn label(field: &str) -> &'static str {
+    match field {
+        "name" => "Name",
+        "email" => "E-mail address",
+        "phone" => "Phone number",
+        "amount" => "Amount",
+        "card_number" => "Card number",
+        "card_expiry" => "Expiry date",
+        "card_cvc" => "Security code",
+        _ => "This",
+    }
+}
+
+impl Answers {
+    /// Reads a form.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut answers = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(bytes) {
+            answers.entry(name.into_owned()).or_insert_with(|| value.trim().to_owned());
+        }
+        Self(answers)
+    }
+
+    /// What stands in a field; empty where nothing does.
+    pub(super) fn get(&self, field: &str) -> &str {
+        self.0.get(field).map_or("", String::as_str)
+    }
+}
+
+/// What the answers come to, or all that is wrong with them.
+pub(super) fn read(answers: &Answers, offer: &Offer) -> Result<Submission, Vec<Problem>> {
+    let mut reader = Reader { answers, problems: Vec::new() };
+    let person = offer.asks_person.then(|| reader.person());
+    let amount = matches!(offer.asked, Asked::Money).then(|| reader.amount()).flatten();
+    let means = reader.means(offer);
+    let (price, credit) = told_in_the_form(offer);
+    if (answers.get("price"), answers.get("credit")) != (&price, &credit) {
+        reader.problems.push(Problem::changed());
+    }
+    if reader.problems.is_empty() { Ok(Submission { person, amount, means }) } else { Err(reader.problems) }
+}
+
+/// The price and the credit as the form carries them back; empty where nothing fixed is paid.
+pub(super) fn told_in_the_form(offer: &Offer) -> (String, String) {
+    let told = offer.asked.offered().filter(|_| offer.asked.price().is_some());
+    told.map(|told| (told.price.to_string(), told.credit.to_string())).unwrap_or_default()
+}
+
+struct Reader<'a> {
+    answers: &'a Answers,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, field: &'static str, message: &str) {
+        self.problems.push(Problem::new(field, message));
+    }
+
+    fn ruled(
+        &mut self,
+        field: &'static str,
+        required: bool,
+        rule: impl FnOnce(String) -> Result<String, String>,
+    ) -> Option<String> {
+        let text = self.answers.get(field);
+        if text.is_empty() {
+            if required {
+                self.wrong(field, "is required");
+            }
+            return None;
+        }
+        rule(text.to_owned()).map_err(|message| self.wrong(field, &message)).ok()
+    }
+
+    fn person(&mut self) -> PersonalData {
+        let name = self.ruled("name", true, |name| rules::text(name, rules::MAX_TEXT));
+        let email = self.ruled("email", true, rules::email);
+        let phone = self.ruled("phone", false, |phone| {
+            let plain = phone.chars().filter(|c| !matches!(c, ' ' | '-' | '(' | ')' | '.' | '/')).collect();
+            rules::phone(plain)
+        });
+        let (first_name, last_name) = name.as_deref().map(split_name).unwrap_or_default();
+        PersonalData { first_name, last_name, email, phone }
+    }
+
+    fn amount(&mut self) -> Option<Amount> {
+        let text = self.answers.get("amount").trim_start_matches('$');
+        let amount = text.parse::<Amount>().ok().filter(|amount| {
+            (LEAST.into()..=MOST.into()).contains(&amount.decimal()) && rules::is_payable(*amount)
+        });
+        if amount.is_none() {
+            self.wrong(
+                "amount",
+                "must be between 10 and 10,000 dollars, in whole cents, such as 25 or 12.50",
+            );
+        }
+        amount
+    }
+
+    fn means(&mut self, offer: &Offer) -> Means {
+        let known = offer.customer.as_ref().is_some_and(|customer| customer.card.is_some());
+        let typed = ["card_number", "card_expiry", "card_cvc"];
+        let typed = typed.iter().any(|field| !self.answers.get(field).is_empty());
+        let paid = offer.asked.is_paid();
+        if paid && known && self.answers.get("pay") == "known" {
+            return Means::Known;
+        }
+        let offered = matches!(offer.asked, Asked::Person) && typed;
+        if !paid && !offered {
+            return Means::None;
+        }
+        let before = self.problems.len();
+        let number = self.ruled("card_number", true, Ok).unwrap_or_default();
+        let expiry = self.ruled("card_expiry", true, Ok);
+        let cvc = self.ruled("card_cvc", true, Ok).unwrap_or_default();
+        let month_and_year = expiry.as_deref().and_then(month_and_year);
+        if expiry.is_some() && month_and_year.is_none() {
+            self.wrong("card_expiry", "must be a month and a year, such as 04/30");
+        }
+        match month_and_year {
+            Some((exp_month, exp_year)) if self.problems.len() == before => {
+                Means::Card(CardInput { number, exp_month, exp_year, cvc })
+            }
+            Some(_) | None => Means::None,
+        }
+    }
+}
+
+/// `04/30`, `04 / 2030` and the like.
+fn month_and_year(text: &str) -> Option<(u8, u16)> {
+    let digits: String = text.chars().filter(|c| !matches!(c, ' ' | '/' | '-' | '.')).collect();
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let (month, year) = digits.split_at_checked(2)?;
+    let year = match year.len() {
+        2 => format!("20{year}"),
+        4 => year.to_owned(),
+        _ => return None,
+    };
+    Some((month.parse().ok()?, year.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_money(form: &str) -> Result<Submission, Vec<Problem>> {
+        read(&Answers::of(form.as_bytes()), &Offer { customer: None, asks_person: true, asked: Asked::Money })
+    }
+
+    fn wrong(form: &str) -> Vec<&'static str> {
+        let Err(problems) = read_money(form) else { panic!("accepted: {form}") };
+        problems.into_iter().map(|problem| problem.field).collect()
+    }
+
+    #[test]
+    fn everything_that_is_missing_is_told() {
+        assert_eq!(wrong(""), ["name", "email", "amount", "card_number", "card_expiry", "card_cvc"]);
+        let person = "name=Ada+King&email=ada%40example.com&phone=%2B49+30-123456";
+        assert_eq!(
+            wrong(&format!("{person}&amount=9.99&card_number=1&card_expiry=1&card_cvc=1")),
+            ["amount", "card_expiry"]
+        );
+        let good = format!("{person}&amount=%2412.50&card_number=4242&card_expiry=04+/+2031&card_cvc=123");
+        let submission = read_money(&good).unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!(submission.amount, "12.5".parse().ok());
+        assert_eq!(submission.person.unwrap().phone.as_deref(), Some("+4930123456"));
+        let Means::Card(card) = submission.means else { panic!("no card") };
+        assert_eq!((card.exp_month, card.exp_year), (4, 2031));
+    }
+
+    #[test]
+    fn an_amount_is_of_whole_cents_within_its_bounds() {
+        for amount in ["0", "-10", "9.99", "10000.01", "12.345", "1e3", "ten", "99999999999999999999"] {
+            let form = format!("name=A&email=a@b&amount={amount}&card_number=1&card_expiry=0130&card_cvc=1");
+            assert_eq!(wrong(&form), ["amount"], "{amount}");
+        }
+    }
+
+    #[test]
+    fn a_date_is_read_as_people_write_it() {
+        for (text, read) in [
+            ("04/30", Some((4, 2030))),
+            ("0430", Some((4, 2030))),
+            ("04 - 2030", Some((4, 2030))),
+            ("4/30", None),
+            ("é4/30", None),
+            ("0", None),
+            ("٠٤/٣٠", None),
+        ] {
+            assert_eq!(month_and_year(text), read, "{text}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Bounded reads for handlers: a result, or an error that a caller can be answered with.
+
+use farthing_log::{reads, states};
+use farthing_projector::query;
+
+use crate::error::ApiError;
+
+/// The outcome of `read`, or a 503 when it takes too long.
+pub(crate) async fn within<T, E: Into<ApiError>>(
+    read: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
+    reads::within(read).await?.map_err(Into::into)
+}
+
+impl From<reads::Error> for ApiError {
+    fn from(error: reads::Error) -> Self {
+        match error {
+            reads::Error::Unavailable(why) => Self::LedgerUnavailable(why),
+            reads::Error::Internal(why) => Self::Internal(why),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for ApiError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        reads::Error::from(error).into()
+    }
+}
+
+impl From<states::Error> for ApiError {
+    fn from(error: states::Error) -> Self {
+        reads::Error::from(error).into()
+    }
+}
+
+impl From<query::Error> for ApiError {
+    fn from(error: query::Error) -> Self {
+        match error {
+            query::Error::CursorInvalid => Self::CursorInvalid,
+            query::Error::Database(error) => error.into(),
+            query::Error::Row(_) => Self::Internal(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The interactive reference at `/docs`: Swagger UI on the document at `/v1/openapi.json`. Invariant: page and assets
+//! come from this program alone, and the page may load nothing from anywhere else.
+
+mod document;
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read as _};
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::extract::Path;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use http::HeaderName;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
+use zip::ZipArchive;
+
+pub(crate) use self::document::{check, document_route};
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+
+/// The page; `{docs}` and `{v1}` are the ways from it to its assets and to the interface.
+const PAGE: &str = include_str!("page.html");
+
+/// Starts Swagger UI in the page.
+const START: &str = include_str!("start.js");
+
+/// What the page may do: show itself, and call this server. Swagger UI draws its icons as `data:` images and sets
+/// styles on its elements.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Of the files of Swagger UI those that the page names, with their content types.
+const VENDORED: [(&str, &str); 2] = [
+    ("swagger-ui.css", "text/css; charset=utf-8"),
+    ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+];
+
+/// An hour: the assets change with the program only.
+const CACHED: &str = "public, max-age=3600";
+
+/// The files of Swagger UI, taken out of their archive when the first one is asked for.
+static ASSETS: LazyLock<io::Result<BTreeMap<&'static str, Bytes>>> = LazyLock::new(unpack);
+
+/// The page's routes, at the root: it is no part of the interface, and the document does not name it.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/docs", get(async || page("docs/", "v1/")))
+        .route("/docs/", get(async || page("", "../v1/")))
+        .route("/docs/{asset}", get(asset))
+}
+
+fn page(docs: &str, v1: &str) -> Response {
+    let page = PAGE.replace("{docs}", docs).replace("{v1}", v1);
+    let headers: [(HeaderName, &str); 5] = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, page).into_response()
+}
+
+async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
+    let (content_type, bytes) = if name == "start.js" {
+        ("text/javascript; charset=utf-8", Bytes::from_static(START.as_bytes()))
+    } else {
+        let known = VENDORED.iter().find(|(file, _)| *file == name);
+        let (file, content_type) = known.ok_or(ApiError::NotFound(Resource::Route))?;
+        let assets = ASSETS.as_ref().map_err(|error| ApiError::Internal(format!("Swagger UI: {error}")))?;
+        (*content_type, assets[file].clone())
+    };
+    let headers =
+        [(CONTENT_TYPE, content_type), (X_CONTENT_TYPE_OPTIONS, "nosniff"), (CACHE_CONTROL, CACHED)];
+    Ok((headers, bytes).into_response())
+}
+
+fn unpack() -> io::Result<BTreeMap<&'static str, Bytes>> {
+    let mut archive = ZipArchive::new(Cursor::new(SWAGGER_UI_VENDORED))?;
+    let mut assets = BTreeMap::new();
+    for (file, _) in VENDORED {
+        let inside = format!("/dist/{file}");
+        let index = (0..archive.len()).find(|index| {
+            let name = archive.by_index_raw(*index).and_then(|entry| Ok(entry.name()?.ends_with(&inside)));
+            name.unwrap_or(false)
+        });
+        let mut bytes = Vec::new();
+        archive.by_index(index.ok_or(io::ErrorKind::NotFound)?)?.read_to_end(&mut bytes)?;
+        assets.insert(file, bytes.into());
+    }
+    Ok(assets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_swagger_ui_that_is_served_is_in_the_archive() {
+        let assets = ASSETS.as_ref().unwrap();
+        for (file, _) in VENDORED {
+            assert!(assets[file].len() > 10_000, "{file}");
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Who calls: the forward credential, wherever it travels, in each of its shapes (interface.md, Authentication;
+//! completion.md section 3). Pure.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use farthing_core::command::{Billing, Caller, CustomerRef, MeterRef};
+use farthing_core::secret::ServerKey;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde_json::{Map, Value};
+
+use super::headers::Slot;
+use crate::error::{ApiError, Issue};
+use crate::rules;
+
+/// The longest credential that is read, in bytes.
+const MAX_CREDENTIAL: usize = 16 * 1024;
+
+/// What a spend key begins with.
+const SPEND_KEY: &str = "spk_";
+
+/// The longest name of a customer or meter, in characters.
+const MAX_NAME: usize = 255;
+
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// A credential, read and checked as far as it can be without the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credential {
+    pub(crate) caller: Caller,
+    pub(crate) customer: Option<CustomerRef>,
+    pub(crate) meter: Option<MeterRef>,
+    pub(crate) billing: Billing,
+    /// The caller's own provider key.
+    pub(crate) provider_key: Option<String>,
+}
+
+impl Credential {
+    /// A key without anything beside it.
+    fn plain(caller: Caller) -> Self {
+        Self { caller, customer: None, meter: None, billing: Billing::Usual, provider_key: None }
+    }
+}
+
+/// A credential and where it travelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) credential: Credential,
+    /// The slot it came in.
+    pub(crate) slot: Slot,
+    /// All slots that hold a credential of ours: none of them reaches the provider.
+    pub(crate) slots: Vec<Slot>,
+}
+
+/// What a slot holds, at first sight.
+enum Token {
+    SecretKey(String),
+    SpendKey(String),
+    Json(Map<String, Value>),
+    /// Some other service's credential, or rubbish.
+    Foreign(ApiError),
+}
+
+/// Finds the credential: the first slot that holds one of ours, in the order of the specification.
+pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey) -> Result<Found, ApiError> {
+    let mut first_ours = None;
+    let mut first_foreign = None;
+    let mut slots = Vec::new();
+    for Present { slot, scheme, text } in present(headers, keys) {
+        let token = text.map_or(Token::Foreign(ApiError::AuthHeaderInvalid), read);
+        match (token, scheme) {
+            (Token::Foreign(_), Scheme::Wrong) => {
+                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+            }
+            (Token::Foreign(error), Scheme::Right) => first_foreign = first_foreign.or(Some(error)),
+            // Not a way to present one, but a secret all the same.
+            (_, Scheme::Wrong) => {
+                slots.push(slot);
+                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+            }
+            (token, Scheme::Right) => {
+                slots.push(slot);
+                first_ours = first_ours.or(Some((slot, token)));
+            }
+        }
+    }
+    let Some((slot, token)) = first_ours else {
+        return Err(first_foreign.unwrap_or(ApiError::AuthHeaderMissing));
+    };
+    let credential = match token {
+        Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
+        Token::SpendKey(key) => Credential::plain(Caller::SpendKey(server_key.hash(&key))),
+        Token::Json(fields) => Fields { fields: &fields }.credential(server_key)?,
+        Token::Foreign(error) => return Err(error),
+    };
+    Ok(Found { credential, slot, slots })
+}
+
+/// Does this text read as a credential of ours?
+pub(crate) fn is_ours(text: &str) -> bool {
+    !matches!(read(text), Token::Foreign(_))
+}
+
+/// Was a value presented the way its slot wants it?
+#[derive(Clone, Copy)]
+enum Scheme {
+    Right,
+    Wrong,
+}
+
+/// A value in a slot; no text where it is not of a form that could be a credential.
+struct Present<'a> {
+    slot: Slot,
+    scheme: Scheme,
+    text: Option<&'a str>,
+}
+
+/// Every value of every slot, in the order of the specification.
+fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
+    let mut found = Vec::with_capacity(2);
+    for value in headers.get_all(AUTHORIZATION) {
+        let text = value.to_str().ok().map(str::trim);
+        let (scheme, text) = match text.and_then(|text| text.split_once(' ')) {
+            Some((word, token)) if word.eq_ignore_ascii_case("bearer") => (Scheme::Right, Some(token.trim())),
+            Some((_, token)) => (Scheme::Wrong, Some(token.trim())),
+            None => (Scheme::Wrong, text),
+        };
+        found.push(Present { slot: Slot::Authorization, scheme, text });
+    }
+    for name in ["x-api-key", "x-goog-api-key", "xi-api-key"] {
+        for value in headers.get_all(name) {
+            let text = value.to_str().ok().map(str::trim);
+            let bare = text.map(|text| match text.split_once(' ') {
+                Some((word, token)) if word.eq_ignore_ascii_case("bearer") => token.trim(),
+                Some(_) | None => text,
+            });
+            found.push(Present { slot: Slot::Plain(name), scheme: Scheme::Right, text: bare });
+        }
+    }
+    found.extend(keys.iter().map(|key| Present {
+        slot: Slot::Query,
+        scheme: Scheme::Right,
+        text: Some(key),
+    }));
+    found
+}
+
+fn read(text: &str) -> Token {
+    if text.starts_with("aks_") {
+        return Token::SecretKey(text.to_owned());
+    }
+    if text.starts_with(SPEND_KEY) {
+        return Token::SpendKey(text.to_owned());
+    }
+    let malformed = |message: &str| {
+        Token::Foreign(ApiError::ForwardTokenJsonInvalid(vec![Issue::new(Vec::<String>::new(), message)]))
+    };
+    if text.is_empty() || text.len() > MAX_CREDENTIAL {
+        return malformed("must be base64 of at most 16 KiB");
+    }
+    let Ok(bytes) = STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)) else {
+        return malformed("is not base64");
+    };
+    match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(fields)) => Token::Json(fields),
+        Ok(_) => malformed("is not a JSON object"),
+        Err(_) => malformed("is not JSON"),
+    }
+}
+
+/// The fields of a token, in either shape; unknown ones are ignored.
+struct Fields<'a> {
+    fields: &'a Map<String, Value>,
+}
+
+fn invalid(name: &str, message: &str) -> ApiError {
+    ApiError::ForwardTokenJsonInvalid(vec![Issue::new([name], message)])
+}
+
+impl Fields<'_> {
+    fn credential(&self, server_key: &ServerKey) -> Result<Credential, ApiError> {
+        let caller = self.caller(server_key)?;
+        let provider_key = self.text("provider_key")?.map(str::to_owned);
+        let customer = self.customer(server_key)?;
+        let meter = self.meter(server_key)?;
+        let disabled = match self.fields.get("disable_billing") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(disabled)) => *disabled,
+            Some(_) => return Err(invalid("disable_billing", "must be a boolean")),
+        };
+        if let Caller::SpendKey(_) = caller {
+            self.check_nothing_beside_a_spend_key(disabled)?;
+        }
+        let both_null = |a: &str, b: &str| {
+            self.fields.get(a).is_some_and(Value::is_null) && self.fields.get(b).is_some_and(Value::is_null)
+        };
+        let explicitly_nobody =
+            both_null("connection_secret", "product_secret") || both_null("customer_id", "meter_slug");
+        let nobody = customer.is_none() && meter.is_none() && explicitly_nobody && provider_key.is_some();
+        let billing = match (nobody, disabled) {
+            (true, _) => Billing::MeteringOnly,
+            (false, true) => Billing::Disabled,
+            (false, false) => Billing::Usual,
+        };
+        Ok(Credential { caller, customer, meter, billing, provider_key })
+    }
+
+    /// A secret key or a spend key; the latter also where clients of this kind have room for the former alone.
+    fn caller(&self, server_key: &ServerKey) -> Result<Caller, ApiError> {
+        match (self.text("secret_key")?, self.text("spend_key")?) {
+            (Some(_), Some(_)) => Err(invalid("spend_key", "does not go with a secret_key")),
+            (None, None) => Err(invalid("secret_key", "is required")),
+            (Some(key), None) if !key.starts_with(SPEND_KEY) => Ok(Caller::SecretKey(server_key.hash(key))),
+            (Some(key), None) | (None, Some(key)) => Ok(Caller::SpendKey(server_key.hash(key))),
+        }
+    }
+
+    /// A spend key's own wallet pays: whoever names another payer beside it would be misunderstood.
+    fn check_nothing_beside_a_spend_key(&self, billing_disabled: bool) -> Result<(), ApiError> {
+        const PAYERS: [&str; 7] = [
+            "customer_id",
+            "connection_id",
+            "connection_secret",
+            "meter_id",
+            "product_id",
+            "meter_slug",
+            "product_secret",
+        ];
+        let named =
+            PAYERS.into_iter().find(|name| self.fields.get(*name).is_some_and(|value| !value.is_null()));
+        match named.or(billing_disabled.then_some("disable_billing")) {
+            None => Ok(()),
+            Some(name) => Err(invalid(name, "does not go with a spend key")),
+        }
+    }
+
+    fn customer(&self, server_key: &ServerKey) -> Result<Option<CustomerRef>, ApiError> {
+        let mut found = self.either("connection_id", "customer_id", |text| match text.parse() {
+            Ok(id) => Ok(CustomerRef::Id(id)),
+            Err(_) => Ok(CustomerRef::Reference(text)),
+        })?;
+        if let Some(secret) = self.text("connection_secret")? {
+            let read = server_key.read_connection_secret(secret);
+            let (id, _) =
+                read.filter(|(_, version)| *version == 1).ok_or(ApiError::ConnectionSecretInvalid)?;
+            once(&mut found, CustomerRef::Secret(id), "connection_secret")?;
+        }
+        Ok(found)
+    }
+
+    fn meter(&self, server_key: &ServerKey) -> Result<Option<MeterRef>, ApiError> {
+        let mut found = self.either("product_id", "meter_id", rules::meter)?;
+        if let Some(slug) = self.text("meter_slug")? {
+            once(&mut found, MeterRef::Slug(slug.to_owned()), "meter_slug")?;
+        }
+        if let Some(secret) = self.text("product_secret")? {
+            let read = server_key.read_product_secret(secret);
+            let (id, _) = read.filter(|(_, version)| *version == 1).ok_or(ApiError::ProductSecretInvalid)?;
+            once(&mut found, MeterRef::Secret(id), "product_secret")?;
+        }
+        Ok(found)
+    }
+
+    /// One of two names of the same thing; both may be given when they agree.
+    fn either<T: PartialEq>(
+        &self,
+        older: &str,
+        newer: &str,
+        rule: impl Fn(String) -> Result<T, String>,
+    ) -> Result<Option<T>, ApiError> {
+        let named = |name: &str| {
+            let text = self.text(name)?.map(str::to_owned);
+            text.map(&rule).transpose().map_err(|message| invalid(name, &message))
+        };
+        rules::either(older, named(older)?, named(newer)?).map_err(|message| invalid(newer, &message))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.contains('\0') => Err(invalid(name, "must not hold NUL")),
+            Some(Value::String(text)) if text.is_empty() => Err(invalid(name, "must not be empty")),
+            Some(Value::String(text)) if text.chars().count() > MAX_NAME => {
+                Err(invalid(name, "must have at most 255 characters"))
+            }
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(invalid(name, "must be a string")),
+        }
+    }
+}
+
+/// A customer or meter is named once.
+fn once<T>(found: &mut Option<T>, named: T, name: &str) -> Result<(), ApiError> {
+    match found.replace(named) {
+        None => Ok(()),
+        Some(_) => Err(invalid(name, "names what another field names already")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose::{STANDARD as B64, URL_SAFE_NO_PAD};
+    use farthing_core::ids::{CustomerId, MeterId};
+    use http::{HeaderName, HeaderValue};
+    use serde_json::json;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        pairs.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+    }
+
+    fn token(json: &Value) -> String {
+        B64.encode(json.to_string())
+    }
+
+    fn from_token(json: &Value, server_key: &ServerKey) -> Result<Credential, ApiError> {
+        let bearer = format!("Bearer {}", token(json));
+        find(&headers(&[("authorization", &bearer)]), &[], server_key).map(|found| found.credential)
+    }
+
+    #[test]
+    fn every_carrier_is_read() {
+        let server_key = ServerKey::random();
+        let bearer = "Bearer aks_test_k";
+        for (name, value, slot) in [
+            ("authorization", bearer, Slot::Authorization),
+            ("authorization", "bearer aks_test_k", Slot::Authorization),
+            ("x-api-key", "aks_test_k", Slot::Plain("x-api-key")),
+            ("x-goog-api-key", "aks_test_k", Slot::Plain("x-goog-api-key")),
+            ("xi-api-key", "aks_test_k", Slot::Plain("xi-api-key")),
+        ] {
+            let found = find(&headers(&[(name, value)]), &[], &server_key).unwrap();
+            assert_eq!(found.slot, slot);
+            assert_eq!(found.credential.caller, Caller::SecretKey(server_key.hash("aks_test_k")));
+        }
+        let found = find(&HeaderMap::new(), &["aks_test_k".to_owned()], &server_key).unwrap();
+        assert_eq!(found.slot, Slot::Query);
+    }
+
+    #[test]
+    fn a_foreign_key_beside_ours_is_left_alone_and_a_second_one_of_ours_is_not() {
+        let server_key = ServerKey::random();
+        let map = headers(&[("authorization", "Bearer sk-provider"), ("x-api-key", "aks_live_k")]);
+        let found = find(&map, &["aks_live_z".to_owned()], &server_key).unwrap();
+        assert_eq!(found.slot, Slot::Plain("x-api-key"));
+        assert_eq!(found.slots, [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn no_value_of_ours_stays_in_a_slot_however_it_is_presented() {
+        let server_key = ServerKey::random();
+        let struck = |pairs: &[(&'static str, &str)], keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            find(&headers(pairs), &keys, &server_key).unwrap().slots
+        };
+        let (ours, other) = (("x-api-key", "aks_live_k"), "aks_live_other");
+        assert_eq!(
+            struck(&[ours, ("authorization", other)], &[]),
+            [Slot::Authorization, Slot::Plain("x-api-key")]
+        );
+        let basic = format!("Token {other}");
+        assert_eq!(
+            struck(&[ours, ("authorization", &basic)], &[]),
+            [Slot::Authorization, Slot::Plain("x-api-key")]
+        );
+        let second = format!("Bearer {other}");
+        let repeated = [ours, ("authorization", "Bearer foreign"), ("authorization", &second)];
+        assert_eq!(struck(&repeated, &[]), [Slot::Authorization, Slot::Plain("x-api-key")]);
+        assert_eq!(struck(&[ours], &["foreign", other]), [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn both_shapes_and_both_alphabets_are_read() {
+        let server_key = ServerKey::random();
+        let customer = CustomerId::new(ulid(1));
+        let meter = MeterId::new(ulid(2));
+        let a =
+            from_token(&json!({"secret_key": "s", "customer_id": "user?>é", "meter_slug": "m"}), &server_key);
+        let a = a.unwrap();
+        assert_eq!(a.customer, Some(CustomerRef::Reference("user?>é".into())));
+        assert_eq!(a.meter, Some(MeterRef::Slug("m".into())));
+        let b = json!({
+            "secret_key": "s", "provider_key": "p",
+            "connection_secret": server_key.connection_secret(customer, 1),
+            "product_secret": server_key.product_secret(meter, 1),
+        });
+        let expected = from_token(&b, &server_key).unwrap();
+        assert_eq!(expected.customer, Some(CustomerRef::Secret(customer)));
+        assert_eq!(expected.meter, Some(MeterRef::Secret(meter)));
+        let unpadded = URL_SAFE_NO_PAD.encode(b.to_string());
+        let found = find(&headers(&[("x-api-key", &unpadded)]), &[], &server_key).unwrap();
+        assert_eq!(found.credential, expected);
+        let nobody = json!({"secret_key": "s", "provider_key": "p", "connection_secret": null, "product_secret": null});
+        assert_eq!(from_token(&nobody, &server_key).unwrap().billing, Billing::MeteringOnly);
+    }
+
+    #[test]
+    fn a_spend_key_travels_alone_or_in_a_token_with_the_callers_provider_key() {
+        let server_key = ServerKey::random();
+        let caller = Caller::SpendKey(server_key.hash("spk_k"));
+        for headers in [headers(&[("authorization", "Bearer spk_k")]), headers(&[("xi-api-key", "spk_k")])] {
+            let found = find(&headers, &[], &server_key).unwrap();
+            assert_eq!(found.credential, Credential::plain(caller.clone()));
+        }
+        for json in [
+            json!({"spend_key": "spk_k", "provider_key": "p"}),
+            json!({"secret_key": "spk_k", "provider_key": "p", "connection_secret": null, "product_secret": null}),
+        ] {
+            let credential = from_token(&json, &server_key).unwrap();
+            assert_eq!((credential.caller, credential.provider_key.as_deref()), (caller.clone(), Some("p")));
+            assert_eq!((credential.customer, credential.meter), (None, None));
+        }
+    }
+
+    #[test]
+    fn both_names_of_one_thing_may_be_given_when_they_agree() {
+        let server_key = ServerKey::random();
+        let (customer, meter) = (CustomerId::new(ulid(1)), MeterId::new(ulid(2)));
+        for (customer_name, meter_name, customer, meter) in [
+            (customer.to_string(), meter.to_string(), CustomerRef::Id(customer), MeterRef::Id(meter)),
+            (
+                "ada".to_owned(),
+                "chat".to_owned(),
+                CustomerRef::Reference("ada".to_owned()),
+                MeterRef::Slug("chat".to_owned()),
+            ),
+        ] {
+            let both = json!({"secret_key": "s", "customer_id": customer_name, "connection_id": customer_name,
+                              "meter_id": meter_name, "product_id": meter_name});
+            let read = from_token(&both, &server_key).unwrap();
+            assert_eq!((read.customer, read.meter), (Some(customer), Some(meter)));
+        }
+    }
+
+    fn ulid(n: u128) -> ulid::Ulid {
+        ulid::Ulid::from_parts(1, n)
+    }
+
+    #[test]
+    fn what_is_not_a_credential_says_what_is_wrong() {
+        let server_key = ServerKey::random();
+        let code =
+            |pairs: &[(&'static str, &str)]| find(&headers(pairs), &[], &server_key).unwrap_err().code();
+        assert_eq!(code(&[]), "auth_header_missing");
+        assert_eq!(code(&[("authorization", "Basic abc")]), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer")]), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer !!!")]), "forward_token_json_invalid");
+        assert_eq!(code(&[("authorization", "Bearer aGVsbG8=")]), "forward_token_json_invalid");
+        assert_eq!(code(&[("authorization", "Bearer WzFd")]), "forward_token_json_invalid");
+        let long = "x".repeat(10_240);
+        for json in [
+            json!({}),
+            json!({"secret_key": 1}),
+            json!({"secret_key": null}),
+            json!({"secret_key": "s", "customer_id": 7}),
+            json!({"secret_key": "s", "customer_id": "a\0b"}),
+            json!({"secret_key": "s", "customer_id": long}),
+            json!({"secret_key": "s", "meter_id": "prd_x"}),
+            json!({"secret_key": "s", "meter_id": "m", "product_id": "n"}),
+            json!({"secret_key": "s", "meter_id": "m", "meter_slug": "n"}),
+            json!({"secret_key": "s", "customer_id": "a", "connection_id": "b"}),
+            json!({"secret_key": "s", "disable_billing": "yes"}),
+            json!({"secret_key": "s", "spend_key": "spk_k"}),
+            json!({"spend_key": 7}),
+            json!({"spend_key": "spk_k", "customer_id": "a"}),
+            json!({"secret_key": "spk_k", "meter_slug": "m"}),
+            json!({"spend_key": "spk_k", "disable_billing": true}),
+        ] {
+            assert_eq!(
+                from_token(&json, &server_key).unwrap_err().code(),
+                "forward_token_json_invalid",
+                "{json}"
+            );
+        }
+        let forged = json!({"secret_key": "s", "connection_secret": "cons_x"});
+        assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");
+        let forged = json!({"secret_key": "s", "product_secret": "prds_x"});
+        assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "product_secret_invalid");
+    }
+}

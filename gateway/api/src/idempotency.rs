@@ -1,0 +1,177 @@
+//! `Idempotency-Key` (completion.md section 1): reading it, and the answers that are kept under it. Invariant: an
+//! answer is repeated byte for byte, and leaves this process for the database only when it is sealed.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use farthing_core::idempotency::{ClaimId, Standing};
+use farthing_core::secret::ServerKey;
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ApiError;
+use crate::headers::SERVICE_REQUEST_ID;
+
+/// Names the operation that a call is; a repeated call with the same key is the same operation.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// This answer was given before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// The most characters of a key.
+const MAX_KEY: usize = 255;
+
+/// The key of a call, if it has one: 1 to 255 ASCII characters, given once.
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let wrong = |message| Err(ApiError::issue(["Idempotency-Key"], message));
+    if values.next().is_some() {
+        return wrong("must be given once");
+    }
+    let Ok(key) = value.to_str() else { return wrong("must be of visible ASCII characters") };
+    match key.len() {
+        1..=MAX_KEY => Ok(Some(key)),
+        _ => wrong("must have 1 to 255 characters"),
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Its status.
+    pub(crate) status: StatusCode,
+    /// The headers that belong to it, whoever carries it.
+    pub(crate) headers: HeaderMap,
+    /// Its body.
+    pub(crate) body: Bytes,
+}
+
+/// What stands before the body of a kept answer, on a line of its own. A character of a value is a byte.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    status: u16,
+    headers: Vec<(String, String)>,
+}
+
+impl Answer {
+    /// The answer for keeping: sealed for `claim` alone.
+    pub(crate) fn seal(&self, server_key: &ServerKey, claim: &ClaimId) -> Vec<u8> {
+        server_key.seal(claim, &self.to_bytes())
+    }
+
+    /// Opens what [`Self::seal`] sealed for the same claim.
+    pub(crate) fn open(server_key: &ServerKey, claim: &ClaimId, sealed: &[u8]) -> Result<Self, ApiError> {
+        let answer = server_key.open(claim, sealed).and_then(|bytes| Self::from_bytes(&bytes.into()));
+        answer.ok_or_else(|| ApiError::Internal("a kept answer cannot be opened".to_owned()))
+    }
+
+    /// The same answer, marked as given before.
+    pub(crate) fn repeated(mut self) -> Self {
+        self.headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        self
+    }
+
+    /// The same answer, marked as given before where `other` is.
+    pub(crate) fn given_like(self, other: &Self) -> Self {
+        if other.headers.contains_key(REPLAYED) { self.repeated() } else { self }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let shown = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str().to_owned(), shown(value)));
+        let head = Head { status: self.status.as_u16(), headers: headers.collect() };
+        let mut bytes = serde_json::to_vec(&head).expect("a head is text and numbers");
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    fn from_bytes(bytes: &Bytes) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let head: Head = serde_json::from_slice(&bytes[..end]).ok()?;
+        let mut headers = HeaderMap::with_capacity(head.headers.len());
+        for (name, value) in head.headers {
+            let value: Vec<u8> = value.chars().map(u8::try_from).collect::<Result<_, _>>().ok()?;
+            headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
+        }
+        Some(Self { status: StatusCode::from_u16(head.status).ok()?, headers, body: bytes.slice(end + 1..) })
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}
+
+impl From<ApiError> for Answer {
+    fn from(error: ApiError) -> Self {
+        let (status, headers, body) = error.into_parts();
+        Self { status, headers, body: body.into() }
+    }
+}
+
+/// What a call answers whose key has been used.
+pub(crate) fn answer_to(
+    standing: Standing,
+    server_key: &ServerKey,
+    claim: &ClaimId,
+) -> Result<Answer, ApiError> {
+    match standing {
+        Standing::Reused => Err(ApiError::IdempotencyKeyReused),
+        Standing::InFlight(request_id) => Err(ApiError::IdempotencyInProgress(request_id)),
+        Standing::Ended(request_id) => Err(ApiError::IdempotencyCompleted(request_id)),
+        Standing::Answered(sealed, request_id) => {
+            let mut answer = Answer::open(server_key, claim, &sealed)?.repeated();
+            if let Some(request_id) = request_id {
+                let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
+                answer.headers.insert(SERVICE_REQUEST_ID, value);
+            }
+            Ok(answer)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(values: &[&[u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(IDEMPOTENCY_KEY, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_key_has_1_to_255_ascii_characters_and_is_given_once() {
+        assert_eq!(key(&with(&[])), Ok(None));
+        assert_eq!(key(&with(&[b"a b-1"])), Ok(Some("a b-1")));
+        let longest = [b'x'; 255];
+        assert_eq!(key(&with(&[&longest])).unwrap().map(str::len), Some(255));
+        let too_long = [b'x'; 256];
+        for bad in [&[&b""[..]][..], &[&too_long[..]], &["é".as_bytes()], &[b"\xff"], &[b"a", b"a"]] {
+            let Err(ApiError::Validation(issues)) = key(&with(bad)) else { panic!("{bad:?}") };
+            assert_eq!(issues[0].path, ["Idempotency-Key"]);
+        }
+    }
+
+    #[test]
+    fn an_answer_survives_being_kept_to_the_byte() {
+        let mut headers = HeaderMap::new();
+        headers.append("set-cookie", HeaderValue::from_static("a=1"));
+        headers.append("set-cookie", HeaderValue::from_static("b=2"));
+        headers.insert("x-odd", HeaderValue::from_bytes(b"caf\xe9 \t\"x\"").unwrap());
+        let body = Bytes::from_static(b"{\n\"a\":\xff}\n\n");
+        let answer = Answer { status: StatusCode::IM_A_TEAPOT, headers, body };
+        assert_eq!(Answer::from_bytes(&answer.to_bytes().into()), Some(answer.clone()));
+        let empty = Answer { body: Bytes::new(), ..answer };
+        assert_eq!(Answer::from_bytes(&empty.to_bytes().into()), Some(empty));
+    }
+}

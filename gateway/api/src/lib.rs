@@ -1,0 +1,24 @@
+//! The HTTP interface of a gateway: the forward endpoint, the REST interface and the hosted pages.
+
+mod app;
+mod checkout;
+mod db;
+mod docs;
+mod error;
+mod forward;
+mod headers;
+mod idempotency;
+mod lookups;
+mod openapi;
+mod providers;
+mod rest;
+mod rules;
+mod serve;
+mod server;
+mod target;
+mod timeouts;
+
+pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
+pub use self::server::{Config, Error, run};
+pub use self::timeouts::Timeouts;
+pub use farthing_worker::webhooks::WebhookTiming;

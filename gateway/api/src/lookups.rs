@@ -1,0 +1,87 @@
+//! Look-ups of the authoritative states that handlers need before they decide anything: a merchant's customer, meter and
+//! clock.
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
+use farthing_core::ids::{CustomerId, MerchantId, MeterId};
+use farthing_core::secret::Mode;
+use farthing_core::state::{Meter, State, StateKey};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+impl App {
+    /// A connection for reads.
+    pub(crate) async fn connection(&self) -> Result<Object, ApiError> {
+        Ok(self.reads.connection().await?)
+    }
+
+    /// The authoritative state of `key`.
+    pub(crate) async fn state(&self, key: StateKey) -> Result<Option<State>, ApiError> {
+        let [state] = self.states([key]).await?;
+        Ok(state)
+    }
+
+    /// The authoritative states of `keys`, all of one moment.
+    pub(crate) async fn states<const N: usize>(
+        &self,
+        keys: [StateKey; N],
+    ) -> Result<[Option<State>; N], ApiError> {
+        Ok(self.reads.states(keys).await?)
+    }
+
+    /// Now by the merchant's clock, which decisions go by as well: the instance's, put forward as far as it is in test mode.
+    pub(crate) async fn merchants_now(&self, merchant_id: MerchantId) -> Result<DateTime<Utc>, ApiError> {
+        match self.mode {
+            Mode::Live => Ok(self.now()),
+            Mode::Test => match self.state(StateKey::Merchant(merchant_id)).await? {
+                Some(State::Merchant(merchant)) => Ok(merchant.now(self.now())),
+                Some(_) | None => Err(ApiError::Internal(format!("{merchant_id} has no state"))),
+            },
+        }
+    }
+
+    /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.
+    pub(crate) async fn customer_id(
+        &self,
+        merchant_id: MerchantId,
+        name: &str,
+    ) -> Result<Option<CustomerId>, ApiError> {
+        if name.contains('\0') {
+            return Ok(None);
+        }
+        let id = match name.parse() {
+            Ok(id) => id,
+            Err(_) => match self.state(StateKey::Reference(merchant_id, name.to_owned())).await? {
+                Some(State::Reference(id)) => id,
+                Some(_) | None => return Ok(None),
+            },
+        };
+        match self.state(StateKey::Customer(id)).await? {
+            Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some(id)),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The merchant's meter called `name`, an id or a slug, by the authoritative state.
+    pub(crate) async fn meter(
+        &self,
+        merchant_id: MerchantId,
+        name: &str,
+    ) -> Result<Option<(MeterId, Box<Meter>)>, ApiError> {
+        if name.contains('\0') {
+            return Ok(None);
+        }
+        let id = match name.parse() {
+            Ok(id) => id,
+            Err(_) => match self.state(StateKey::MeterSlug(merchant_id, name.to_owned())).await? {
+                Some(State::MeterSlug(id)) => id,
+                Some(_) | None => return Ok(None),
+            },
+        };
+        match self.state(StateKey::Meter(id)).await? {
+            Some(State::Meter(meter)) if meter.merchant_id == merchant_id => Ok(Some((id, meter))),
+            Some(_) | None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The errors of the document. A handler's description names its own codes, as the description of a response:
+//! `(status = 404, description = "customer_not_found")`; what each means is said here, from [`ApiError`] itself.
+
+use std::collections::BTreeMap;
+
+use farthing_core::event::DeclineReason;
+use farthing_core::ids::RequestId;
+use farthing_core::money::Amount;
+use serde_json::{Map, Value, json};
+
+use crate::error::{ApiError, Resource};
+
+/// One of every error with a code of its own.
+fn every() -> Vec<ApiError> {
+    let request_id = RequestId::new(ulid::Ulid::nil());
+    vec![
+        ApiError::Validation(Vec::new()),
+        ApiError::CursorInvalid,
+        ApiError::ForwardTokenJsonInvalid(Vec::new()),
+        ApiError::ForwardUrlMissing,
+        ApiError::ForwardUrlInvalid("is not a URL"),
+        ApiError::ForwardUrlForbidden,
+        ApiError::MetadataInvalid(Vec::new()),
+        ApiError::ModelNotPriced,
+        ApiError::ProviderKeyMissing,
+        ApiError::AuthHeaderMissing,
+        ApiError::AuthHeaderInvalid,
+        ApiError::SecretKeyInvalid,
+        ApiError::ConnectionSecretInvalid,
+        ApiError::ProductSecretInvalid,
+        ApiError::SpendKeyInvalid,
+        ApiError::SpendKeyExpired,
+        ApiError::InsufficientBalance { available: Amount::ZERO, needed: Amount::ZERO, auto_recharge: None },
+        ApiError::SpendLimitExceeded { left: Amount::ZERO, needed: Amount::ZERO },
+        ApiError::SpendKeyPaused,
+        ApiError::ModelNotAllowed,
+        ApiError::ProviderNotAllowed,
+        ApiError::SecretKeyIssuancePaused,
+        ApiError::NotFound(Resource::Customer),
+        ApiError::NotFound(Resource::Connection),
+        ApiError::NotFound(Resource::Meter),
+        ApiError::NotFound(Resource::Request),
+        ApiError::NotFound(Resource::SpendKey),
+        ApiError::NotFound(Resource::SecretKey),
+        ApiError::NotFound(Resource::Plan),
+        ApiError::NotFound(Resource::Subscription),
+        ApiError::NotFound(Resource::CreditBundle),
+        ApiError::NotFound(Resource::CheckoutSession),
+        ApiError::PlanNotFree,
+        ApiError::CreditBundlePlanMismatch,
+        ApiError::WebhookLimitReached,
+        ApiError::NotFound(Resource::Webhook),
+        ApiError::NotFound(Resource::WebhookEvent),
+        ApiError::PaymentDeclined(DeclineReason::CardDeclined),
+        ApiError::SubscriptionAlreadyActive,
+        ApiError::PaymentInProgress,
+        ApiError::CheckoutSessionExpired,
+        ApiError::NotFound(Resource::PaymentMethod),
+        ApiError::NotFound(Resource::Route),
+        ApiError::MethodNotAllowed,
+        ApiError::SecretKeyLastRemaining,
+        ApiError::ReferenceIdConflict,
+        ApiError::MeterSlugConflict,
+        ApiError::IdempotencyInProgress(request_id),
+        ApiError::IdempotencyCompleted(request_id),
+        ApiError::IdempotencyKeyReused,
+        ApiError::BodyTooLarge,
+        ApiError::UriTooLong,
+        ApiError::ContentTypeUnsupported,
+        ApiError::RateLimitExceeded { retry_after_seconds: 1 },
+        ApiError::HeadTooLarge,
+        ApiError::RequestLimitExceeded { retry_after_seconds: None },
+        ApiError::Internal(String::new()),
+        ApiError::ProviderUnreachable,
+        ApiError::LedgerUnavailable(String::new()),
+        ApiError::ProviderTimeout,
+    ]
+}
+
+/// The errors that say when to come back.
+const RETRIED: [&str; 4] =
+    ["idempotency_in_progress", "ledger_unavailable", "rate_limit_exceeded", "request_limit_exceeded"];
+
+/// The codes that an operation answers, by status.
+#[derive(Debug, Default)]
+pub(super) struct Codes(BTreeMap<u16, Vec<&'static str>>);
+
+impl Codes {
+    /// Adds errors by their codes; panics at a code that no error has.
+    pub(super) fn add(&mut self, codes: impl IntoIterator<Item = impl AsRef<str>>) {
+        for code in codes {
+            let code = code.as_ref();
+            let error = every().into_iter().find(|error| error.code() == code);
+            let error =
+                error.unwrap_or_else(|| panic!("no error of `openapi::errors::every` has the code {code}"));
+            let of_status = self.0.entry(error.status().as_u16()).or_default();
+            if !of_status.contains(&error.code()) {
+                of_status.push(error.code());
+            }
+        }
+    }
+
+    /// Takes the errors out of an operation's own `responses`: each is a status from 400 on whose description is the
+    /// codes, parted by blanks. Panics at a code of another status.
+    pub(super) fn take_from(&mut self, responses: &mut Map<String, Value>) {
+        let errors = responses.keys().filter(|status| status.as_str() >= "400" && status.as_str() <= "599");
+        for status in errors.cloned().collect::<Vec<_>>() {
+            let response = responses.remove(&status).unwrap_or_default();
+            let codes: Vec<_> =
+                response["description"].as_str().unwrap_or_default().split_whitespace().collect();
+            self.add(&codes);
+            let told = self.0.get(&status.parse().unwrap_or(0));
+            let fits = told.is_some_and(|told| codes.iter().all(|code| told.contains(code)));
+            assert!(fits, "{codes:?} are not codes of the status {status}");
+        }
+    }
+
+    /// The responses, by status; `exact` where nobody else's answers come through the endpoint.
+    pub(super) fn responses(&self, exact: bool) -> impl Iterator<Item = (String, Value)> + '_ {
+        self.0.iter().map(move |(status, codes)| (status.to_string(), response(*status, codes, exact)))
+    }
+}
+
+fn response(status: u16, codes: &[&str], exact: bool) -> Value {
+    let errors = every();
+    let told = codes.iter().filter_map(|code| errors.iter().find(|error| error.code() == *code));
+    let description: Vec<_> = told.map(|error| format!("`{}`: {}", error.code(), error.message())).collect();
+    let envelope = json!({
+        "allOf": [
+            {"$ref": "#/components/schemas/Error"},
+            {"properties": {"error": {"properties": {"code": {"enum": codes}, "status": {"const": status}}}}},
+        ],
+    });
+    let schema = if exact { envelope } else { json!({"anyOf": [envelope, {}]}) };
+    let mut headers = json!({"x-service-request-id": {"$ref": "#/components/headers/RequestId"}});
+    if status == 401 {
+        headers["WWW-Authenticate"] = json!({"$ref": "#/components/headers/Authenticate"});
+    }
+    if codes.iter().any(|code| RETRIED.contains(code)) {
+        headers["Retry-After"] = json!({"$ref": "#/components/headers/RetryAfter"});
+    }
+    json!({
+        "description": description.join("\n\n"),
+        "headers": headers,
+        "content": {"application/json": {"schema": schema}},
+    })
+}
+
+/// The envelope of every error.
+pub(super) fn envelope() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {
+            "type": "object",
+            "required": ["message", "code", "status"],
+            "properties": {
+                "message": {"type": "string", "minLength": 1},
+                "code": {"type": "string", "pattern": "^[a-z_]+$"},
+                "status": {"type": "integer", "description": "The HTTP status."},
+                "issues": {
+                    "type": "array",
+                    "description": "What is wrong with the input, each with where.",
+                    "items": {
+                        "type": "object",
+                        "required": ["path", "message"],
+                        "properties": {
+                            "path": {"type": "array", "items": {"type": "string"}},
+                            "message": {"type": "string"},
+                        },
+                    },
+                },
+            },
+        }},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the variants of the enum `name` in `source`.
+    fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+        let (_, body) = source.split_once(&format!("enum {name} {{\n")).unwrap();
+        let (body, _) = body.split_once("\n}\n").unwrap();
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+        names.filter_map(|line| line.split([',', '(', ' ']).next()).collect()
+    }
+
+    #[test]
+    fn every_error_can_be_described() {
+        let source = include_str!("../error.rs");
+        let described: Vec<_> = every().iter().map(|error| format!("{error:?}")).collect();
+        let errors = variants(source, "ApiError");
+        assert!(errors.contains(&"HeadTooLarge") && errors.contains(&"Internal"), "{errors:?}");
+        for name in errors {
+            let own = |shown: &String| shown.split(['(', ' ']).next() == Some(name);
+            assert!(described.iter().any(own), "{name}");
+        }
+        for name in variants(source, "Resource") {
+            assert!(described.contains(&format!("NotFound({name})")), "{name}");
+        }
+    }
+}

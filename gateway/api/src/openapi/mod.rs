@@ -1,0 +1,70 @@
+//! The interface described by itself: OpenAPI 3.1 generated from the handlers. Invariant: a
+//! route is made from its handler's description ([`utoipa_axum::routes`]), so none is left out of the document.
+
+mod conventions;
+mod errors;
+pub(crate) mod values;
+
+use serde_json::{Value, json};
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::{Operation, PathItem, Paths};
+use utoipa_axum::router::UtoipaMethodRouter;
+
+/// What the whole document says of the service.
+const ABOUT: &str = "\
+Farthing forwards calls to AI providers, meters them and bills wallets, to the last fraction of a cent.
+
+A customer is also a connection, a meter is also a product: each thing has a name in the older and in the newer words, \
+resources carry both, and requests and filters take either. Amounts are decimal strings with ten fractional digits. \
+Lists are newest first; the cursor of the next page is the last id of this one. Every error has the same envelope. \
+`HEAD` is taken wherever `GET` is; any other method that a path does not name, `OPTIONS` included, is 405 with `Allow`.";
+
+/// The whole document of the interface that `described` describes.
+pub(crate) fn document(described: OpenApi) -> Value {
+    let mut document = serde_json::to_value(described).expect("a description has string keys");
+    document["info"] = json!({
+        "title": "Farthing",
+        "version": "1.0.0",
+        "description": ABOUT,
+        "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+    });
+    document["servers"] = json!([{"url": "/v1"}]);
+    conventions::apply(&mut document);
+    document
+}
+
+/// `routes`, whose paths begin with `path`, also at `alias` in its place.
+pub(crate) fn also_at<S: Clone>(
+    path: &str,
+    alias: &str,
+    routes: UtoipaMethodRouter<S>,
+) -> UtoipaMethodRouter<S> {
+    also_at_each(path, &[alias], routes)
+}
+
+/// `routes`, whose paths begin with `path`, also at each of `aliases` in its place.
+pub(crate) fn also_at_each<S: Clone>(
+    path: &str,
+    aliases: &[&str],
+    (schemas, paths, router): UtoipaMethodRouter<S>,
+) -> UtoipaMethodRouter<S> {
+    let mut all = Paths::new();
+    for (at, item) in paths.paths {
+        let rest = at.strip_prefix(path).unwrap_or_else(|| panic!("{at} does not begin with {path}"));
+        for alias in aliases {
+            let (mut other, suffix) = (item.clone(), alias.replace('/', "_"));
+            for operation in operations(&mut other) {
+                operation.operation_id =
+                    operation.operation_id.take().map(|name| format!("{name}_at{suffix}"));
+            }
+            all.paths.insert(format!("{alias}{rest}"), other);
+        }
+        all.paths.insert(at, item);
+    }
+    (schemas, all, router)
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
+    [get, put, post, delete, options, head, patch, trace].into_iter().flatten()
+}

@@ -1,0 +1,280 @@
+//! The price catalogue: what providers list for their models (completion.md section 5). Read at the start, from the
+//! file built into the program and those of the operator, and never changed while the process runs. Exact matches
+//! only: a model is found by the names that a file gives it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use farthing_core::model_price::{Above, ModelPrice, TokenRates};
+use farthing_core::money::Amount;
+use serde::Deserialize;
+
+/// The longest name of a provider or model, in characters.
+const MAX_NAME: usize = 255;
+
+/// The largest rate that is believed, in dollars.
+const MAX_RATE: i64 = 1_000_000;
+
+/// The most steps by input tokens of one model.
+const MAX_STEPS: usize = 10;
+
+/// Why a file is not a catalogue.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not JSON of the wanted form; amounts are decimal strings.
+    #[error("{0}")]
+    Form(#[from] serde_json::Error),
+    /// An entry breaks a rule.
+    #[error("{provider} {model:?}: {why}")]
+    Entry {
+        /// The entry's provider.
+        provider: String,
+        /// The entry's model.
+        model: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+/// A model of the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// What it costs.
+    pub(crate) price: ModelPrice,
+    /// The day its price was taken, at midnight UTC.
+    pub(crate) taken_at: DateTime<Utc>,
+}
+
+/// Models by provider and name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalogue {
+    providers: BTreeMap<String, BTreeMap<String, Listed>>,
+}
+
+/// A catalogue file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "source")]
+    _source: String,
+    #[serde(rename = "licence")]
+    _licence: String,
+    taken: NaiveDate,
+    models: Vec<Entry>,
+}
+
+/// A model in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    provider: String,
+    model: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    input_per_1m: Option<Amount>,
+    output_per_1m: Option<Amount>,
+    cache_read_per_1m: Option<Amount>,
+    cache_write_per_1m: Option<Amount>,
+    per_request: Option<Amount>,
+    per_character: Option<Amount>,
+    per_second: Option<Amount>,
+    #[serde(default)]
+    above: Vec<Step>,
+    #[serde(rename = "max_output_tokens")]
+    _max_output_tokens: Option<u64>,
+    #[serde(rename = "max_input_tokens")]
+    _max_input_tokens: Option<u64>,
+}
+
+/// The rates of an entry beyond a number of input tokens.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    input_tokens: u64,
+    input_per_1m: Option<Amount>,
+    output_per_1m: Option<Amount>,
+    cache_read_per_1m: Option<Amount>,
+    cache_write_per_1m: Option<Amount>,
+}
+
+impl Step {
+    fn above(&self) -> Above {
+        let rates = TokenRates {
+            input_per_1m: self.input_per_1m,
+            output_per_1m: self.output_per_1m,
+            cache_read_per_1m: self.cache_read_per_1m,
+            cache_write_per_1m: self.cache_write_per_1m,
+        };
+        Above { input_tokens: self.input_tokens, rates }
+    }
+}
+
+impl Entry {
+    fn price(&self) -> ModelPrice {
+        ModelPrice {
+            rates: TokenRates {
+                input_per_1m: self.input_per_1m,
+                output_per_1m: self.output_per_1m,
+                cache_read_per_1m: self.cache_read_per_1m,
+                cache_write_per_1m: self.cache_write_per_1m,
+            },
+            per_request: self.per_request,
+            per_character: self.per_character,
+            per_second: self.per_second,
+            above: self.above.iter().map(Step::above).collect(),
+        }
+    }
+
+    /// What is wrong with it.
+    fn fault(&self) -> Option<&'static str> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        if self.provider.is_empty() || !self.provider.bytes().all(plain) {
+            return Some("the provider must be of lower-case letters, digits, `-` and `_`");
+        }
+        let is_name = |name: &String| {
+            !name.trim().is_empty() && name.chars().count() <= MAX_NAME && !name.chars().any(char::is_control)
+        };
+        if !std::iter::once(&self.model).chain(&self.aliases).all(is_name) {
+            return Some("a model's name must have 1 to 255 characters and no control characters");
+        }
+        let steps = self.above.iter().flat_map(|step| {
+            [step.input_per_1m, step.output_per_1m, step.cache_read_per_1m, step.cache_write_per_1m]
+        });
+        let own = [
+            self.input_per_1m,
+            self.output_per_1m,
+            self.cache_read_per_1m,
+            self.cache_write_per_1m,
+            self.per_request,
+            self.per_character,
+            self.per_second,
+        ];
+        if own.iter().all(Option::is_none) {
+            return Some("has no price; one that costs nothing says so with \"0\"");
+        }
+        let is_rate = |rate: Amount| !rate.is_negative() && rate.decimal() <= MAX_RATE.into();
+        if !own.into_iter().chain(steps).flatten().all(is_rate) {
+            return Some("a rate must be between 0 and 1000000");
+        }
+        let thresholds: BTreeSet<u64> = self.above.iter().map(|step| step.input_tokens).collect();
+        if thresholds.len() != self.above.len() || self.above.len() > MAX_STEPS {
+            return Some("must have at most 10 steps in `above`, each with an input_tokens of its own");
+        }
+        None
+    }
+}
+
+impl Catalogue {
+    /// Reads a file.
+    pub fn read(json: &str) -> Result<Self, Error> {
+        let file: File = serde_json::from_str(json)?;
+        let taken_at = file.taken.and_time(NaiveTime::MIN).and_utc();
+        let mut catalogue = Self::default();
+        for entry in file.models {
+            let wrong =
+                |why| Error::Entry { provider: entry.provider.clone(), model: entry.model.clone(), why };
+            if let Some(why) = entry.fault() {
+                return Err(wrong(why));
+            }
+            let models = catalogue.providers.entry(entry.provider.clone()).or_default();
+            for name in std::iter::once(&entry.model).chain(&entry.aliases) {
+                let listed = Listed { price: entry.price(), taken_at };
+                if models.insert(name.clone(), listed).is_some() {
+                    return Err(wrong("a name of it stands twice in the file"));
+                }
+            }
+        }
+        Ok(catalogue)
+    }
+
+    /// Takes in `over`, whose entries take the place of those of the same names.
+    pub fn extend(&mut self, over: Self) {
+        for (provider, models) in over.providers {
+            self.providers.entry(provider).or_default().extend(models);
+        }
+    }
+
+    /// The model of this name.
+    pub(crate) fn find(&self, provider: &str, model: &str) -> Option<&Listed> {
+        self.providers.get(provider)?.get(model)
+    }
+
+    /// Every model by its names, in order: provider, name, model.
+    pub(crate) fn models(&self) -> impl Iterator<Item = (&str, &str, &Listed)> {
+        self.providers.iter().flat_map(|(provider, models)| {
+            models.iter().map(move |(name, listed)| (provider.as_str(), name.as_str(), listed))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(models: &str) -> String {
+        format!(r#"{{"source":"s","licence":"l","taken":"2026-11-20","models":[{models}]}}"#)
+    }
+
+    fn fault(models: &str) -> String {
+        Catalogue::read(&file(models)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_entry_is_found_by_its_names_and_by_no_other() {
+        let json = file(
+            r#"{"provider":"p","model":"m","aliases":["m-latest"],"input_per_1m":"1.5","above":[{"input_tokens":5,"output_per_1m":"2"}]}"#,
+        );
+        let catalogue = Catalogue::read(&json).unwrap();
+        let listed = catalogue.find("p", "m").unwrap();
+        assert_eq!(catalogue.find("p", "m-latest"), Some(listed));
+        assert_eq!(listed.price.rates.input_per_1m, Some("1.5".parse().unwrap()));
+        assert_eq!(listed.price.above[0].rates.output_per_1m, Some("2".parse().unwrap()));
+        assert_eq!(listed.taken_at.to_rfc3339(), "2026-11-20T00:00:00+00:00");
+        for (provider, model) in [("p", "m-2024-01-01"), ("p", "M"), ("q", "m"), ("p", "")] {
+            assert_eq!(catalogue.find(provider, model), None, "{provider} {model}");
+        }
+    }
+
+    #[test]
+    fn a_later_file_takes_the_place_of_whole_entries_and_adds_others() {
+        let mut catalogue = Catalogue::read(&file(
+            r#"{"provider":"p","model":"a","input_per_1m":"1","output_per_1m":"9"},{"provider":"p","model":"b","per_request":"1"}"#,
+        ))
+        .unwrap();
+        let over = file(
+            r#"{"provider":"p","model":"a","input_per_1m":"2"},{"provider":"q","model":"c","per_second":"0"}"#,
+        );
+        catalogue.extend(Catalogue::read(&over).unwrap());
+        let price = &catalogue.find("p", "a").unwrap().price;
+        assert_eq!((price.rates.input_per_1m, price.rates.output_per_1m), (Some("2".parse().unwrap()), None));
+        let names: Vec<_> = catalogue.models().map(|(provider, model, _)| (provider, model)).collect();
+        assert_eq!(names, [("p", "a"), ("p", "b"), ("q", "c")]);
+    }
+
+    #[test]
+    fn what_could_be_misread_as_a_price_is_refused() {
+        for (models, why) in [
+            (r#"{"provider":"p","model":"m","input_per_1m":0.15}"#, "invalid type: floating point"),
+            (r#"{"provider":"p","model":"m","input_per_1m":1}"#, "invalid type: integer"),
+            (r#"{"provider":"p","model":"m","input_per_1m":"1e-3"}"#, "decimal string"),
+            (r#"{"provider":"p","model":"m","input_per_1m":"0.00000000001"}"#, "ten fractional digits"),
+            (r#"{"provider":"p","model":"m","input_per_1m":"-1"}"#, "between 0 and 1000000"),
+            (r#"{"provider":"p","model":"m","input_per_1k":"1"}"#, "unknown field"),
+            (r#"{"provider":"p","model":"m"}"#, "has no price"),
+            (r#"{"provider":"P q","model":"m","per_request":"1"}"#, "lower-case"),
+            (r#"{"provider":"p","model":" ","per_request":"1"}"#, "1 to 255 characters"),
+            (
+                r#"{"provider":"p","model":"m","per_request":"1","above":[{"input_tokens":5},{"input_tokens":5}]}"#,
+                "of its own",
+            ),
+            (
+                r#"{"provider":"p","model":"m","per_request":"1"},{"provider":"p","model":"n","aliases":["m"],"per_request":"1"}"#,
+                "twice",
+            ),
+        ] {
+            let told = fault(models);
+            assert!(told.contains(why), "{models}: {told}");
+        }
+        assert!(Catalogue::read("[]").is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! The resource of a subscription in the older form.
+
+#![expect(clippy::struct_field_names, reason = "the interface names the fields")]
+
+use chrono::Datelike as _;
+use farthing_core::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::plan::Rollover;
+use farthing_projector::subscriptions::query::ActiveRow;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::rest::body::Timestamp;
+use crate::rest::customers::Contact;
+use crate::rest::subscriptions::{Status, out_of_range};
+
+/// A subscription as it is shown in the older form.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ActiveSubscription {
+    active_subscription_id: SubscriptionId,
+    wallet_id: WalletId,
+    subscription_config_id: PlanId,
+    started_at: Timestamp,
+    /// Day of the month of billing.
+    #[schema(minimum = 1, maximum = 31)]
+    billing_anchor: u32,
+    status: Status,
+    created_at: Timestamp,
+    subscription_config: SubscriptionConfig,
+    wallet: Wallet,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled_at: Option<Timestamp>,
+}
+
+/// The plan, on the terms that it had when the cycle began.
+#[derive(Debug, Serialize, ToSchema)]
+struct SubscriptionConfig {
+    subscription_config_id: PlanId,
+    merchant_id: MerchantId,
+    name: String,
+    period_amount: Amount,
+    rollover_type: Rollover,
+    created_at: Timestamp,
+}
+
+/// The customer's wallet, with the contact of its owner.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SubscriptionWallet)]
+struct Wallet {
+    wallet_id: WalletId,
+    /// Balance and credit together.
+    active_balance: Amount,
+    created_at: Timestamp,
+    #[serde(flatten)]
+    owner: Contact,
+}
+
+impl ActiveSubscription {
+    /// The merchant's subscription of `row`.
+    pub(super) fn of_row(merchant_id: MerchantId, row: ActiveRow) -> Result<Self, ApiError> {
+        let ActiveRow { subscription, plan_created_at, wallet_created_at, balance } = row;
+        let credit = subscription.credit.plus(subscription.bundle_credit);
+        let active_balance = credit.and_then(|credit| credit.plus(balance)).map_err(out_of_range)?;
+        Ok(Self {
+            active_subscription_id: subscription.subscription_id,
+            wallet_id: subscription.wallet_id,
+            subscription_config_id: subscription.plan_id,
+            started_at: Timestamp(subscription.started_at),
+            billing_anchor: subscription.anchor.day(),
+            status: Status::of(subscription.cancelled_at),
+            created_at: Timestamp(subscription.started_at),
+            subscription_config: SubscriptionConfig {
+                subscription_config_id: subscription.plan_id,
+                merchant_id,
+                name: subscription.terms.name,
+                period_amount: subscription.terms.period_amount,
+                rollover_type: subscription.terms.rollover_type,
+                created_at: Timestamp(plan_created_at),
+            },
+            wallet: Wallet {
+                wallet_id: subscription.wallet_id,
+                active_balance,
+                created_at: Timestamp(wallet_created_at),
+                owner: subscription.contact.into(),
+            },
+            cancelled_at: subscription.cancelled_at.map(Timestamp),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Who calls a standard endpoint: `Authorization: Bearer <secret key>` (interface.md, Authentication). Invariant:
+//! a handler knows a merchant only through [`Merchant`], so it can do nothing for an unknown caller.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use farthing_core::ids::MerchantId;
+use farthing_core::state::{SpendKey, State, StateKey};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::answer::Notes;
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The merchant whose secret key the call carries; the call is counted against the key's rate limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Merchant {
+    /// Its id.
+    pub(super) merchant_id: MerchantId,
+}
+
+impl FromRequestParts<Arc<App>> for Merchant {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let hash = app.server_key.hash(bearer(&parts.headers)?);
+        match counted(parts, app, StateKey::SecretKey(hash)).await? {
+            Some(State::SecretKey(key)) => Ok(Self { merchant_id: key.merchant_id }),
+            Some(_) | None => Err(ApiError::SecretKeyInvalid),
+        }
+    }
+}
+
+/// The state of a key by its hash, once the call is counted against the key's rate limit.
+async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State>, ApiError> {
+    let Some((state, standing)) = app.count_call(key).await? else { return Ok(None) };
+    if let Some(notes) = parts.extensions.get::<Notes>() {
+        notes.standing(standing);
+    }
+    match standing.retry_after_seconds {
+        Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
+        None => Ok(Some(state)),
+    }
+}
+
+/// Whoever holds a key of either sort.
+#[derive(Debug, Clone)]
+pub(super) enum Caller {
+    /// A merchant, by a secret key.
+    Merchant(#[expect(dead_code, reason = "that there is one is what counts")] Merchant),
+    /// A spend key that may be used now, as at the forward endpoint.
+    SpendKey(Box<SpendKey>),
+}
+
+impl FromRequestParts<Arc<App>> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let token = bearer(&parts.headers)?;
+        if !token.starts_with("spk_") {
+            return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
+        }
+        let hash = app.server_key.hash(token);
+        let Some(State::SpendKeyHash(id)) = counted(parts, app, StateKey::SpendKeyHash(hash)).await? else {
+            return Err(ApiError::SpendKeyInvalid);
+        };
+        match app.states([StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
+            [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
+                if let Some(customer) = key.customer_id
+                    && app.state(StateKey::Customer(customer)).await?.is_none()
+                {
+                    return Err(ApiError::SpendKeyInvalid);
+                }
+                key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
+                Ok(Self::SpendKey(key))
+            }
+            _ => Err(ApiError::SpendKeyInvalid),
+        }
+    }
+}
+
+/// The one bearer token of `headers`.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or(ApiError::AuthHeaderMissing)?;
+    if values.next().is_some() {
+        return Err(ApiError::AuthHeaderInvalid);
+    }
+    let text = value.to_str().map_err(|_| ApiError::AuthHeaderInvalid)?;
+    let (scheme, token) = text.split_once(' ').ok_or(ApiError::AuthHeaderInvalid)?;
+    let token = token.trim();
+    let plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if scheme.eq_ignore_ascii_case("bearer") && plain { Ok(token) } else { Err(ApiError::AuthHeaderInvalid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(values: &[&'static [u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn the_scheme_is_read_in_any_case() {
+        assert_eq!(bearer(&headers(&[b"Bearer aks_test_x"])), Ok("aks_test_x"));
+        assert_eq!(bearer(&headers(&[b"bEARER  aks_test_x "])), Ok("aks_test_x"));
+    }
+
+    #[test]
+    fn a_missing_header_and_a_header_that_is_no_bearer_token_are_told_apart() {
+        assert_eq!(bearer(&headers(&[])), Err(ApiError::AuthHeaderMissing));
+        let no_tokens: [&[&[u8]]; 7] = [
+            &[b""],
+            &[b"Bearer"],
+            &[b"Bearer "],
+            &[b"Basic eA=="],
+            &[b"Bearer a b"],
+            &[b"Bearer \xff"],
+            &[b"x", b"y"],
+        ];
+        for values in no_tokens {
+            assert_eq!(bearer(&headers(values)), Err(ApiError::AuthHeaderInvalid), "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `GET /checkout_sessions`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_projector::ReadModel;
+use farthing_projector::checkout_sessions::query;
+
+use super::base::Base;
+use super::resource::CheckoutSession;
+use crate::app::App;
+use crate::db::within;
+use crate::error::ApiError;
+use crate::openapi::values;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::page::{List, PageQuery};
+use crate::rest::params::Params;
+use crate::rest::reads::Reads;
+
+/// 200 with a page of the merchant's sessions, narrowed by `reference_id`.
+#[utoipa::path(
+    get, path = "/checkout_sessions", operation_id = "list_checkout_sessions", tag = "checkout_sessions",
+    params(
+        PageQuery,
+        ("reference_id" = inline(Option<values::Filter>), Query, description = "Only those created for this name."),
+    ),
+    responses((status = 200, description = "A page of checkout sessions.", body = List<CheckoutSession>)),
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    base: Base,
+    reads: Reads,
+    mut params: Params,
+) -> Result<Reply<List<CheckoutSession>>, ApiError> {
+    let page = params.page();
+    let reference_id = params.text("reference_id");
+    params.checked()?;
+    let connection = reads.caught_up(ReadModel::CheckoutSessions).await?;
+    let listed = query::list(&connection, merchant_id, page.as_query(), reference_id.as_deref());
+    let listed = within(listed).await?;
+    let last = listed.items.last().map(|row| row.checkout_session_id.to_string());
+    let shown = listed.items.into_iter();
+    let shown = shown.map(|row| CheckoutSession::shown(row, &app.server_key, &base)).collect();
+    Ok(Reply::ok(List::new(shown, listed.has_more, last)))
+}

@@ -1,0 +1,86 @@
+//! The Checkout session resource.
+
+#![expect(clippy::struct_field_names, reason = "the interface names the fields")]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use farthing_core::event::{CheckoutMode, CheckoutSessionCreated};
+use farthing_core::ids::{CheckoutSessionId, CreditBundleId, CustomerId, PlanId};
+use farthing_core::secret::ServerKey;
+use farthing_projector::checkout_sessions::query::CheckoutSessionRow;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::base::Base;
+use crate::rest::body::Timestamp;
+
+/// A checkout session as it is shown.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::rest) struct CheckoutSession {
+    checkout_session_id: CheckoutSessionId,
+    /// Base64 of `{"secret", "base"}`; whoever has it may complete the session.
+    checkout_session_token: String,
+    /// The hosted page.
+    url: String,
+    checkout_mode: CheckoutMode,
+    /// Who may frame the page, and who is told of its end.
+    origin_url: String,
+    connection_id: Option<CustomerId>,
+    customer_id: Option<CustomerId>,
+    reference_id: Option<String>,
+    subscription_config_id: Option<PlanId>,
+    plan_id: Option<PlanId>,
+    credit_bundle_id: Option<CreditBundleId>,
+    created_at: Timestamp,
+    /// It cannot be completed from then on.
+    expires_at: Timestamp,
+    completed_at: Option<Timestamp>,
+}
+
+impl CheckoutSession {
+    /// The session that was just created.
+    pub(super) fn new(
+        created: CheckoutSessionCreated,
+        created_at: DateTime<Utc>,
+        key: &ServerKey,
+        base: &Base,
+    ) -> Self {
+        let row = CheckoutSessionRow {
+            checkout_session_id: created.checkout_session_id,
+            checkout_mode: created.checkout_mode,
+            origin_url: created.origin_url,
+            customer_id: created.customer_id,
+            reference_id: created.reference_id,
+            plan_id: created.plan_id,
+            credit_bundle_id: created.credit_bundle_id,
+            created_at,
+            expires_at: created.expires_at,
+            completed_at: None,
+        };
+        Self::shown(row, key, base)
+    }
+
+    /// A session, with the way to its page from where the caller is.
+    pub(super) fn shown(row: CheckoutSessionRow, key: &ServerKey, base: &Base) -> Self {
+        let secret = key.checkout_secret(row.checkout_session_id);
+        let Base(base) = base;
+        Self {
+            checkout_session_id: row.checkout_session_id,
+            checkout_session_token: STANDARD.encode(json!({"secret": secret, "base": base}).to_string()),
+            url: format!("{base}embed/checkout/{secret}"),
+            checkout_mode: row.checkout_mode,
+            origin_url: row.origin_url,
+            connection_id: row.customer_id,
+            customer_id: row.customer_id,
+            reference_id: row.reference_id,
+            subscription_config_id: row.plan_id,
+            plan_id: row.plan_id,
+            credit_bundle_id: row.credit_bundle_id,
+            created_at: Timestamp(row.created_at),
+            expires_at: Timestamp(row.expires_at),
+            completed_at: row.completed_at.map(Timestamp),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `GET /customers`.
+
+use farthing_projector::ReadModel;
+use farthing_projector::customers::query;
+
+use super::resource::Customer;
+use crate::db::within;
+use crate::error::ApiError;
+use crate::openapi::values;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::page::{List, PageQuery};
+use crate::rest::params::Params;
+use crate::rest::reads::Reads;
+
+/// 200 with a page of the merchant's customers, narrowed by `reference_id`.
+#[utoipa::path(
+    get, path = "/customers", operation_id = "list_customers", tag = "customers",
+    params(PageQuery, ("reference_id" = inline(Option<values::Filter>), Query, description = "Only the one of this name.")),
+    responses((status = 200, description = "A page of customers.", body = List<Customer>)),
+)]
+pub(super) async fn list(
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    mut params: Params,
+) -> Result<Reply<List<Customer>>, ApiError> {
+    let page = params.page();
+    let reference_id = params.text("reference_id");
+    params.checked()?;
+    let connection = reads.caught_up(ReadModel::Customers).await?;
+    let listed = query::list(&connection, merchant_id, page.as_query(), reference_id.as_deref());
+    let listed = within(listed).await?;
+    let last = listed.items.last().map(|row| row.customer_id.to_string());
+    let shown = listed.items.into_iter().map(Customer::from).collect();
+    Ok(Reply::ok(List::new(shown, listed.has_more, last)))
+}

@@ -1,0 +1,62 @@
+//! `GET /customers/{id}/subscription`, by id or reference id.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_core::ids::{CustomerId, MerchantId};
+use farthing_projector::ReadModel;
+use farthing_projector::subscriptions::query;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::db::within;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::reads::Reads;
+use crate::rest::subscriptions::Subscription;
+
+/// What a customer is subscribed to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::rest) struct CurrentSubscription {
+    /// The active one; `null` where there is none.
+    subscription: Option<Subscription>,
+}
+
+impl CurrentSubscription {
+    /// The merchant's customer's.
+    pub(in crate::rest) async fn of(
+        reads: &Reads,
+        merchant_id: MerchantId,
+        customer_id: CustomerId,
+    ) -> Result<Self, ApiError> {
+        let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+        let row = within(query::find_active(&connection, merchant_id, customer_id)).await?;
+        let subscription = row.map(|row| Subscription::of_row(merchant_id, row)).transpose()?;
+        Ok(Self { subscription })
+    }
+}
+
+/// 200 with the customer's subscription, or `null`.
+#[utoipa::path(
+    get, path = "/customers/{customer_id}/subscription", operation_id = "get_customer_subscription",
+    tag = "customers",
+    params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
+    responses(
+        (status = 200, description = "The customer's subscription, or null.", body = CurrentSubscription),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn subscription(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    Named(name): Named,
+) -> Result<Reply<CurrentSubscription>, ApiError> {
+    match app.customer_id(merchant_id, &name).await? {
+        Some(id) => Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?)),
+        None => Err(ApiError::NotFound(Resource::Customer)),
+    }
+}

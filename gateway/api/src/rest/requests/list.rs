@@ -1,0 +1,44 @@
+//! `GET /requests`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_projector::ReadModel;
+use farthing_projector::requests::query;
+
+use super::filter::{MetadataQuery, Narrowed};
+use super::resource::Request;
+use crate::app::App;
+use crate::db::within;
+use crate::error::ApiError;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::named::{CustomerQuery, MeterQuery};
+use crate::rest::page::{List, PageQuery};
+use crate::rest::params::Params;
+use crate::rest::reads::Reads;
+
+/// 200 with a page of the merchant's requests; all filters that are given must hold.
+#[utoipa::path(
+    get, path = "/requests", operation_id = "list_requests", tag = "requests",
+    params(PageQuery, CustomerQuery, MeterQuery, MetadataQuery),
+    responses((status = 200, description = "A page of requests.", body = List<Request>)),
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    mut params: Params,
+) -> Result<Reply<List<Request>>, ApiError> {
+    let page = params.page();
+    let narrowed = Narrowed::read(&mut params);
+    params.checked()?;
+    let Some(filter) = narrowed.filter(&app, merchant_id).await? else {
+        return Ok(Reply::ok(List::new(Vec::new(), false, None)));
+    };
+    let connection = reads.caught_up(ReadModel::Requests).await?;
+    let listed = within(query::list(&connection, merchant_id, page.as_query(), &filter)).await?;
+    let shown: Vec<_> = listed.items.into_iter().map(Request::from).collect();
+    let last = shown.last().map(|request| request.request_id.clone());
+    Ok(Reply::ok(List::new(shown, listed.has_more, last)))
+}

@@ -1,0 +1,55 @@
+//! `POST /spend_keys`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use chrono::{DateTime, Utc};
+use farthing_core::command::{CreateSpendKey, SpendKeyNow, Timed};
+use farthing_core::ids::SpendKeyId;
+use farthing_core::secret;
+
+use super::resource::SpendKey;
+use super::settings::{NewSpendKey, Wanted};
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::idempotency::Answer;
+use crate::rest::body::Reply;
+use crate::rest::writes::Writes;
+
+/// 201 with the new spend key and, this once, its raw key.
+#[utoipa::path(
+    post, path = "/spend_keys", operation_id = "create_spend_key", tag = "spend_keys",
+    request_body = NewSpendKey,
+    responses(
+        (status = 201, description = "The new spend key with its raw key.", body = SpendKey),
+        (status = 404, description = "customer_not_found"),
+    ),
+)]
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+    let merchant_id = writes.merchant_id;
+    let merchants_now = app.merchants_now(merchant_id).await?;
+    let Wanted { settings, customer } = Wanted::read(writes.json()?, merchants_now)?;
+    let customer_id = match customer {
+        None => None,
+        Some(name) => {
+            let id = app.customer_id(merchant_id, &name).await?;
+            Some(id.ok_or(ApiError::NotFound(Resource::Customer))?)
+        }
+    };
+    let now = app.now();
+    let spend_key_id = SpendKeyId::new(app.mint.next(now));
+    let raw = secret::new_spend_key();
+    let command = CreateSpendKey {
+        merchant_id,
+        spend_key_id,
+        customer_id,
+        key_hash: app.server_key.hash(raw.reveal()),
+        key_preview: raw.preview(),
+        settings,
+        now,
+    };
+    let render = move |(made, at): &(SpendKeyNow, DateTime<Utc>)| {
+        Reply::created(SpendKey::new(spend_key_id, made.clone(), *at).with_raw(&raw))
+    };
+    writes.submit(Timed { command, merchant_id, now }, render).await
+}

@@ -1,0 +1,36 @@
+//! `DELETE /subscriptions/{subscription_id}`: it ends with its cycle; at once where the next one could not be paid.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_core::command::{SubscriptionEdit, UpdateSubscription};
+
+use super::find::{named, present};
+use super::resource::Subscription;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::params::Named;
+use crate::rest::reads::Reads;
+
+/// 200 with the subscription and its pending change.
+#[utoipa::path(
+    delete, path = "/subscriptions/{subscription_id}", operation_id = "cancel_subscription", tag = "subscriptions",
+    params(("subscription_id" = String, Path, description = "The subscription's id.")),
+    responses(
+        (status = 200, description = "The subscription, which ends with its cycle.", body = Subscription),
+        (status = 404, description = "subscription_not_found"),
+    ),
+)]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    reads: Reads,
+    Named(name): Named,
+) -> Result<Reply<Subscription>, ApiError> {
+    let (subscription_id, now) = (named(&name)?, app.now());
+    let edit = SubscriptionEdit::Cancel;
+    app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
+    Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
+}

@@ -1,0 +1,42 @@
+//! `POST /webhooks`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_core::command::CreateWebhook;
+use farthing_core::ids::WebhookId;
+use farthing_core::state;
+
+use super::resource::Webhook;
+use super::settings::{self, NewWebhook};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::idempotency::Answer;
+use crate::rest::body::Reply;
+use crate::rest::writes::Writes;
+
+/// 201 with the new webhook and, this once, its secret.
+///
+/// All that it is told is signed with the secret, twice: `X-Webhook-Signature` is the hexadecimal HMAC-SHA256 of the body
+/// under the secret as it is written, and `webhook-id`, `webhook-timestamp` and `webhook-signature` are those of the
+/// Standard Webhooks. It is told at least once, under a `webhook_event_id` that stays, and of one customer in order. A
+/// receiver answers with a status of 200 to 299 within ten seconds; else it is told again after growing delays, for a day.
+#[utoipa::path(
+    post, path = "/webhooks", operation_id = "create_webhook", tag = "webhooks",
+    request_body = NewWebhook,
+    responses(
+        (status = 201, description = "The new webhook with its secret.", body = Webhook),
+        (status = 400, description = "webhook_limit_reached"),
+    ),
+)]
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+    let settings = settings::read(writes.json()?)?;
+    let now = app.now();
+    let webhook_id = WebhookId::new(app.mint.next(now));
+    let command = CreateWebhook { merchant_id: writes.merchant_id, webhook_id, settings, now };
+    let secret = app.server_key.webhook_secret(webhook_id);
+    let render = move |made: &state::Webhook| {
+        Reply::created(Webhook::new(webhook_id, made.clone()).with_secret(secret.clone()))
+    };
+    writes.submit(command, render).await
+}

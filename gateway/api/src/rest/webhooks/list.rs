@@ -1,0 +1,66 @@
+//! `GET /webhooks`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_core::state::{self, StateKey};
+use farthing_log::states;
+use tokio_postgres::Client;
+
+use super::resource::Webhook;
+use crate::app::App;
+use crate::db::within;
+use crate::error::ApiError;
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::Reply;
+use crate::rest::page::{List, PageQuery};
+use crate::rest::params::Params;
+
+/// Was there a webhook of this id? One that is no more still has its place in the list.
+const CREATION: &str = "SELECT position FROM ledger.events WHERE key = $1 AND merchant_id = $2";
+
+/// 200 with a page of the merchant's webhooks, without their secrets.
+#[utoipa::path(
+    get, path = "/webhooks", operation_id = "list_webhooks", tag = "webhooks",
+    params(PageQuery),
+    responses((status = 200, description = "A page of webhooks.", body = List<Webhook>)),
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    mut params: Params,
+) -> Result<Reply<List<Webhook>>, ApiError> {
+    let page = params.page();
+    params.checked()?;
+    let connection = app.connection().await?;
+    let after = match &page.cursor {
+        None => None,
+        Some(cursor) => Some(within(place(&connection, merchant_id, cursor)).await?),
+    };
+    // The newest first: a merchant has few, listed as they came.
+    let mut ids = match app.state(StateKey::Webhooks(merchant_id)).await? {
+        Some(state::State::Webhooks(ids)) => ids,
+        Some(_) | None => Vec::new(),
+    };
+    ids.sort_unstable();
+    ids.reverse();
+    ids.retain(|id| after.is_none_or(|after| *id < after));
+    let has_more = ids.len() > usize::from(page.limit);
+    ids.truncate(usize::from(page.limit));
+    let keys: Vec<_> = ids.iter().map(|id| StateKey::Webhook(*id)).collect();
+    let found = within(states::load(&connection, &keys)).await?;
+    let shown = ids.iter().zip(found).filter_map(|(id, found)| match found {
+        Some(state::State::Webhook(webhook)) => Some(Webhook::new(*id, *webhook)),
+        // Deleted a moment ago.
+        Some(_) | None => None,
+    });
+    let last = ids.last().map(ToString::to_string);
+    Ok(Reply::ok(List::new(shown.collect(), has_more, last)))
+}
+
+async fn place(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
+    let id: WebhookId = cursor.parse().map_err(|_| ApiError::CursorInvalid)?;
+    let there = db.query_opt(CREATION, &[&format!("{id}/created"), &merchant_id.to_string()]).await?;
+    there.map(|_| id).ok_or(ApiError::CursorInvalid)
+}

@@ -1,0 +1,176 @@
+//! What a webhook is told of an event (completion.md section 9). Made when it is sent, of the event itself and of what
+//! there is then of the things it is about: of a deleted customer no more is told than what is left.
+
+use std::pin::Pin;
+
+use farthing_core::event::{Event, Fact, Recorded, Topic};
+use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId, WebhookEventId};
+use farthing_core::money::Amount;
+use farthing_projector::{customers, requests, spend_keys};
+use farthing_worker::webhooks::PayloadSource;
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use crate::error::ApiError;
+use crate::rest::body::Timestamp;
+use crate::rest::customers::Customer;
+use crate::rest::requests::Request;
+use crate::rest::spend_keys::SpendKey;
+
+#[derive(Serialize)]
+struct Message {
+    event: Topic,
+    data: News,
+    webhook_event_id: WebhookEventId,
+    created_at: Timestamp,
+}
+
+#[derive(Default, Serialize)]
+struct News {
+    customer: Option<Customer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wallet: Option<Wallet>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<Request>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spend_key: Option<SpendKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscription: Option<Subscription>,
+}
+
+/// A wallet as the event left it.
+#[derive(Serialize)]
+struct Wallet {
+    wallet_id: WalletId,
+    balance: Amount,
+}
+
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the interface names the fields")]
+struct Subscription {
+    subscription_id: SubscriptionId,
+    plan_id: PlanId,
+    status: &'static str,
+}
+
+/// Builds the bodies of deliveries from the representations that `GET` shows.
+pub(crate) struct Payloads;
+
+impl PayloadSource for Payloads {
+    fn payload<'a>(
+        &'a self,
+        db: &'a Client,
+        recorded: &'a Recorded,
+        event_id: WebhookEventId,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>> {
+        Box::pin(async move {
+            payload(db, recorded, event_id).await.map_err(|error| match error {
+                ApiError::Internal(why) | ApiError::LedgerUnavailable(why) => why,
+                other => other.code().to_owned(),
+            })
+        })
+    }
+}
+
+/// The body that tells of `recorded` under `event_id`; none where nobody is told of it. The read models must have come
+/// as far as the event.
+async fn payload(
+    db: &Client,
+    recorded: &Recorded,
+    event_id: WebhookEventId,
+) -> Result<Option<Vec<u8>>, ApiError> {
+    let fact = &recorded.fact;
+    let Some(told) = fact.event.webhook_notice() else { return Ok(None) };
+    let mut data = about(db, fact).await?;
+    if let Some(id) = told.customer_id {
+        data.customer = customer(db, fact.merchant_id, id, &fact.event).await?;
+    }
+    let created_at = Timestamp(fact.occurred_at);
+    let message = Message { event: told.topic, data, webhook_event_id: event_id, created_at };
+    let body = serde_json::to_vec(&message);
+    body.map(Some).map_err(|error| ApiError::Internal(format!("a webhook's news cannot be written: {error}")))
+}
+
+async fn customer(
+    db: &Client,
+    merchant_id: MerchantId,
+    id: CustomerId,
+    event: &Event,
+) -> Result<Option<Customer>, ApiError> {
+    let row = customers::query::find_even_deleted(db, merchant_id, id).await?;
+    Ok(row.map(|mut row| {
+        if let Event::CustomerDeleted(deleted) = event {
+            // By which the merchant knows it.
+            row.reference_id.clone_from(&deleted.reference_id);
+        }
+        Customer::from(row)
+    }))
+}
+
+/// What the event is about, apart from the customer.
+async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
+    let (mut data, merchant_id) = (News::default(), fact.merchant_id);
+    match &fact.event {
+        Event::WalletCredited(event) => {
+            data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
+        }
+        Event::WalletDebited(event) => {
+            data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
+        }
+        Event::RequestMetered(event) => {
+            let id = event.request_id.to_string();
+            data.request = requests::query::find(db, merchant_id, &id).await?.map(Request::from);
+        }
+        Event::KeyRotated(event) => {
+            let row = spend_keys::query::find(db, merchant_id, event.spend_key_id, fact.occurred_at).await?;
+            data.spend_key = row.map(SpendKey::from);
+        }
+        Event::SubscriptionStarted(event) => {
+            let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
+            data.subscription = Some(Subscription { subscription_id, plan_id, status: "active" });
+        }
+        Event::SubscriptionCancelled(event) => {
+            let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
+            data.subscription = Some(Subscription { subscription_id, plan_id, status: "cancelled" });
+        }
+        Event::CustomerCreated(_)
+        | Event::CustomerDeleted(_)
+        | Event::MerchantRegistered(_)
+        | Event::SecretKeyIssued(_)
+        | Event::SecretKeyRevoked(_)
+        | Event::CustomerUpdated(_)
+        | Event::MeterDefined(_)
+        | Event::MeterUpdated(_)
+        | Event::MeterDeleted(_)
+        | Event::SpendKeyCreated(_)
+        | Event::SpendKeyUpdated(_)
+        | Event::SpendKeyDeleted(_)
+        | Event::RequestOpened(_)
+        | Event::RequestFailed(_)
+        | Event::ClockAdvanced(_)
+        | Event::PlanCreated(_)
+        | Event::PlanUpdated(_)
+        | Event::PlanDeleted(_)
+        | Event::CreditBundleCreated(_)
+        | Event::CreditBundleUpdated(_)
+        | Event::CreditBundleDeleted(_)
+        | Event::SubscriptionUpdated(_)
+        | Event::CycleEnded(_)
+        | Event::SubscriptionRenewed(_)
+        | Event::RenewalFailed(_)
+        | Event::SubscriptionUpgraded(_)
+        | Event::BundlePurchased(_)
+        | Event::PaymentMethodAdded(_)
+        | Event::AutopayChanged(_)
+        | Event::PaymentRequested(_)
+        | Event::PaymentSucceeded(_)
+        | Event::PaymentDeclined(_)
+        | Event::PaymentVoided(_)
+        | Event::CheckoutSessionCreated(_)
+        | Event::CheckoutSessionCompleted(_)
+        | Event::WebhookCreated(_)
+        | Event::WebhookUpdated(_)
+        | Event::WebhookDeleted(_) => {}
+    }
+    Ok(data)
+}

@@ -1,0 +1,48 @@
+//! `POST /webhooks/{webhook_id}/deliveries/{webhook_event_id}/resend`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_projector::webhooks::query;
+
+use super::find::existing;
+use super::resource::Delivery;
+use crate::app::App;
+use crate::db::within;
+use crate::error::{ApiError, Resource};
+use crate::idempotency::Answer;
+use crate::rest::body::Reply;
+use crate::rest::params::NamedWithin;
+use crate::rest::writes::Writes;
+use farthing_worker::webhooks::queue;
+
+/// 200 with the delivery, which is sent again at once, or after what is being sent of the same customer.
+///
+/// The log says nothing of it: what a webhook was told is no fact of the ledger.
+#[utoipa::path(
+    post, path = "/webhooks/{webhook_id}/deliveries/{webhook_event_id}/resend",
+    operation_id = "resend_webhook_delivery", tag = "webhooks",
+    params(
+        ("webhook_id" = String, Path, description = "The webhook's id."),
+        ("webhook_event_id" = String, Path, description = "The delivery's event id."),
+    ),
+    responses(
+        (status = 200, description = "The delivery, to be sent again.", body = Delivery),
+        (status = 404, description = "webhook_not_found webhook_event_not_found"),
+    ),
+)]
+pub(super) async fn resend(
+    State(app): State<Arc<App>>,
+    NamedWithin(webhook, event): NamedWithin,
+    writes: Writes,
+) -> Result<Answer, ApiError> {
+    let (webhook_id, _) = existing(&app, writes.merchant_id, &webhook).await?;
+    let unknown = ApiError::NotFound(Resource::WebhookEvent);
+    let Ok(event_id) = event.parse() else { return Err(unknown) };
+    let mut connection = app.connection().await?;
+    if !within(queue::send_again(&mut connection, webhook_id, event_id)).await? {
+        return Err(unknown);
+    }
+    let row = within(query::find(&connection, webhook_id, event_id)).await?.ok_or(unknown)?;
+    writes.keep(Reply::ok(Delivery::from(row))).await
+}

@@ -1,0 +1,38 @@
+//! `PATCH /webhooks/{webhook_id}`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use farthing_core::command::UpdateWebhook;
+
+use super::resource::Webhook;
+use super::settings::{Changes, WebhookChanges};
+use crate::app::App;
+use crate::error::{ApiError, Resource};
+use crate::rest::authenticate::Merchant;
+use crate::rest::body::{JsonText, Reply};
+use crate::rest::params::Named;
+
+/// 200 with the webhook as it is now.
+#[utoipa::path(
+    patch, path = "/webhooks/{webhook_id}", operation_id = "update_webhook", tag = "webhooks",
+    params(("webhook_id" = String, Path, description = "The webhook's id.")),
+    request_body = WebhookChanges,
+    responses(
+        (status = 200, description = "The webhook as it is now.", body = Webhook),
+        (status = 404, description = "webhook_not_found"),
+    ),
+)]
+pub(super) async fn update(
+    State(app): State<Arc<App>>,
+    Merchant { merchant_id }: Merchant,
+    Named(name): Named,
+    JsonText(json): JsonText,
+) -> Result<Reply<Webhook>, ApiError> {
+    let Changes { url, topics, enabled } = Changes::read(&json)?;
+    let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
+    let now = app.now();
+    let command = UpdateWebhook { merchant_id, webhook_id, url, topics, enabled, now };
+    let updated = app.ledger.submit(command).await?;
+    Ok(Reply::ok(Webhook::new(webhook_id, *updated)))
+}

@@ -1,0 +1,177 @@
+//! Every POST's way into the ledger. Invariant: with an `Idempotency-Key`, the answer is recorded in the transaction
+//! of what it tells, so that a repeated call gets the same answer and has no second effect, on whichever gateway
+//! (completion.md section 1).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts as _, OriginalUri, Request};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use farthing_core::command::{AlreadyApplied, Command, Refusal};
+use farthing_core::idempotency::{Claim, Scope};
+use farthing_core::ids::MerchantId;
+use farthing_log::appender::{Keep, Written};
+use farthing_log::claims;
+use http::HeaderMap;
+use http::request::Parts;
+use serde::Serialize;
+
+use super::authenticate::Merchant;
+use super::body::{self, Reply};
+use crate::app::App;
+use crate::db::within;
+use crate::error::ApiError;
+use crate::idempotency::{self, Answer};
+
+/// A POST of a merchant, read whole. A repeated one never comes this far: it is answered while it is read.
+pub(super) struct Writes {
+    /// Who calls.
+    pub(super) merchant_id: MerchantId,
+    app: Arc<App>,
+    headers: HeaderMap,
+    body: Bytes,
+    claim: Option<Claim>,
+}
+
+impl FromRequest<Arc<App>> for Writes {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let read = Self::read(&mut parts, body, app).await;
+        let writes = read.map_err(ApiError::into_response)?;
+        match writes.answered_before().await {
+            Ok(None) => Ok(writes),
+            Ok(Some(answer)) => Err(answer.into_response()),
+            Err(error) => Err(error.into_response()),
+        }
+    }
+}
+
+/// What is made of a command's outcome.
+pub(super) enum Rendered<T, L> {
+    /// The answer.
+    Reply(Reply<T>),
+    /// Nothing was written, and what is to be answered must be read first; then comes [`Writes::keep`].
+    Later(L),
+}
+
+/// What came of a command.
+pub(super) enum Submitted<L> {
+    /// The answer.
+    Answer(Answer),
+    /// As [`Rendered::Later`].
+    Later(L),
+}
+
+impl Writes {
+    /// Has `command` decided. `render` makes the answer of its outcome, from values alone: it runs within the
+    /// transaction, and may be asked again.
+    pub(super) async fn submit<C, T, R>(&self, command: C, render: R) -> Result<Answer, ApiError>
+    where
+        C: Command,
+        T: Serialize,
+        R: Fn(&C::Outcome) -> Reply<T> + Send + Sync + 'static,
+    {
+        let rendered = move |outcome: &C::Outcome| Rendered::<T, Infallible>::Reply(render(outcome));
+        match self.submit_or_read(command, rendered).await? {
+            Submitted::Answer(answer) => Ok(answer),
+            Submitted::Later(never) => match never {},
+        }
+    }
+
+    /// As [`Self::submit`], for a command that may find that it is so already.
+    pub(super) async fn submit_or_read<C, T, L, R>(
+        &self,
+        command: C,
+        render: R,
+    ) -> Result<Submitted<L>, ApiError>
+    where
+        C: Command,
+        T: Serialize,
+        R: Fn(&C::Outcome) -> Rendered<T, L> + Send + Sync + 'static,
+    {
+        let answer_of = move |outcome: &Result<C::Outcome, Refusal>| match outcome {
+            Ok(outcome) => match render(outcome) {
+                Rendered::Reply(reply) => Submitted::Answer(reply.into()),
+                Rendered::Later(later) => Submitted::Later(later),
+            },
+            Err(refusal) => Submitted::Answer(ApiError::from(refusal.clone()).into()),
+        };
+        let Some(claim) = self.claim.clone() else {
+            let outcome = self.app.ledger.submit(command).await?;
+            return Ok(answer_of(&Ok(outcome)));
+        };
+        let answer_of = Arc::new(answer_of);
+        let (app, id) = (Arc::clone(&self.app), claim.id.clone());
+        let answering = Arc::clone(&answer_of);
+        let keep = move |outcome: &Result<C::Outcome, Refusal>| match answering(outcome) {
+            Submitted::Answer(answer) if !answer.status.is_server_error() => {
+                Keep::Answer(answer.seal(&app.server_key, &id))
+            }
+            Submitted::Answer(_) | Submitted::Later(_) => Keep::Nothing,
+        };
+        let id = claim.id.clone();
+        match self.app.ledger.submit_claiming(command, claim, keep).await? {
+            Written::Now(_, Some(kept)) => {
+                Ok(Submitted::Answer(Answer::open(&self.app.server_key, &id, &kept)?))
+            }
+            Written::Now(outcome, None) => Ok(answer_of(&outcome)),
+            Written::Before(standing) => {
+                idempotency::answer_to(standing, &self.app.server_key, &id).map(Submitted::Answer)
+            }
+        }
+    }
+
+    /// Keeps an answer that had to be read ([`Rendered::Later`]); the one that was kept first is the answer.
+    pub(super) async fn keep<T: Serialize>(&self, reply: Reply<T>) -> Result<Answer, ApiError> {
+        let answer = Answer::from(reply);
+        let Some(claim) = self.claim.clone() else { return Ok(answer) };
+        let (id, kept) = (claim.id.clone(), answer.seal(&self.app.server_key, &claim.id));
+        let keep = move |_: &Result<(), Refusal>| Keep::Answer(kept.clone());
+        match self.app.ledger.submit_claiming(AlreadyApplied, claim, keep).await? {
+            Written::Now(..) => Ok(answer),
+            Written::Before(standing) => idempotency::answer_to(standing, &self.app.server_key, &id),
+        }
+    }
+
+    /// Reads a call whose answer is made of what an earlier one began; with what is kept of that, if it was made.
+    pub(super) async fn with_answer_before(
+        request: Request,
+        app: &Arc<App>,
+    ) -> Result<(Self, Option<Answer>), ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let writes = Self::read(&mut parts, body, app).await?;
+        let before = writes.answered_before().await?;
+        Ok((writes, before))
+    }
+
+    /// The body as JSON text; an empty one counts as `{}`.
+    pub(super) fn json(&self) -> Result<&str, ApiError> {
+        body::json_text(&self.headers, &self.body)
+    }
+
+    async fn read(parts: &mut Parts, body: axum::body::Body, app: &Arc<App>) -> Result<Self, ApiError> {
+        let Merchant { merchant_id } = Merchant::from_request_parts(parts, app).await?;
+        let key = idempotency::key(&parts.headers)?.map(str::to_owned);
+        let body = body::collect(app, &parts.headers, body).await?;
+        let claim = key.map(|key| {
+            // The path as it was called: an alias is another scope.
+            let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
+            let scope = Scope { merchant_id, method: parts.method.as_str(), path: called.path() };
+            Claim::new(&app.server_key, scope, &key, &[&body])
+        });
+        let headers = std::mem::take(&mut parts.headers);
+        Ok(Self { merchant_id, app: Arc::clone(app), headers, body, claim })
+    }
+
+    /// The answer to a call whose key has been used, before anything of the call is judged anew: what was possible
+    /// then may be impossible now. Whether a key is unused is decided only with the command.
+    async fn answered_before(&self) -> Result<Option<Answer>, ApiError> {
+        let Some(claim) = &self.claim else { return Ok(None) };
+        let connection = self.app.connection().await?;
+        let standing = within(claims::find(&connection, claim)).await?;
+        standing.map(|there| idempotency::answer_to(there, &self.app.server_key, &claim.id)).transpose()
+    }
+}

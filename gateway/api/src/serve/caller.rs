@@ -1,0 +1,304 @@
+//! A caller's connection, as the HTTP library sees it. Two things are added to the socket. A caller who takes nothing
+//! of what is ready for it is given up after a while. And the library's own bare answer to a head that it cannot read
+//! becomes the error envelope: such an answer is known by being written while no call is being answered.
+
+use std::future::Future as _;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Buf as _, Bytes, BytesMut};
+use farthing_core::ids::RequestId;
+use http::StatusCode;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::headers::SERVICE_REQUEST_ID;
+
+/// How long, and for how many bytes, a caller whose request was refused unread is listened to: closing at once would
+/// reset the connection, and the refusal with it.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGER_BYTES: usize = 1024 * 1024;
+
+/// Whose word the bytes are that go to the caller.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn(Arc<AtomicU8>);
+
+/// Nothing is being answered: what is written now is the library's.
+const LIBRARYS: u8 = 0;
+/// A call is being answered.
+const OURS: u8 = 1;
+/// All of an answer is with the library, perhaps not yet on the wire.
+const OURS_TO_THE_LAST_BYTE: u8 = 2;
+
+impl Turn {
+    /// A call has come.
+    pub(super) fn ours(&self) -> Ours {
+        self.0.store(OURS, Ordering::Relaxed);
+        Ours(self.clone())
+    }
+
+    fn is_librarys(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == LIBRARYS
+    }
+
+    /// Everything written so far is on the wire.
+    fn flushed(&self) {
+        let last = (OURS_TO_THE_LAST_BYTE, LIBRARYS);
+        let _ = self.0.compare_exchange(last.0, last.1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// A call that is being answered.
+#[derive(Debug)]
+pub(super) struct Ours(Turn);
+
+impl Ours {
+    /// The answer's body; the call has been answered when it is dropped.
+    pub(super) fn until_the_end_of(self, body: Body) -> OurBody {
+        OurBody { body, _ours: self }
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.0.0.store(OURS_TO_THE_LAST_BYTE, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer of ours.
+#[derive(Debug)]
+pub(super) struct OurBody {
+    body: Body,
+    _ours: Ours,
+}
+
+impl HttpBody for OurBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A caller's connection.
+pub(super) struct Caller {
+    stream: TcpStream,
+    app: Arc<App>,
+    turn: Turn,
+    /// Runs while the caller takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    is_stalled: bool,
+    /// The envelope in place of what the library wrote, as far as it is not on the wire.
+    refusal: BytesMut,
+    /// Bytes that may still be read of a caller that was refused; none where nobody was.
+    linger: Option<usize>,
+}
+
+impl Caller {
+    /// A caller at `stream`, whose calls take their turns by `turn`.
+    pub(super) fn new(stream: TcpStream, app: Arc<App>, turn: Turn) -> Self {
+        let refusal = BytesMut::new();
+        Self { stream, app, turn, stalled: None, is_stalled: false, refusal, linger: None }
+    }
+
+    /// Is the timer due, which starts anew when it was not running?
+    fn poll_timer(&mut self, cx: &mut Context<'_>, time: Duration) -> Poll<()> {
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        if !self.is_stalled {
+            self.is_stalled = true;
+            timer.as_mut().reset(Instant::now() + time);
+        }
+        timer.as_mut().poll(cx)
+    }
+
+    /// `progress`, or an error when there has been none for too long.
+    fn watch<T>(&mut self, progress: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.is_stalled = false;
+            return progress;
+        }
+        ready!(self.poll_timer(cx, self.app.timeouts.stall));
+        tracing::info!("a caller takes nothing of its answer and is given up");
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn poll_refusal(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.refusal.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.refusal);
+            let written = ready!(self.watch(written, cx))?;
+            self.refusal.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the envelope for what the library says by itself; how much that was, none where it speaks for us.
+    fn refuse(&mut self, parts: &[IoSlice<'_>]) -> Option<usize> {
+        if !self.turn.is_librarys() {
+            return None;
+        }
+        let head: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let id = RequestId::new(self.app.mint.next(self.app.now()));
+        self.refusal = BytesMut::from(envelope(&head, id)?.as_slice());
+        self.linger = Some(MAX_LINGER_BYTES);
+        Some(head.len())
+    }
+
+    /// Listens for a while to a caller that was refused.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; 8 * 1024];
+        while let Some(left) = self.linger {
+            let mut read = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                    self.linger = left.checked_sub(read.filled().len());
+                }
+                Poll::Ready(_) => self.linger = None,
+                Poll::Pending => {
+                    ready!(self.poll_timer(cx, LINGER));
+                    self.linger = None;
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// The answer that says the same as the library's bare `head`, in the envelope; none where it is no error.
+fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
+    let head = std::str::from_utf8(head).ok()?.strip_suffix("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
+    let error = match StatusCode::from_u16(status).ok()? {
+        status if !status.is_client_error() => return None,
+        StatusCode::URI_TOO_LONG => ApiError::UriTooLong,
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ApiError::HeadTooLarge,
+        _ => ApiError::issue([""; 0], "is not a well-formed HTTP request"),
+    };
+    let (_, _, body) = error.into_parts();
+    let content = format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n{SERVICE_REQUEST_ID}: {id}",
+        body.len()
+    );
+    let kept = head.split("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
+    let lines: Vec<&str> = kept.chain([content.as_str(), "\r\n"]).collect();
+    let mut answer = lines.join("\r\n").into_bytes();
+    answer.extend_from_slice(&body);
+    Some(answer)
+}
+
+impl AsyncRead for Caller {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Caller {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_refusal(cx))?;
+        if let Some(taken) = this.refuse(parts) {
+            return Poll::Ready(Ok(taken));
+        }
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, parts);
+        this.watch(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_refusal(cx))?;
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        ready!(this.watch(flushed, cx))?;
+        this.turn.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_refusal(cx))?;
+        ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        ready!(this.poll_linger(cx));
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ulid::Ulid;
+
+    use super::*;
+
+    #[test]
+    fn the_librarys_bare_errors_become_envelopes() {
+        let id = RequestId::new(Ulid::nil());
+        for (head, code) in [
+            ("HTTP/1.1 400 Bad Request", "validation_error"),
+            ("HTTP/1.0 414 URI Too Long", "uri_too_long"),
+            ("HTTP/1.1 431 Request Header Fields Too Large", "headers_too_large"),
+        ] {
+            let bare = format!("{head}\r\nConnection: close\r\nContent-Length: 0\r\ndate: today\r\n\r\n");
+            let answer = String::from_utf8(envelope(bare.as_bytes(), id).unwrap()).unwrap();
+            let (answered, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(
+                answered.starts_with(&format!("{head}\r\nConnection: close\r\ndate: today\r\n")),
+                "{answered}"
+            );
+            assert!(answered.contains(&format!("content-length: {}\r\n", body.len())), "{answered}");
+            assert!(answered.ends_with(&format!("x-service-request-id: {id}")), "{answered}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(body["error"]["code"], code);
+            assert_eq!(body["error"]["status"].to_string(), head[9..12]);
+        }
+        for other in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 400 Bad", "\u{fffd}", ""] {
+            assert_eq!(envelope(other.as_bytes(), id), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_ours_until_its_last_byte_is_on_the_wire() {
+        let turn = Turn::default();
+        assert!(turn.is_librarys());
+        let ours = turn.ours();
+        turn.flushed();
+        assert!(!turn.is_librarys(), "a part of an answer was flushed");
+        drop(ours.until_the_end_of(Body::empty()));
+        assert!(!turn.is_librarys(), "the end of the answer is not on the wire");
+        turn.flushed();
+        assert!(turn.is_librarys());
+    }
+}

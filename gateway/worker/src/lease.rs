@@ -1,0 +1,100 @@
+//! The lease of a gateway: a heartbeat in the database. A gateway whose heartbeat stands still is dead to the others, and
+//! its open requests are ended by their [`sweeper`](crate::sweeper).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::ids::GatewayId;
+use farthing_log::clock::Clock;
+use farthing_log::connect::{self, Role, redacted};
+use farthing_log::reads::ReadPool;
+use tokio::time::Instant;
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+
+const HEARTBEAT: &str = "\
+INSERT INTO ledger.gateway_lease (gateway_id, beat) VALUES ($1, 1)
+ON CONFLICT (gateway_id) DO UPDATE SET beat = ledger.gateway_lease.beat + 1
+RETURNING clock_timestamp()";
+
+const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
+
+pub(crate) const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
+
+/// Heartbeats, and rounds of the sweeper, in the time after which a gateway counts as dead.
+pub(crate) const ROUNDS_PER_TIMEOUT: u32 = 6;
+
+/// Why a heartbeat or a round of the sweeper failed; the next one follows.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("the database did not answer in time")]
+    Timeout,
+}
+
+/// Sends heartbeats until `stop`, on a dedicated connection: slow reads must not make a live gateway seem dead. Each
+/// heartbeat also measures Postgres's clock.
+pub async fn heartbeat(
+    gateway_id: GatewayId,
+    clock: Arc<Clock>,
+    database_url: String,
+    after: Duration,
+    stop: CancellationToken,
+) {
+    let own = gateway_id.to_string();
+    let mut connection = DedicatedConnection::new(database_url);
+    loop {
+        let sent = tokio::time::timeout(after / 3, async {
+            let client = connection.client().await?;
+            let started = Instant::now();
+            let theirs = client.query_one(HEARTBEAT, &[&own]).await?.try_get(0)?;
+            clock.measured(theirs, started.elapsed());
+            Ok::<_, Error>(())
+        });
+        if let Err(error) = sent.await.unwrap_or(Err(Error::Timeout)) {
+            tracing::warn!(event = "gateway.heartbeat_failed", %error, "heartbeat failed");
+            connection.close();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(after / ROUNDS_PER_TIMEOUT) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Ends the lease of a gateway that stops in order: it leaves nothing to sweep.
+pub async fn release(reads: &ReadPool, gateway_id: GatewayId) {
+    let Ok(db) = reads.connection().await else { return };
+    if let Err(error) = db.execute(END_LEASE, &[&gateway_id.to_string()]).await {
+        tracing::info!(event = "gateway.lease_kept", %error, "the lease was not released; it lapses unused");
+    }
+}
+
+/// A connection that nothing else uses, opened again after a failure.
+pub(crate) struct DedicatedConnection {
+    database_url: String,
+    client: Option<Client>,
+}
+
+impl DedicatedConnection {
+    /// Not connected yet.
+    pub(crate) fn new(database_url: String) -> Self {
+        Self { database_url, client: None }
+    }
+
+    /// The connection, opened if it is not.
+    pub(crate) async fn client(&mut self) -> Result<&Client, Error> {
+        if self.client.as_ref().is_none_or(Client::is_closed) {
+            let client = connect::connect(&self.database_url, Role::Gateway).await?;
+            client.batch_execute(STATEMENT_TIMEOUT).await?;
+            self.client = Some(client);
+        }
+        self.client.as_ref().ok_or(Error::Timeout)
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(&mut self) {
+        self.client = None;
+    }
+}

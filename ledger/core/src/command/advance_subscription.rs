@@ -1,0 +1,241 @@
+//! `AdvanceSubscription`: what is due of a subscription happens: its cycle ends, the next one begins or is to be paid.
+//! Any number of schedulers may ask for it; it happens once, since the decision sees whether it has (completion.md
+//! section 8).
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::update_subscription::{cancelled, settings_after};
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{
+    CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
+    SubscriptionRenewed,
+};
+use crate::ids::{PaymentId, PlanId, SubscriptionId};
+use crate::money::Amount;
+use crate::plan::{BillingCycle, PlanTerms, Rollover};
+use crate::state::{Phase, StateCache, Subscription};
+
+/// A failed renewal is tried again so often.
+pub(super) const RETRIES: u32 = 3;
+
+/// Time between the attempts at a renewal.
+const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
+
+/// Does what is due.
+#[derive(Debug, Clone, Copy)]
+pub struct AdvanceSubscription {
+    /// Which subscription.
+    pub subscription_id: SubscriptionId,
+    /// A fresh id, for the payment that may be due.
+    pub payment_id: PaymentId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advanced {
+    /// Nothing is due.
+    NothingDue,
+    /// A payment is to be made now.
+    ToBePaid(PaymentId),
+    /// What was due happened; more may be.
+    Done,
+}
+
+/// The plan, terms and number of the cycle after the present one.
+pub(super) struct Next {
+    pub(super) plan_id: PlanId,
+    pub(super) terms: PlanTerms,
+    pub(super) cycle: BillingCycle,
+}
+
+impl Next {
+    /// As the subscription's pending downgrade or its plan, as it is now, says; where the plan is no more, as before.
+    fn of(
+        states: &StateCache,
+        subscription: &Subscription,
+        attempt: u32,
+        now: DateTime<Utc>,
+    ) -> Result<Self, Stop> {
+        let (plan_id, terms) = match &subscription.pending_change {
+            Some(PendingChange::Downgrade { plan_id, terms, .. }) => (*plan_id, (**terms).clone()),
+            Some(PendingChange::Cancellation { .. }) | None => {
+                let plan = states.plan(subscription.plan_id)?;
+                let terms = plan.map_or_else(|| subscription.terms.clone(), |plan| plan.terms.clone());
+                (subscription.plan_id, terms)
+            }
+        };
+        Ok(Self::on(plan_id, terms, subscription, attempt, now))
+    }
+
+    /// The cycle after the present one, on this plan, as it is paid for the `attempt`th time, which was asked for at that
+    /// instant. Cycles that came to their end while they could not be paid are not paid for later.
+    pub(super) fn on(
+        plan_id: PlanId,
+        terms: PlanTerms,
+        subscription: &Subscription,
+        attempt: u32,
+        asked_at: DateTime<Utc>,
+    ) -> Self {
+        let interval = terms.billing_interval;
+        let goes_on = interval == subscription.terms.billing_interval;
+        let (anchor, mut number) = if goes_on {
+            (subscription.anchor, subscription.cycle.number + 1)
+        } else {
+            (subscription.cycle.end, 0)
+        };
+        let mut cycle = BillingCycle::of(interval, anchor, number);
+        // Ends: a cycle beyond the end of time never is over.
+        while attempt > 1 && cycle.end <= asked_at {
+            number += 1;
+            cycle = BillingCycle::of(interval, anchor, number);
+        }
+        if !goes_on {
+            cycle = BillingCycle::of(interval, cycle.start, 0);
+        }
+        Self { plan_id, terms, cycle }
+    }
+
+    /// The cycle begins.
+    pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
+        let pending = subscription.outlasting(self.plan_id, self.cycle.end);
+        let revision = subscription.revision + 1;
+        let settings = settings_after(subscription, revision, self.plan_id, &self.terms, pending);
+        let renewed = Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+            subscriber: subscription.subscriber,
+            plan_id: self.plan_id,
+            granted: self.terms.included_credit,
+            terms: self.terms,
+            cycle: self.cycle,
+            payment_id,
+        }));
+        [renewed].into_iter().chain(settings).collect()
+    }
+}
+
+/// The events of a renewal that could not be paid for the `attempt`th time.
+pub(super) fn unpaid(
+    states: &StateCache,
+    subscription: &Subscription,
+    attempt: u32,
+    payment_id: Option<PaymentId>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Event>, Stop> {
+    let retry_at = now.checked_add_signed(RETRY_AFTER).unwrap_or(now);
+    let mut events = vec![Event::RenewalFailed(RenewalFailed {
+        subscriber: subscription.subscriber,
+        cycle_number: subscription.cycle.number + 1,
+        attempt,
+        payment_id,
+        retry_at,
+    })];
+    if attempt > RETRIES {
+        events.push(cancelled(states, subscription, CancelReason::PaymentFailed)?);
+    }
+    Ok(events)
+}
+
+impl AdvanceSubscription {
+    /// The cycle ends: its credit is carried over or expires.
+    fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, Stop> {
+        let subscriber = subscription.subscriber;
+        let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
+        let left = wallet.plan_credit();
+        let (carried_over, expired) = match subscription.terms.rollover_type {
+            Rollover::Full if !is_over => (left, Amount::ZERO),
+            Rollover::Full | Rollover::None => (Amount::ZERO, left),
+        };
+        let expired_bundles = match subscription.terms.bundle_rollover_type {
+            Rollover::Full => Vec::new(),
+            Rollover::None => {
+                let bundles = wallet.bundles.iter();
+                let expired = |bundle: &crate::state::BundleCredit| ExpiredBundle {
+                    payment_id: bundle.payment_id,
+                    amount: bundle.remaining,
+                };
+                bundles.map(expired).collect()
+            }
+        };
+        Ok(Event::CycleEnded(CycleEnded {
+            subscriber,
+            cycle_number: subscription.cycle.number,
+            ended_at: subscription.cycle.end,
+            carried_over,
+            expired,
+            expired_bundles,
+        }))
+    }
+
+    /// The next cycle begins, or is to be paid.
+    fn renew(
+        &self,
+        states: &StateCache,
+        subscription: &Subscription,
+        attempt: u32,
+        now: DateTime<Utc>,
+    ) -> Result<(Vec<Event>, Advanced), Stop> {
+        let next = Next::of(states, subscription, attempt, now)?;
+        if next.terms.is_free() {
+            return Ok((next.renewed(subscription, None), Advanced::Done));
+        }
+        let subscriber = subscription.subscriber;
+        let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
+        let Some(payment_method_id) = wallet.payment_method_id.or(subscription.payment_method_id) else {
+            return Ok((unpaid(states, subscription, attempt, None, now)?, Advanced::Done));
+        };
+        let payment = Event::PaymentRequested(Box::new(PaymentRequested {
+            payment_id: self.payment_id,
+            wallet_id: subscriber.wallet_id,
+            customer_id: Some(subscriber.customer_id),
+            payment_method_id,
+            amount: next.terms.period_amount,
+            purpose: Purpose::Renewal {
+                subscription_id: self.subscription_id,
+                cycle_number: next.cycle.number,
+                attempt,
+                plan_id: next.plan_id,
+                terms: Box::new(next.terms),
+            },
+            checkout_session_id: None,
+            brings: None,
+        }));
+        Ok((vec![payment], Advanced::ToBePaid(self.payment_id)))
+    }
+}
+
+impl Command for AdvanceSubscription {
+    type Outcome = Advanced;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, Stop> {
+        let subscription = states.subscription(self.subscription_id)?.ok_or(Refusal::SubscriptionNotFound)?;
+        let merchant_id = subscription.merchant_id;
+        let now = states.now(merchant_id, self.now)?;
+        if subscription.due_at().is_none_or(|due_at| due_at > now) {
+            return Ok(Decision::already(Advanced::NothingDue));
+        }
+        let is_cancelled = matches!(subscription.pending_change, Some(PendingChange::Cancellation { .. }));
+        let mut events = Vec::with_capacity(2);
+        let attempts = match subscription.phase {
+            Phase::Running => {
+                events.push(Self::ended(states, subscription, is_cancelled)?);
+                0
+            }
+            Phase::Renewing { attempts, .. } => attempts,
+        };
+        let advanced = if is_cancelled {
+            let mut end = cancelled(states, subscription, CancelReason::Requested)?;
+            if let (Phase::Running, Event::SubscriptionCancelled(end)) = (subscription.phase, &mut end) {
+                // The end of the cycle has left nothing of it.
+                end.expired = Amount::ZERO;
+            }
+            events.push(end);
+            Advanced::Done
+        } else {
+            let (renewal, advanced) = self.renew(states, subscription, attempts + 1, now)?;
+            events.extend(renewal);
+            advanced
+        };
+        Ok(Decision::append(merchant_id, self.now, events, advanced))
+    }
+}

@@ -1,0 +1,127 @@
+//! When a wallet asks for money by itself: a bundle where the subscription's credit is used up or does not cover one more
+//! such call (auto top-up), its balance where that fell below its threshold (autopay). Holds count for nothing here. One such payment at a time; after a declined one, none for a day.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Command, Decision, Stop};
+use crate::event::{Event, PaymentRequested, Purpose};
+use crate::hold_scope::CreditScope;
+use crate::ids::{PaymentId, WalletId};
+use crate::money::Amount;
+use crate::state::{Phase, StateCache, Wallet, WalletOwner};
+
+/// After a declined payment that nobody asked for, none is tried for so long.
+pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
+
+/// A wallet as it is after what is being decided, and what a call on it would need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need<'a> {
+    pub(super) wallet_id: WalletId,
+    pub(super) wallet: &'a Wallet,
+    /// What such a call sets aside, and how far it may reach.
+    pub(super) hold: Amount,
+    pub(super) credit_scope: CreditScope,
+}
+
+impl Need<'_> {
+    /// The payment that the wallet asks for, if it does, under this fresh id; by the merchant's clock.
+    pub(super) fn payment(
+        self,
+        states: &StateCache,
+        payment_id: PaymentId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Event>, Stop> {
+        let wallet = self.wallet;
+        let pauses = wallet.not_again_before.is_some_and(|until| now < until);
+        if wallet.filling_up.is_some() || pauses {
+            return Ok(None);
+        }
+        let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };
+        let (amount, purpose) = match (self.top_up(states)?, wallet.autopay) {
+            (Some(top_up), _) => top_up,
+            (None, Some(autopay)) if wallet.balance < autopay.threshold => (autopay.amount, Purpose::Autopay),
+            (None, Some(_) | None) => return Ok(None),
+        };
+        if wallet.takes(amount.max(purpose.credit())).is_err() {
+            return Ok(None);
+        }
+        let customer_id = match wallet.owner {
+            WalletOwner::Customer(id) => Some(id),
+            WalletOwner::Merchant => None,
+        };
+        Ok(Some(Event::PaymentRequested(Box::new(PaymentRequested {
+            payment_id,
+            wallet_id: self.wallet_id,
+            customer_id,
+            payment_method_id,
+            amount,
+            purpose,
+            checkout_session_id: None,
+            brings: None,
+        }))))
+    }
+
+    /// The bundle to be bought: where credit is used up, or does not cover one more such call.
+    fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, Stop> {
+        let wallet = self.wallet;
+        let Some(plan) = &wallet.plan else { return Ok(None) };
+        let Some(credit_bundle_id) = plan.auto_top_up_bundle_id else { return Ok(None) };
+        // What other calls hold is not used up, and may come back.
+        let credit = wallet.plan_credit().plus(wallet.bundle_credit()?)?;
+        if credit.is_positive() && wallet.money(self.credit_scope)? >= self.hold {
+            return Ok(None);
+        }
+        // Between two cycles credit is about to come.
+        let subscription = states.subscription(plan.subscription_id)?;
+        let Some(subscription) = subscription.filter(|found| found.phase == Phase::Running) else {
+            return Ok(None);
+        };
+        // A bundle that is no more, or of another plan, is not bought; one that costs nothing is not for sale this way.
+        let bundle = states.credit_bundle(credit_bundle_id)?;
+        let Some(bundle) = bundle.filter(|found| found.plan_id == subscription.plan_id) else {
+            return Ok(None);
+        };
+        let credit_amount = bundle.offer.credit_amount;
+        let purpose = Purpose::AutoTopUp { credit_bundle_id, credit_amount };
+        Ok(bundle.offer.cost.is_positive().then_some((bundle.offer.cost, purpose)))
+    }
+}
+
+/// A wallet that did not cover a call, and asks for money by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalletShortfall {
+    /// The wallet.
+    pub wallet_id: WalletId,
+    /// How far into it the call may reach.
+    pub credit_scope: CreditScope,
+}
+
+/// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct AutoRecharge {
+    /// The wallet that did not cover the call.
+    pub short: WalletShortfall,
+    /// A fresh id, for the payment.
+    pub payment_id: PaymentId,
+    /// What the call would have set aside.
+    pub hold: Amount,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for AutoRecharge {
+    /// The payment that is under way now, where the wallet asked for one.
+    type Outcome = Option<PaymentId>;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop> {
+        let Self { short: WalletShortfall { wallet_id, credit_scope }, payment_id, hold, now } = *self;
+        let Some(wallet) = states.wallet(wallet_id)? else { return Ok(Decision::already(None)) };
+        let merchant_id = wallet.merchant_id;
+        let need = Need { wallet_id, wallet, hold, credit_scope };
+        let payment = need.payment(states, payment_id, states.now(merchant_id, now)?)?;
+        Ok(match payment {
+            Some(payment) => Decision::append(merchant_id, now, vec![payment], Some(payment_id)),
+            None => Decision::already(None),
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! What a call costs whom, before any wallet is looked at: the table "Who pays" of completion.md section 3. Invariant:
+//! each part of the cost is borne by the customer's wallet, by the merchant, or by nobody, and never by two.
+
+use rust_decimal::Decimal;
+
+use super::Refusal;
+use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
+use crate::meter::{Payer, RateType, Terms};
+use crate::model_price::{ListPrice, ModelPrice};
+use crate::money::{Amount, Error};
+use crate::pricing::{self, Bound, Fee, ModelCost, SizeHint};
+use crate::usage::Usage;
+
+/// The instance's settings for admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestSettings {
+    /// The service charge as a share of the fee.
+    pub service_charge_rate: Decimal,
+    /// The hold, in dollars, of a call whose size has no upper bound.
+    pub default_hold: Amount,
+    /// The most that is held for one call whose price is not known exactly, in dollars.
+    pub hold_cap: Amount,
+}
+
+/// Who bears each part of a call's cost; none where nobody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Payers {
+    model_cost: Option<Payer>,
+    fee: Option<Payer>,
+    service_charge: Option<Payer>,
+}
+
+impl Payers {
+    fn of(conditions: Conditions<'_>) -> Self {
+        let Conditions { charge, spends_from, provider_key_type, terms, .. } = conditions;
+        let price = terms.map(|terms| &terms.price);
+        let wallet = Some(Payer::Wallet);
+        let merchant = Some(Payer::Merchant);
+        let (model_cost, fee, service_charge) = match charge {
+            Charge::Merchant | Charge::MeterOnly => (merchant, None, None),
+            Charge::Customer => (wallet, None, None),
+            Charge::SpendKey => (Some(spends_from), None, None),
+            Charge::CustomerBilling => (
+                price.map(|price| price.base_cost_payer),
+                wallet,
+                price.map(|price| price.service_charge_payer),
+            ),
+            Charge::Recorded => (merchant, merchant, merchant),
+            Charge::MeteringOnly => (None, None, None),
+        };
+        let model_cost = match provider_key_type {
+            ProviderKeyType::Managed => model_cost,
+            // The provider bills the owner of the key.
+            ProviderKeyType::Unmanaged => None,
+        };
+        Self { model_cost, fee, service_charge }
+    }
+
+    /// The parts of the cost by who bears them.
+    fn share(self, model_cost: Amount, fee: Amount, service_charge: Amount) -> Result<Hold, Error> {
+        let parts = [(self.model_cost, model_cost), (self.fee, fee), (self.service_charge, service_charge)];
+        let of = |payer: Payer| {
+            Amount::sum(parts.iter().filter(|(bearer, _)| *bearer == Some(payer)).map(|(_, part)| *part))
+        };
+        Ok(Hold {
+            wallet: of(Payer::Wallet)?,
+            merchant: of(Payer::Merchant)?,
+            beside_plan: false,
+            plan_changes: 0,
+        })
+    }
+
+    /// The service charge on `fee`: nothing where nobody is charged the fee.
+    fn service_charge(self, terms: Option<&Terms>, fee: Amount) -> Result<Amount, Error> {
+        match (self.fee, terms) {
+            (Some(_), Some(terms)) => pricing::service_charge(fee, terms.service_charge_rate),
+            (None, _) | (_, None) => Ok(Amount::ZERO),
+        }
+    }
+}
+
+/// Who bears a service charge, or would: what a request shows.
+pub fn service_charge_payer(charge: Charge, terms: Option<&Terms>) -> Payer {
+    match (charge, terms) {
+        (Charge::Recorded, _) | (_, None) => Payer::Merchant,
+        (_, Some(terms)) => terms.price.service_charge_payer,
+    }
+}
+
+/// The provider's price of a call; refused where it is not listed but somebody is to pay by it.
+pub(super) fn needed_price(
+    list_price: &ListPrice,
+    provider_key_type: ProviderKeyType,
+    terms: Option<&Terms>,
+) -> Result<Option<ModelPrice>, Refusal> {
+    let pays_by_it = provider_key_type == ProviderKeyType::Managed
+        || terms.is_some_and(|terms| terms.price.rate_type == RateType::Percentage);
+    match list_price {
+        ListPrice::Unlisted if pays_by_it => Err(Refusal::ModelNotPriced),
+        ListPrice::Nothing | ListPrice::Unlisted => Ok(None),
+        ListPrice::Listed(price) => Ok(Some(price.clone())),
+    }
+}
+
+/// What decides about the price of a call: all of it is known at its admission.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Conditions<'a> {
+    /// Who pays.
+    pub(super) charge: Charge,
+    /// Whose wallet a spend key spends from: a customer's, or the merchant's own.
+    pub(super) spends_from: Payer,
+    /// Whose provider key.
+    pub(super) provider_key_type: ProviderKeyType,
+    /// The meter's price.
+    pub(super) terms: Option<&'a Terms>,
+    /// The provider's list price.
+    pub(super) model_price: Option<&'a ModelPrice>,
+}
+
+impl<'a> Conditions<'a> {
+    /// Those that stand in the event.
+    pub(super) fn of(opened: &'a RequestOpened) -> Self {
+        Self {
+            charge: opened.charge,
+            spends_from: opened.parties.customer_id.map_or(Payer::Merchant, |_| Payer::Wallet),
+            provider_key_type: opened.provider_key_type,
+            terms: opened.terms.as_ref(),
+            model_price: opened.model_price.as_ref(),
+        }
+    }
+}
+
+/// What a call costs whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bill {
+    /// The units counted on the meter.
+    pub(super) units: Decimal,
+    /// What the provider's list price makes of the usage, whoever is charged it.
+    pub(super) model_cost: ModelCost,
+    /// The fee by the meter, whoever is charged it.
+    pub(super) fee: Fee,
+    /// The service charge.
+    pub(super) service_charge: ServiceCharge,
+    /// What the customer's wallet is to bear.
+    pub(super) on_wallet: Amount,
+    /// What the merchant is to bear.
+    pub(super) on_merchant: Amount,
+}
+
+/// The bill of a call that reports `usage`, its units counted from `position`.
+pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, position: Decimal) -> Result<Bill, Error> {
+    let Conditions { charge, terms, model_price, .. } = conditions;
+    let bearers = Payers::of(conditions);
+    let model_cost = match model_price {
+        Some(price) => pricing::model_cost(price, usage)?,
+        None => ModelCost::default(),
+    };
+    let (units, fee) = match terms {
+        Some(Terms { price, .. }) => {
+            let units = usage.units(price.tier_type, price.token_basis);
+            (units, pricing::fee(price, position, units, model_cost.total)?)
+        }
+        None => (Decimal::ZERO, Fee::default()),
+    };
+    let amount = bearers.service_charge(terms, fee.amount)?;
+    let shared = bearers.share(model_cost.total, fee.amount, amount)?;
+    Ok(Bill {
+        units,
+        model_cost,
+        fee,
+        service_charge: ServiceCharge { amount, payer: service_charge_payer(charge, terms) },
+        on_wallet: shared.wallet,
+        on_merchant: shared.merchant,
+    })
+}
+
+/// The hold of a call: each part exact where it is known before the call, else its upper bound or, where it has none,
+/// the default; what is not exact is capped, all parts together.
+pub(super) fn hold(
+    conditions: Conditions<'_>,
+    size: SizeHint,
+    position: Decimal,
+    settings: &RequestSettings,
+) -> Result<Hold, Error> {
+    let Conditions { terms, model_price, .. } = conditions;
+    let bearers = Payers::of(conditions);
+    let cost = match model_price {
+        Some(price) => pricing::dearest_model_cost(price, size),
+        None => Bound::Exact(Amount::ZERO),
+    };
+    let held = |bearer: Option<Payer>, bound: Bound, cap: Amount| match (bearer, bound) {
+        (None, _) => Amount::ZERO,
+        (Some(_), Bound::Exact(exact)) => exact,
+        (Some(_), Bound::AtMost(bound)) => bound.min(cap),
+        (Some(_), Bound::Unknown) => settings.default_hold.min(cap),
+    };
+    let (fee, cap) = match terms {
+        Some(terms) => {
+            let bound = pricing::dearest_fee(terms, position, size, cost)?;
+            let fee = held(bearers.fee, bound, settings.hold_cap);
+            match bound {
+                Bound::Exact(_) => (fee, settings.hold_cap),
+                Bound::AtMost(_) | Bound::Unknown => (fee, settings.hold_cap.minus(fee)?),
+            }
+        }
+        None => (Amount::ZERO, settings.hold_cap),
+    };
+    let service_charge = bearers.service_charge(terms, fee)?;
+    bearers.share(held(bearers.model_cost, cost, cap), fee, service_charge)
+}

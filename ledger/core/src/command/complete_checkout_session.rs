@@ -1,0 +1,167 @@
+//! `CompleteCheckoutSession`: the end of a session that takes no payment: onboarding, or a plan that costs nothing now
+//! (completion.md section 8). One that is paid ends with its payment.
+
+use chrono::{DateTime, Utc};
+
+use super::add_payment_method::NewMethod;
+use super::payee::Payee;
+use super::start_subscription::Start;
+use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
+use super::{Command, Decision, Edit, PersonalData, Refusal, Stop, UpdateCustomer};
+use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
+use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
+use crate::state::{CheckoutSession, StateCache};
+
+/// Completes a session.
+#[derive(Debug, Clone)]
+pub struct CompleteCheckoutSession {
+    /// Whose.
+    pub merchant_id: MerchantId,
+    /// Which session.
+    pub checkout_session_id: CheckoutSessionId,
+    /// The customer, which is there by now.
+    pub customer_id: CustomerId,
+    /// Who the customer is, where it is to be written; parts that are not told stay.
+    pub contact: Option<PersonalData>,
+    /// A card for the customer's wallet.
+    pub method: Option<NewMethod>,
+    /// A fresh id, for the subscription that may begin.
+    pub subscription_id: SubscriptionId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// The merchant's session, which can still be completed.
+pub(super) fn open_session(
+    states: &StateCache,
+    merchant_id: MerchantId,
+    id: CheckoutSessionId,
+    now: DateTime<Utc>,
+) -> Result<&CheckoutSession, Stop> {
+    let session = states.checkout_session(id)?.filter(|found| found.merchant_id == merchant_id);
+    let session = session.ok_or(Refusal::CheckoutSessionNotFound)?;
+    if session.created.expires_at <= now {
+        return Err(Refusal::CheckoutSessionExpired.into());
+    }
+    if session.payment_id.is_some() {
+        return Err(Refusal::PaymentUnderWay.into());
+    }
+    Ok(session)
+}
+
+/// The change of a customer's contact: the parts that are told.
+pub(super) fn write_contact(
+    merchant_id: MerchantId,
+    customer_id: CustomerId,
+    personal: &PersonalData,
+    now: DateTime<Utc>,
+) -> UpdateCustomer {
+    let told = [
+        (ContactPart::Name, personal.first_name.is_some()),
+        (ContactPart::Email, personal.email.is_some()),
+        (ContactPart::Phone, personal.phone.is_some()),
+    ];
+    UpdateCustomer {
+        merchant_id,
+        customer_id,
+        reference_id: Edit::Keep,
+        metadata: None,
+        contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
+        personal: personal.clone(),
+        now,
+    }
+}
+
+impl CompleteCheckoutSession {
+    /// What an onboarding subscribes to, unless the customer is on that plan already.
+    fn onboarded(
+        &self,
+        states: &StateCache,
+        plan_id: Option<PlanId>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Fact>, Stop> {
+        let customer = states.customer(self.customer_id)?;
+        let current = match customer.and_then(|customer| customer.subscription_id) {
+            Some(id) => states.subscription(id)?.map(|subscription| subscription.plan_id),
+            None => None,
+        };
+        match plan_id {
+            Some(id) if current != Some(id) => self.subscribed(states, plan_id, now),
+            Some(_) | None => Ok(Vec::new()),
+        }
+    }
+
+    /// The plan from now on, where that is free; or from the end of the present, dearer plan's cycle.
+    fn subscribed(
+        &self,
+        states: &StateCache,
+        plan_id: Option<PlanId>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Fact>, Stop> {
+        let plan_id = plan_id.ok_or(Refusal::PlanNotFound)?;
+        let plan = states.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
+        let customer = states.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        if let Some(subscription_id) = customer.subscription_id {
+            // One that is being paid for is not there yet.
+            let current = states.subscription(subscription_id)?.ok_or(Refusal::SubscriptionAlreadyActive)?;
+            if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
+                return Err(Refusal::SubscriptionAlreadyActive.into());
+            }
+            let edit = SubscriptionEdit::Downgrade(plan_id);
+            let change =
+                UpdateSubscription { merchant_id: self.merchant_id, subscription_id, edit, now: self.now };
+            return Ok(change.decide(states)?.facts);
+        }
+        if !plan.terms.is_free() {
+            return Err(Refusal::PlanNotFree.into());
+        }
+        let start = Start {
+            subscriber: Subscriber {
+                subscription_id: self.subscription_id,
+                customer_id: self.customer_id,
+                wallet_id: customer.wallet_id,
+            },
+            plan_id,
+            terms: &plan.terms,
+            payment: None,
+            auto_top_up_bundle_id: None,
+        };
+        Ok(Decision::append(self.merchant_id, self.now, vec![start.event(now)], ()).facts)
+    }
+}
+
+impl Command for CompleteCheckoutSession {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let now = states.now(self.merchant_id, self.now)?;
+        let session = open_session(states, self.merchant_id, self.checkout_session_id, now)?;
+        let customer = states.customer(self.customer_id)?;
+        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(Refusal::CustomerNotFound)?;
+        let mut facts = match session.created.checkout_mode {
+            CheckoutMode::Onboarding => self.onboarded(states, session.created.plan_id, now)?,
+            CheckoutMode::Topup | CheckoutMode::CreditBundle => {
+                return Err(Refusal::NoPaymentMethod.into());
+            }
+            CheckoutMode::Subscription => self.subscribed(states, session.created.plan_id, now)?,
+        };
+        let mut personal = None;
+        if let Some(contact) = &self.contact {
+            let contact = write_contact(self.merchant_id, self.customer_id, contact, self.now);
+            let changed = contact.decide(states)?;
+            facts.extend(changed.facts);
+            personal = changed.personal;
+        }
+        if let Some(method) = &self.method {
+            let payee = Payee::Customer(self.customer_id);
+            facts.extend(method.clone().added_to(self.merchant_id, payee, self.now).decide(states)?.facts);
+        }
+        let completed = Event::CheckoutSessionCompleted(CheckoutSessionCompleted {
+            checkout_session_id: self.checkout_session_id,
+            customer_id: self.customer_id,
+        });
+        let end = Decision::append(self.merchant_id, self.now, vec![completed], ());
+        facts.extend(end.facts);
+        Ok(Decision { facts, personal, outcome: () })
+    }
+}

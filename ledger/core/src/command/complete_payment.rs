@@ -1,0 +1,260 @@
+//! `CompletePayment`: what the processor said of a payment, and what follows, in one append. Whoever asks a second time
+//! finds the payment ended. Money that was taken is never lost: where what it was for cannot be any more, it is in the
+//! wallet's balance; where its customer is no more, it is given back before the payment ends.
+
+use chrono::{DateTime, Utc};
+
+use super::advance_subscription::{Next, unpaid};
+use super::auto_recharge::PAUSE_AFTER_DECLINE;
+use super::start_subscription::Start;
+use super::update_subscription::settings_after;
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{
+    BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
+    PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
+    WalletCredited,
+};
+use crate::ids::{CreditId, PaymentId, SubscriptionId};
+use crate::plan::BillingCycle;
+use crate::state::{OpenPayment, Phase, StateCache, Subscription};
+
+/// What the processor said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Paid {
+    /// It took the money; its own id of that.
+    Accepted(String),
+    /// It took nothing.
+    Declined(DeclineReason),
+    /// The payment's customer is no more: it takes nothing for it any more, and gave back what it had taken; its own id
+    /// of that, where there was anything.
+    TakenBack(Option<String>),
+}
+
+/// Ends a payment.
+#[derive(Debug, Clone)]
+pub struct CompletePayment {
+    /// Which payment.
+    pub payment_id: PaymentId,
+    /// What the processor said.
+    pub paid: Paid,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// The card that came with a payment is the wallet's from now on, unless its customer is no more.
+fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, Stop> {
+    let (Some(brought), Some(customer_id)) = (payment.brings.clone(), payment.customer_id) else {
+        return Ok(None);
+    };
+    if states.customer(customer_id)?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Event::PaymentMethodAdded(PaymentMethodAdded {
+        payment_method_id: payment.payment_method_id,
+        wallet_id: payment.wallet_id,
+        customer_id: payment.customer_id,
+        processor: brought.processor,
+        token: brought.token,
+        card: brought.card,
+    })))
+}
+
+impl CompletePayment {
+    fn accepted(
+        &self,
+        states: &StateCache,
+        open: &OpenPayment,
+        reference: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Event>, Stop> {
+        let payment = &open.requested;
+        let mut events: Vec<_> = brought(states, payment)?.into_iter().collect();
+        events.push(Event::PaymentSucceeded(PaymentSucceeded {
+            payment_id: self.payment_id,
+            wallet_id: payment.wallet_id,
+            customer_id: payment.customer_id,
+            amount: payment.amount,
+            reference: reference.to_owned(),
+        }));
+        match self.purchased(states, open, now)? {
+            Some(purchased) => events.extend(purchased),
+            None => events.push(self.credited(states, payment)?),
+        }
+        if let (Some(checkout_session_id), Some(customer_id)) =
+            (payment.checkout_session_id, payment.customer_id)
+        {
+            let completed = CheckoutSessionCompleted { checkout_session_id, customer_id };
+            events.push(Event::CheckoutSessionCompleted(completed));
+        }
+        Ok(events)
+    }
+
+    /// What was paid for; none where it cannot be any more, or is money in the balance.
+    fn purchased(
+        &self,
+        states: &StateCache,
+        open: &OpenPayment,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Vec<Event>>, Stop> {
+        let payment = &open.requested;
+        let Some(customer_id) = payment.customer_id else { return Ok(None) };
+        let customer = states.customer(customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, Stop> {
+            Ok(states.subscription(id)?.filter(|found| found.subscriber.customer_id == customer_id))
+        };
+        match &payment.purpose {
+            Purpose::Fund | Purpose::Autopay => Ok(None),
+            Purpose::Bundle { credit_bundle_id, credit_amount }
+            | Purpose::AutoTopUp { credit_bundle_id, credit_amount } => {
+                Ok(Some(vec![Event::BundlePurchased(BundlePurchased {
+                    payment_id: self.payment_id,
+                    customer_id,
+                    wallet_id: payment.wallet_id,
+                    credit_bundle_id: *credit_bundle_id,
+                    cost: payment.amount,
+                    granted: *credit_amount,
+                })]))
+            }
+            Purpose::Subscribe { subscription_id, plan_id, terms } => {
+                if customer.subscription_id != Some(*subscription_id) {
+                    return Ok(None);
+                }
+                let start = Start {
+                    subscriber: Subscriber {
+                        subscription_id: *subscription_id,
+                        customer_id,
+                        wallet_id: payment.wallet_id,
+                    },
+                    plan_id: *plan_id,
+                    terms,
+                    payment: Some((self.payment_id, payment.payment_method_id)),
+                    auto_top_up_bundle_id: None,
+                };
+                Ok(Some(vec![start.event(now)]))
+            }
+            Purpose::Upgrade { subscription_id, plan_id, terms } => {
+                let active = subscription(*subscription_id)?;
+                let Some(active) = active.filter(|active| terms.is_dearer_than(&active.terms)) else {
+                    return Ok(None);
+                };
+                let revision = active.revision + 1;
+                let settings = settings_after(active, revision + 1, *plan_id, terms, None);
+                let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+                    subscriber: active.subscriber,
+                    revision,
+                    from_plan_id: active.plan_id,
+                    plan_id: *plan_id,
+                    terms: (**terms).clone(),
+                    cycle: BillingCycle::of(terms.billing_interval, now, 0),
+                    granted: terms.included_credit,
+                    payment_id: Some(self.payment_id),
+                    payment_method_id: Some(payment.payment_method_id),
+                }));
+                Ok(Some([upgraded].into_iter().chain(settings).collect()))
+            }
+            Purpose::Renewal { subscription_id, plan_id, terms, attempt, .. } => {
+                let renewing = subscription(*subscription_id)?.filter(|found| self.pays_for(found));
+                let renewed = renewing.map(|found| {
+                    let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, open.requested_at);
+                    next.renewed(found, Some(self.payment_id))
+                });
+                Ok(renewed)
+            }
+        }
+    }
+
+    /// Is it this payment that the subscription waits for?
+    fn pays_for(&self, subscription: &Subscription) -> bool {
+        match subscription.phase {
+            Phase::Renewing { payment_id, .. } => payment_id == Some(self.payment_id),
+            Phase::Running => false,
+        }
+    }
+
+    /// The money is in the balance.
+    fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, Stop> {
+        let wallet = states.wallet(payment.wallet_id)?.expect("a payment has a wallet");
+        let reason = match &payment.purpose {
+            Purpose::Fund => "funding",
+            Purpose::Autopay => "autopay",
+            Purpose::Bundle { .. } | Purpose::AutoTopUp { .. } => {
+                "payment for a credit bundle that cannot be had"
+            }
+            Purpose::Subscribe { .. } | Purpose::Upgrade { .. } | Purpose::Renewal { .. } => {
+                "payment for a subscription that cannot be had"
+            }
+        };
+        Ok(Event::WalletCredited(WalletCredited {
+            credit_id: CreditId::new(self.payment_id.ulid()),
+            wallet_id: payment.wallet_id,
+            customer_id: payment.customer_id,
+            amount: payment.amount,
+            reason: reason.to_owned(),
+            balance_after: wallet.balance.plus(payment.amount)?,
+        }))
+    }
+
+    /// Its customer is no more, and neither is the money.
+    fn voided(&self, payment: &PaymentRequested, refund: Option<String>) -> Event {
+        Event::PaymentVoided(PaymentVoided {
+            payment_id: self.payment_id,
+            wallet_id: payment.wallet_id,
+            customer_id: payment.customer_id,
+            amount: payment.amount,
+            refund,
+            checkout_session_id: payment.checkout_session_id,
+        })
+    }
+
+    fn declined(
+        &self,
+        states: &StateCache,
+        payment: &PaymentRequested,
+        reason: DeclineReason,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<Event>, Stop> {
+        let (not_again_before, not_started, renewal) = match &payment.purpose {
+            Purpose::Fund | Purpose::Bundle { .. } | Purpose::Upgrade { .. } => (None, None, None),
+            Purpose::Autopay | Purpose::AutoTopUp { .. } => {
+                (now.checked_add_signed(PAUSE_AFTER_DECLINE), None, None)
+            }
+            Purpose::Subscribe { subscription_id, .. } => (None, Some(*subscription_id), None),
+            Purpose::Renewal { subscription_id, attempt, .. } => {
+                (None, None, Some((*subscription_id, *attempt)))
+            }
+        };
+        let mut events = vec![Event::PaymentDeclined(PaymentDeclined {
+            payment_id: self.payment_id,
+            wallet_id: payment.wallet_id,
+            customer_id: payment.customer_id,
+            reason,
+            not_again_before,
+            not_started,
+            checkout_session_id: payment.checkout_session_id,
+        })];
+        if let Some((subscription_id, attempt)) = renewal
+            && let Some(subscription) = states.subscription(subscription_id)?
+            && self.pays_for(subscription)
+        {
+            events.extend(unpaid(states, subscription, attempt, Some(self.payment_id), now)?);
+        }
+        Ok(events)
+    }
+}
+
+/// Money that was taken from a customer who is no more is refused ([`Refusal::CustomerNotFound`]): it is to be taken back.
+impl Command for CompletePayment {
+    type Outcome = Paid;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, Stop> {
+        let open = states.payment(self.payment_id)?.ok_or(Refusal::PaymentNotOpen)?;
+        let OpenPayment { merchant_id, requested, .. } = open;
+        let now = states.now(*merchant_id, self.now)?;
+        let events = match &self.paid {
+            Paid::Accepted(reference) => self.accepted(states, open, reference, now)?,
+            Paid::Declined(reason) => self.declined(states, requested, *reason, now)?,
+            Paid::TakenBack(refund) => vec![self.voided(requested, refund.clone())],
+        };
+        Ok(Decision::append(*merchant_id, self.now, events, self.paid.clone()))
+    }
+}

@@ -1,0 +1,72 @@
+//! `CreateCheckoutSession`: a hosted page for one customer and one purpose (completion.md section 8).
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use crate::event::{CheckoutMode, CheckoutSessionCreated, Event};
+use crate::ids::{CheckoutSessionId, CreditBundleId, MerchantId, PlanId};
+use crate::state::StateCache;
+
+/// A session can be completed for so long.
+const LIFETIME: TimeDelta = TimeDelta::hours(24);
+
+/// Creates a checkout session; answered with what was created.
+#[derive(Debug, Clone)]
+pub struct CreateCheckoutSession {
+    /// Whose.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub checkout_session_id: CheckoutSessionId,
+    /// What it is for.
+    pub checkout_mode: CheckoutMode,
+    /// The origin of the merchant's app.
+    pub origin_url: String,
+    /// The customer; none where the session makes one.
+    pub customer: Option<CustomerRef>,
+    /// The merchant's own identifier of a customer that need not be there yet.
+    pub reference_id: Option<String>,
+    /// The plan, in mode `subscription`.
+    pub plan_id: Option<PlanId>,
+    /// The bundle, in mode `credit_bundle`.
+    pub credit_bundle_id: Option<CreditBundleId>,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for CreateCheckoutSession {
+    type Outcome = CheckoutSessionCreated;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, Stop> {
+        let merchant_id = self.merchant_id;
+        let now = states.now(merchant_id, self.now)?;
+        let mut customer_id = self
+            .customer
+            .as_ref()
+            .map(|customer| customer.find(states, merchant_id))
+            .transpose()?
+            .map(|(id, _)| id);
+        if let (None, Some(reference)) = (customer_id, &self.reference_id) {
+            customer_id = states.reference(merchant_id, reference)?.copied();
+        }
+        if let Some(id) = self.plan_id {
+            let plan = states.plan(id)?.filter(|plan| plan.merchant_id == merchant_id);
+            plan.ok_or(Refusal::PlanNotFound)?;
+        }
+        if let Some(id) = self.credit_bundle_id {
+            let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
+            bundle.ok_or(Refusal::CreditBundleNotFound)?;
+        }
+        let created = CheckoutSessionCreated {
+            checkout_session_id: self.checkout_session_id,
+            checkout_mode: self.checkout_mode,
+            origin_url: self.origin_url.clone(),
+            customer_id,
+            reference_id: self.reference_id.clone(),
+            plan_id: self.plan_id,
+            credit_bundle_id: self.credit_bundle_id,
+            expires_at: now.checked_add_signed(LIFETIME).unwrap_or(now),
+        };
+        let event = Event::CheckoutSessionCreated(created.clone());
+        Ok(Decision::append(merchant_id, self.now, vec![event], created))
+    }
+}

@@ -1,0 +1,61 @@
+//! `CreateCustomer`: idempotent by reference id (interface.md, Customer).
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, PersonalChange, PersonalData, Stop};
+use crate::event::{ContactPart, CustomerCreated, Event};
+use crate::ids::{CustomerId, MerchantId, WalletId};
+use crate::state::StateCache;
+
+/// Creates a customer with a wallet, unless the reference id is known.
+#[derive(Debug, Clone)]
+pub struct CreateCustomer {
+    /// Whose customer.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub customer_id: CustomerId,
+    /// A fresh id for the wallet.
+    pub wallet_id: WalletId,
+    /// The merchant's own identifier.
+    pub reference_id: Option<String>,
+    /// Free key-value pairs.
+    pub metadata: BTreeMap<String, String>,
+    /// Name, e-mail, phone.
+    pub personal: PersonalData,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CustomerMade {
+    /// A new customer.
+    Created(CustomerId),
+    /// The one that has the reference id already; nothing of it was changed.
+    Existing(CustomerId),
+}
+
+impl Command for CreateCustomer {
+    type Outcome = CustomerMade;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, Stop> {
+        if let Some(reference) = &self.reference_id
+            && let Some(existing) = states.reference(self.merchant_id, reference)?
+        {
+            return Ok(Decision::already(CustomerMade::Existing(*existing)));
+        }
+        let event = Event::CustomerCreated(CustomerCreated {
+            customer_id: self.customer_id,
+            wallet_id: self.wallet_id,
+            reference_id: self.reference_id.clone(),
+            metadata: self.metadata.clone(),
+        });
+        let outcome = CustomerMade::Created(self.customer_id);
+        let decision = Decision::append(self.merchant_id, self.now, vec![event], outcome);
+        let parts = vec![ContactPart::Name, ContactPart::Email, ContactPart::Phone];
+        let personal = PersonalChange::Write { parts, data: self.personal.clone() };
+        Ok(Decision { personal: Some((self.customer_id, personal)), ..decision })
+    }
+}

@@ -1,0 +1,67 @@
+//! `CreateSpendKey`: a restricted key on the merchant's wallet, or on a customer's (completion.md section 6).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
+use crate::ids::{CustomerId, MerchantId, SpendKeyId};
+use crate::secret::KeyHash;
+use crate::spending::Spending;
+use crate::state::{SpendKey, StateCache};
+
+/// Creates a spend key; answered with it.
+#[derive(Debug, Clone)]
+pub struct CreateSpendKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub spend_key_id: SpendKeyId,
+    /// The customer whose wallet it spends from; none for the merchant's own.
+    pub customer_id: Option<CustomerId>,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+    /// What may be shown of the raw key.
+    pub key_preview: String,
+    /// What it allows.
+    pub settings: SpendKeySettings,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for CreateSpendKey {
+    type Outcome = SpendKeyNow;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+        let wallet_id = match self.customer_id {
+            Some(id) => {
+                let customer =
+                    states.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
+                customer.ok_or(Refusal::CustomerNotFound)?.wallet_id
+            }
+            None => states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,
+        };
+        let event = Event::SpendKeyCreated(SpendKeyCreated {
+            spend_key_id: self.spend_key_id,
+            wallet_id,
+            customer_id: self.customer_id,
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            settings: self.settings.clone(),
+        });
+        let created_at = states.now(self.merchant_id, self.now)?;
+        let key = SpendKey {
+            merchant_id: self.merchant_id,
+            wallet_id,
+            customer_id: self.customer_id,
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            rotation: 0,
+            revision: 0,
+            status: SpendKeyStatus::Active,
+            settings: self.settings.clone(),
+            created_at,
+        };
+        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, created_at) };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
+    }
+}

@@ -1,0 +1,102 @@
+//! `CreateWebhook`: a URL that is told of what happens; a merchant has few of them (completion.md section 9).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, WebhookCreated, WebhookSettings};
+use crate::ids::{MerchantId, WebhookId};
+use crate::state::{StateCache, Webhook};
+
+/// Webhooks that a merchant may have.
+pub(super) const MAX_WEBHOOKS: usize = 3;
+
+/// Creates a webhook; answered with it.
+#[derive(Debug, Clone)]
+pub struct CreateWebhook {
+    /// Whose webhook.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub webhook_id: WebhookId,
+    /// Where it is, and what it is told of.
+    pub settings: WebhookSettings,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for CreateWebhook {
+    type Outcome = Webhook;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, Stop> {
+        let (merchant_id, settings) = (self.merchant_id, self.settings.clone());
+        if states.webhooks(merchant_id)?.map_or(0, Vec::len) >= MAX_WEBHOOKS {
+            return Err(Refusal::WebhookLimitReached.into());
+        }
+        let created_at = states.now(merchant_id, self.now)?;
+        let event =
+            Event::WebhookCreated(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
+        let webhook = Webhook { merchant_id, settings, revision: 0, created_at };
+        Ok(Decision::append(merchant_id, self.now, vec![event], webhook))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{DeleteWebhook, decide};
+    use crate::event::Topic;
+    use crate::state::{StateKey, Stuck};
+
+    /// A world that knows of nothing but what it is told to know.
+    fn world(merchant_id: MerchantId) -> StateCache {
+        let mut states = StateCache::default();
+        states.load(StateKey::Merchant(merchant_id), None);
+        states.load(StateKey::Webhooks(merchant_id), None);
+        states
+    }
+
+    fn create(merchant_id: MerchantId, number: u128) -> CreateWebhook {
+        let settings = WebhookSettings {
+            url: "https://example.com/".to_owned(),
+            topics: Some(vec![Topic::CustomerCreated]),
+            enabled: true,
+        };
+        let webhook_id = WebhookId::new(ulid::Ulid::from_parts(1, number));
+        CreateWebhook { merchant_id, webhook_id, settings, now: DateTime::UNIX_EPOCH }
+    }
+
+    fn carry_out<C: Command>(states: &mut StateCache, command: &C) -> Result<(), Stop> {
+        let decision = decide(command, states)?;
+        states.evolve(&decision.facts).map_err(|stuck| match stuck {
+            Stuck::Missing(missing) => missing.into(),
+            Stuck::Broken(broken) => panic!("{broken}"),
+        })
+    }
+
+    #[test]
+    fn a_fourth_webhook_is_refused_until_one_is_deleted() {
+        let merchant_id = MerchantId::new(ulid::Ulid::from_parts(1, 1));
+        let mut states = world(merchant_id);
+        for number in 0..3 {
+            carry_out(&mut states, &create(merchant_id, number)).unwrap();
+        }
+        let fourth = create(merchant_id, 3);
+        let refused = Err(Stop::Refused(Refusal::WebhookLimitReached));
+        assert_eq!(carry_out(&mut states, &fourth), refused);
+        let webhook_id = create(merchant_id, 1).webhook_id;
+        let delete = DeleteWebhook { merchant_id, webhook_id, now: DateTime::UNIX_EPOCH };
+        carry_out(&mut states, &delete).unwrap();
+        carry_out(&mut states, &fourth).unwrap();
+        assert_eq!(carry_out(&mut states, &create(merchant_id, 4)), refused);
+    }
+
+    #[test]
+    fn a_webhook_of_another_merchant_is_not_there() {
+        let [own, other] = [1, 2].map(|number| MerchantId::new(ulid::Ulid::from_parts(1, number)));
+        let mut states = world(own);
+        let made = create(own, 1);
+        carry_out(&mut states, &made).unwrap();
+        let delete =
+            DeleteWebhook { merchant_id: other, webhook_id: made.webhook_id, now: DateTime::UNIX_EPOCH };
+        assert_eq!(carry_out(&mut states, &delete), Err(Stop::Refused(Refusal::WebhookNotFound)));
+    }
+}

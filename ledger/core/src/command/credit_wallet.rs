@@ -1,0 +1,73 @@
+//! `CreditWallet`: money into a wallet by an operator, with a reason.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, WalletCredited};
+use crate::ids::{CreditId, CustomerId, MerchantId, WalletId};
+use crate::money::Amount;
+use crate::state::StateCache;
+
+/// Whose wallet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreditTarget {
+    /// A customer's.
+    Customer(CustomerId),
+    /// The merchant's own.
+    Merchant(MerchantId),
+}
+
+/// Credits a wallet.
+#[derive(Debug, Clone)]
+pub struct CreditWallet {
+    /// A fresh id for the credit.
+    pub credit_id: CreditId,
+    /// Whose wallet.
+    pub target: CreditTarget,
+    /// How much; above zero.
+    pub amount: Amount,
+    /// Why.
+    pub reason: String,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// The wallet after a credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credited {
+    /// The wallet.
+    pub wallet_id: WalletId,
+    /// Its balance.
+    pub balance: Amount,
+}
+
+impl Command for CreditWallet {
+    type Outcome = Credited;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, Stop> {
+        if !self.amount.is_positive() {
+            return Err(Refusal::AmountNotPositive.into());
+        }
+        let (merchant_id, wallet_id, customer_id) = match self.target {
+            CreditTarget::Customer(id) => {
+                let customer = states.customer(id)?.ok_or(Refusal::CustomerNotFound)?;
+                (customer.merchant_id, customer.wallet_id, Some(id))
+            }
+            CreditTarget::Merchant(id) => {
+                (id, states.merchant(id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id, None)
+            }
+        };
+        let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+        wallet.takes(self.amount)?;
+        let balance = wallet.balance.plus(self.amount)?;
+        let event = Event::WalletCredited(WalletCredited {
+            credit_id: self.credit_id,
+            wallet_id,
+            customer_id,
+            amount: self.amount,
+            reason: self.reason.clone(),
+            balance_after: balance,
+        });
+        Ok(Decision::append(merchant_id, self.now, vec![event], Credited { wallet_id, balance }))
+    }
+}

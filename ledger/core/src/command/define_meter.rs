@@ -1,0 +1,74 @@
+//! `DefineMeter`: a new price; its slug is unique among the merchant's meters (completion.md section 4).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, MeterDefined};
+use crate::ids::{MerchantId, MeterId};
+use crate::meter::Price;
+use crate::state::StateCache;
+
+/// The most numbered variants of a made slug that are tried.
+const MAX_VARIANTS: u32 = 50;
+
+/// Where a slug comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slug {
+    /// The merchant chose it: a conflict is refused.
+    Given(String),
+    /// Made from the name: numbered until it is free.
+    Made(String),
+}
+
+/// Defines a meter; answered with its slug.
+#[derive(Debug, Clone)]
+pub struct DefineMeter {
+    /// Whose meter.
+    pub merchant_id: MerchantId,
+    /// A fresh id.
+    pub meter_id: MeterId,
+    /// Its slug.
+    pub slug: Slug,
+    /// Its display name.
+    pub name: String,
+    /// Its price.
+    pub price: Price,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl DefineMeter {
+    fn free_slug(&self, states: &StateCache) -> Result<String, Stop> {
+        let base = match &self.slug {
+            Slug::Given(slug) => {
+                return match states.meter_slug(self.merchant_id, slug)? {
+                    None => Ok(slug.clone()),
+                    Some(_) => Err(Refusal::MeterSlugConflict.into()),
+                };
+            }
+            Slug::Made(base) => base,
+        };
+        for variant in 1..=MAX_VARIANTS {
+            let slug = if variant == 1 { base.clone() } else { format!("{base}-{variant}") };
+            if states.meter_slug(self.merchant_id, &slug)?.is_none() {
+                return Ok(slug);
+            }
+        }
+        Err(Refusal::MeterSlugConflict.into())
+    }
+}
+
+impl Command for DefineMeter {
+    type Outcome = String;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<String>, Stop> {
+        let meter_slug = self.free_slug(states)?;
+        let event = Event::MeterDefined(MeterDefined {
+            meter_id: self.meter_id,
+            meter_slug: meter_slug.clone(),
+            name: self.name.clone(),
+            price: self.price.clone(),
+        });
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], meter_slug))
+    }
+}

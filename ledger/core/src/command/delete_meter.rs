@@ -1,0 +1,31 @@
+//! `DeleteMeter`: calls that name it are refused from now on, its slug is free again; calls made on it keep naming it,
+//! and those in flight settle on the terms of their admission (completion.md section 4).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, MeterDeleted};
+use crate::ids::{MerchantId, MeterId};
+use crate::state::StateCache;
+
+/// Deletes a meter.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteMeter {
+    /// Whose meter.
+    pub merchant_id: MerchantId,
+    /// Which meter.
+    pub meter_id: MeterId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for DeleteMeter {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
+        let meter_slug = meter.ok_or(Refusal::MeterNotFound)?.meter_slug.clone();
+        let event = Event::MeterDeleted(MeterDeleted { meter_id: self.meter_id, meter_slug });
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+    }
+}

@@ -1,0 +1,30 @@
+//! `DeleteSpendKey`: dead from the append on; its calls in flight still settle.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, SpendKeyDeleted};
+use crate::ids::{MerchantId, SpendKeyId};
+use crate::state::StateCache;
+
+/// Deletes a spend key.
+#[derive(Debug, Clone)]
+pub struct DeleteSpendKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// Which key.
+    pub spend_key_id: SpendKeyId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for DeleteSpendKey {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
+        let key_hash = key.ok_or(Refusal::SpendKeyNotFound)?.key_hash.clone();
+        let event = Event::SpendKeyDeleted(SpendKeyDeleted { spend_key_id: self.spend_key_id, key_hash });
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+    }
+}

@@ -1,0 +1,46 @@
+//! `IssueSecretKey`: one more secret key for a merchant; only an operator may.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, SecretKeyIssued};
+use crate::ids::{MerchantId, SecretKeyId};
+use crate::secret::KeyHash;
+use crate::state::StateCache;
+
+/// Issues a secret key.
+#[derive(Debug, Clone)]
+pub struct IssueSecretKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// A fresh id for it.
+    pub secret_key_id: SecretKeyId,
+    /// The keyed hash of the raw key.
+    pub key_hash: KeyHash,
+    /// The last four characters of the raw key.
+    pub hint: String,
+    /// What the operator calls it.
+    pub name: String,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl IssueSecretKey {
+    pub(super) fn event(&self) -> Event {
+        Event::SecretKeyIssued(SecretKeyIssued {
+            secret_key_id: self.secret_key_id,
+            key_hash: self.key_hash.clone(),
+            hint: self.hint.clone(),
+            name: self.name.clone(),
+        })
+    }
+}
+
+impl Command for IssueSecretKey {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        Ok(Decision::append(self.merchant_id, self.now, vec![self.event()], ()))
+    }
+}

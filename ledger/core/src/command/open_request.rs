@@ -1,0 +1,323 @@
+//! `OpenRequest`: who calls, may they, what could it cost — and the hold for it. The admission of completion.md
+//! section 3.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use rust_decimal::Decimal;
+
+use super::auto_recharge::WalletShortfall;
+use super::bill::{self, Conditions, RequestSettings};
+use super::key_limits::KeyLimits;
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
+use crate::hold_scope::CreditScope;
+use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
+use crate::meter::{OnDisconnect, Payer, Terms};
+use crate::model_price::ListPrice;
+use crate::money::Amount;
+use crate::period::period_around;
+use crate::pricing::SizeHint;
+use crate::secret::KeyHash;
+use crate::state::{Customer, Holder, Merchant, Missing, StateCache};
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// The merchant, by the hash of a secret key.
+    SecretKey(KeyHash),
+    /// The owner of a spend key, by its hash; the key's own wallet pays, and its limits hold.
+    SpendKey(KeyHash),
+}
+
+/// How a credential names its customer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CustomerRef {
+    /// By id.
+    Id(CustomerId),
+    /// By the merchant's own identifier.
+    Reference(String),
+    /// By a connection secret that this instance derived.
+    Secret(CustomerId),
+}
+
+/// How a credential names its meter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MeterRef {
+    /// By id.
+    Id(MeterId),
+    /// By its slug.
+    Slug(String),
+    /// By a product secret that this instance derived.
+    Secret(MeterId),
+}
+
+impl CustomerRef {
+    /// The merchant's customer of this name.
+    pub(super) fn find<'w>(
+        &self,
+        states: &'w StateCache,
+        merchant_id: MerchantId,
+    ) -> Result<(CustomerId, &'w Customer), Stop> {
+        let (id, unknown) = match self {
+            Self::Id(id) => (*id, Refusal::CustomerNotFound),
+            Self::Secret(id) => (*id, Refusal::ConnectionSecretInvalid),
+            Self::Reference(reference) => {
+                let id = states.reference(merchant_id, reference)?.ok_or(Refusal::CustomerNotFound)?;
+                (*id, Refusal::CustomerNotFound)
+            }
+        };
+        let customer = states.customer(id)?.filter(|customer| customer.merchant_id == merchant_id);
+        Ok((id, customer.ok_or(unknown)?))
+    }
+}
+
+impl MeterRef {
+    /// The terms, as they are now, of the merchant's meter of this name.
+    pub(super) fn terms(
+        &self,
+        states: &StateCache,
+        merchant_id: MerchantId,
+        service_charge_rate: Decimal,
+    ) -> Result<Terms, Stop> {
+        let (meter_id, unknown) = match self {
+            Self::Id(id) => (*id, Refusal::MeterNotFound),
+            Self::Secret(id) => (*id, Refusal::ProductSecretInvalid),
+            Self::Slug(slug) => {
+                let id = states.meter_slug(merchant_id, slug)?.ok_or(Refusal::MeterNotFound)?;
+                (*id, Refusal::MeterNotFound)
+            }
+        };
+        let meter = states.meter(meter_id)?.filter(|meter| meter.merchant_id == merchant_id);
+        let price = meter.ok_or(unknown)?.price.clone();
+        Ok(Terms { meter_id, price, service_charge_rate })
+    }
+}
+
+/// How a call with a customer is to be billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Billing {
+    /// As the credential and the meter say.
+    Usual,
+    /// `disable_billing`: recorded on the customer, borne by the merchant.
+    Disabled,
+    /// Both customer and meter explicitly null, with the caller's own provider key: metering only.
+    MeteringOnly,
+}
+
+/// Admits a call and sets its hold aside.
+#[derive(Debug, Clone)]
+pub struct OpenRequest {
+    /// A fresh id.
+    pub request_id: RequestId,
+    /// The process that carries it.
+    pub gateway_id: GatewayId,
+    /// Who calls.
+    pub caller: Caller,
+    /// For which customer; a spend key names its own.
+    pub customer: Option<CustomerRef>,
+    /// On which meter.
+    pub meter: Option<MeterRef>,
+    /// How it is billed.
+    pub billing: Billing,
+    /// The provider's name.
+    pub provider: String,
+    /// Whose provider key.
+    pub provider_key_type: ProviderKeyType,
+    /// Method and full forwarded URL.
+    pub endpoint: String,
+    /// The model that the body asks for.
+    pub model: Option<String>,
+    /// What the provider lists for what is asked.
+    pub list_price: ListPrice,
+    /// Free key-value pairs of the caller.
+    pub metadata: BTreeMap<String, String>,
+    /// What is known of its size.
+    pub size: SizeHint,
+    /// The instance's settings.
+    pub settings: RequestSettings,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// An admitted call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// Whose call.
+    pub merchant_id: MerchantId,
+    /// What is set aside for it.
+    pub hold: Hold,
+    /// What further holds may take of the tightest wallet concerned, once this hold is set aside.
+    pub headroom: Amount,
+    /// What becomes of it when its caller goes.
+    pub on_disconnect: OnDisconnect,
+}
+
+/// The merchant who answers for a call, the customer it is for, and the spend key it was made with.
+struct Principals<'w> {
+    merchant_id: MerchantId,
+    customer: Option<(CustomerId, &'w Customer)>,
+    key: Option<KeyLimits<'w>>,
+}
+
+impl OpenRequest {
+    fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, Stop> {
+        match &self.caller {
+            Caller::SecretKey(hash) => {
+                let merchant_id = states.secret_key(hash)?.ok_or(Refusal::SecretKeyInvalid)?.merchant_id;
+                Ok(Principals { merchant_id, customer: self.customer(states, merchant_id)?, key: None })
+            }
+            Caller::SpendKey(hash) => {
+                let unknown = Refusal::SpendKeyInvalid;
+                let spend_key_id = *states.spend_key_of(hash)?.ok_or(unknown.clone())?;
+                let key = states.spend_key(spend_key_id)?.ok_or(unknown.clone())?;
+                let spending = states.spending(spend_key_id)?.ok_or(unknown.clone())?;
+                let customer = match key.customer_id {
+                    Some(id) => Some((id, states.customer(id)?.ok_or(unknown)?)),
+                    None => None,
+                };
+                let limits = KeyLimits { spend_key_id, key, spending };
+                Ok(Principals { merchant_id: key.merchant_id, customer, key: Some(limits) })
+            }
+        }
+    }
+
+    fn customer<'w>(
+        &self,
+        states: &'w StateCache,
+        merchant_id: MerchantId,
+    ) -> Result<Option<(CustomerId, &'w Customer)>, Stop> {
+        self.customer.as_ref().map(|customer| customer.find(states, merchant_id)).transpose()
+    }
+
+    fn terms(&self, states: &StateCache, merchant_id: MerchantId) -> Result<Option<Terms>, Stop> {
+        let service_charge_rate = self.settings.service_charge_rate;
+        self.meter.as_ref().map(|meter| meter.terms(states, merchant_id, service_charge_rate)).transpose()
+    }
+
+    /// The row of the table "Who pays".
+    fn charge(&self, has_customer: bool, has_meter: bool) -> Charge {
+        if let Caller::SpendKey(_) = self.caller {
+            return Charge::SpendKey;
+        }
+        match (self.billing, has_customer, has_meter) {
+            (Billing::MeteringOnly, _, _) => Charge::MeteringOnly,
+            (Billing::Disabled, true, _) => Charge::Recorded,
+            (_, false, false) => Charge::Merchant,
+            (_, false, true) => Charge::MeterOnly,
+            (_, true, false) => Charge::Customer,
+            (_, true, true) => Charge::CustomerBilling,
+        }
+    }
+
+    /// The tightest headroom of the wallets held on, or the refusal.
+    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, Stop> {
+        let mut tightest: Option<Amount> = None;
+        for (wallet_id, needed, credit_scope) in [
+            (parties.wallet_id, hold.wallet, hold.credit_scope()),
+            (Some(parties.merchant_wallet_id), hold.merchant, CreditScope::All),
+        ] {
+            let Some(wallet_id) = wallet_id.filter(|_| needed.is_positive()) else { continue };
+            let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+            let available = wallet.available(credit_scope)?;
+            let rest = available.minus(needed)?;
+            if rest.is_negative() {
+                let auto_recharge =
+                    wallet.auto_recharge().then_some(WalletShortfall { wallet_id, credit_scope });
+                return Err(Refusal::InsufficientBalance { available, needed, auto_recharge }.into());
+            }
+            tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
+        }
+        Ok(tightest.unwrap_or(Amount::ZERO))
+    }
+}
+
+/// When the usage period around `now` began: with the subscription's cycle, else by the month since the connection came
+/// to be, or the merchant for a call without a customer (completion.md section 4).
+pub(super) fn usage_period_start(
+    states: &StateCache,
+    merchant: &Merchant,
+    customer: Option<&Customer>,
+    now: DateTime<Utc>,
+) -> Result<DateTime<Utc>, Missing> {
+    let Some(customer) = customer else { return Ok(period_around(merchant.created_at, now).start) };
+    if customer.subscription_id.is_some()
+        && let Some(plan) = states.wallet(customer.wallet_id)?.and_then(|wallet| wallet.plan.as_ref())
+    {
+        return Ok(plan.cycle_start);
+    }
+    Ok(period_around(customer.created_at, now).start)
+}
+
+impl Command for OpenRequest {
+    type Outcome = Opened;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, Stop> {
+        let Principals { merchant_id, customer, key } = self.principals(states)?;
+        let merchant = states.merchant(merchant_id)?.ok_or(Refusal::SecretKeyInvalid)?;
+        let now = merchant.now(self.now);
+        if let Some(key) = key {
+            key.check_key(now)?;
+            key.check_lists(&self.provider, self.model.as_deref())?;
+        }
+        let terms = self.terms(states, merchant_id)?;
+        let charge = self.charge(customer.is_some(), terms.is_some());
+
+        let customer_id = customer.map(|(id, _)| id);
+        let holder = customer_id.map_or(Holder::Merchant(merchant_id), Holder::Customer);
+        let meter_id = terms.as_ref().map(|terms| terms.meter_id);
+        let customers = customer.map(|(_, customer)| customer);
+        let period_start =
+            meter_id.map(|_| usage_period_start(states, merchant, customers, now)).transpose()?;
+        let position = match (&terms, period_start) {
+            (Some(terms), Some(start)) => states.tier_usage(holder, terms.meter_id, start)?,
+            _ => Decimal::ZERO,
+        };
+
+        let parties = Parties {
+            customer_id,
+            wallet_id: customer.map(|(_, customer)| customer.wallet_id),
+            merchant_wallet_id: merchant.wallet_id,
+        };
+        let model_price = bill::needed_price(&self.list_price, self.provider_key_type, terms.as_ref())?;
+        let conditions = Conditions {
+            charge,
+            spends_from: customer_id.map_or(Payer::Merchant, |_| Payer::Wallet),
+            provider_key_type: self.provider_key_type,
+            terms: terms.as_ref(),
+            model_price: model_price.as_ref(),
+        };
+        let mut hold = bill::hold(conditions, self.size, position, &self.settings)?;
+        if let Some(wallet_id) = parties.wallet_id.filter(|_| hold.wallet.is_positive()) {
+            let wallet = states.wallet(wallet_id)?.expect("a customer has a wallet");
+            hold.beside_plan = wallet.credit_scope(meter_id) == CreditScope::BesidePlan;
+            hold.plan_changes = wallet.plan_changes;
+        }
+        let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
+        let headroom = Self::admit(states, parties, hold)?;
+        let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
+        let event = Event::RequestOpened(Box::new(event::RequestOpened {
+            request_id: self.request_id,
+            gateway_id: self.gateway_id,
+            charge,
+            parties,
+            provider: self.provider.clone(),
+            provider_key_type: self.provider_key_type,
+            endpoint: self.endpoint.clone(),
+            model: self.model.clone(),
+            metadata: self.metadata.clone(),
+            model_price,
+            terms,
+            period_start,
+            hold,
+            reported_id: None,
+            spend_key,
+        }));
+        Ok(Decision::append(
+            merchant_id,
+            self.now,
+            vec![event],
+            Opened { merchant_id, hold, headroom, on_disconnect },
+        ))
+    }
+}

@@ -1,0 +1,34 @@
+//! Whose wallet a payment or a payment method is for.
+
+use super::{Refusal, Stop};
+use crate::ids::{CustomerId, MerchantId, WalletId};
+use crate::state::StateCache;
+
+/// Whose wallet is paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payee {
+    /// The merchant's own.
+    Merchant,
+    /// A customer's.
+    Customer(CustomerId),
+}
+
+impl Payee {
+    /// The wallet, and the customer whose it is.
+    pub(super) fn wallet(
+        self,
+        states: &StateCache,
+        merchant_id: MerchantId,
+    ) -> Result<(WalletId, Option<CustomerId>), Stop> {
+        match self {
+            Self::Merchant => {
+                let merchant = states.merchant(merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+                Ok((merchant.wallet_id, None))
+            }
+            Self::Customer(id) => {
+                let customer = states.customer(id)?.filter(|found| found.merchant_id == merchant_id);
+                Ok((customer.ok_or(Refusal::CustomerNotFound)?.wallet_id, Some(id)))
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `RequestPayment`: somebody wants to pay: for money in a wallet, a bundle, a subscription or a dearer plan. What is paid
+//! for happens when the payment has succeeded (completion.md sections 7 and 8).
+
+use chrono::{DateTime, Utc};
+
+use super::complete_checkout_session::open_session;
+use super::payee::Payee;
+use super::start_subscription::check_bundle;
+use super::update_subscription::find;
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
+use crate::ids::{
+    CheckoutSessionId, CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
+};
+use crate::money::Amount;
+use crate::state::StateCache;
+
+/// What is to be paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purchase {
+    /// So much money into the balance.
+    Fund(Amount),
+    /// A bundle; of the plan that the customer is subscribed to, where it is.
+    Bundle(CreditBundleId),
+    /// A subscription, under this fresh id; where the customer has one already, a dearer plan for that.
+    Plan(PlanId, SubscriptionId),
+}
+
+/// What whoever pays was told of a purchase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offered {
+    /// What it costs.
+    pub price: Amount,
+    /// The credit that it brings.
+    pub credit: Amount,
+}
+
+/// Asks for a payment.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestPayment {
+    /// Whose wallet's merchant.
+    pub merchant_id: MerchantId,
+    /// A fresh id; also the idempotency key at the processor.
+    pub payment_id: PaymentId,
+    /// Whose wallet.
+    pub payee: Payee,
+    /// What with; the wallet's own method where none is named.
+    pub payment_method_id: Option<PaymentMethodId>,
+    /// What for.
+    pub purchase: Purchase,
+    /// What it was offered as: refused where that is not what it is any more.
+    pub offered: Option<Offered>,
+    /// The checkout session that it completes.
+    pub checkout_session_id: Option<CheckoutSessionId>,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl RequestPayment {
+    fn price(
+        &self,
+        states: &StateCache,
+        subscription: Option<SubscriptionId>,
+    ) -> Result<(Amount, Purpose), Stop> {
+        match self.purchase {
+            Purchase::Fund(amount) => Ok((amount, Purpose::Fund)),
+            Purchase::Bundle(id) => {
+                let bundle = states.credit_bundle(id)?.filter(|found| found.merchant_id == self.merchant_id);
+                let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
+                let subscription = subscription.ok_or(Refusal::SubscriptionNotFound)?;
+                let subscription = find(states, self.merchant_id, subscription)?;
+                check_bundle(states, self.merchant_id, subscription.plan_id, Some(id))?;
+                let credit_amount = bundle.offer.credit_amount;
+                Ok((bundle.offer.cost, Purpose::Bundle { credit_bundle_id: id, credit_amount }))
+            }
+            Purchase::Plan(plan_id, fresh) => {
+                let plan = states.plan(plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
+                let terms = &plan.ok_or(Refusal::PlanNotFound)?.terms;
+                let purpose = match subscription {
+                    None => {
+                        let terms = Box::new(terms.clone());
+                        Purpose::Subscribe { subscription_id: fresh, plan_id, terms }
+                    }
+                    Some(subscription_id) => {
+                        let active = states.subscription(subscription_id)?;
+                        // One that is being paid for is not there yet.
+                        let active = active.ok_or(Refusal::SubscriptionAlreadyActive)?;
+                        if active.plan_id == plan_id || !terms.is_dearer_than(&active.terms) {
+                            return Err(Refusal::SubscriptionAlreadyActive.into());
+                        }
+                        Purpose::Upgrade { subscription_id, plan_id, terms: Box::new(terms.clone()) }
+                    }
+                };
+                Ok((terms.period_amount, purpose))
+            }
+        }
+    }
+}
+
+impl RequestPayment {
+    /// The decision, where the payment brings a card that its wallet does not have yet, under `payment_method_id`.
+    pub(super) fn decide_with(
+        &self,
+        states: &StateCache,
+        brings: Option<CardBrought>,
+    ) -> Result<Decision<()>, Stop> {
+        if states.payment(self.payment_id)?.is_some() {
+            return Err(Refusal::PaymentUnderWay.into());
+        }
+        let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
+        let customer = customer_id.map(|id| states.customer(id)).transpose()?.flatten();
+        let subscription = customer.and_then(|customer| customer.subscription_id);
+        let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+        let payment_method_id =
+            self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
+        if brings.is_none() {
+            let method = states.payment_method(payment_method_id)?;
+            let method = method.filter(|method| method.added.wallet_id == wallet_id);
+            method.ok_or(Refusal::PaymentMethodNotFound)?;
+        }
+        if let Some(id) = self.checkout_session_id {
+            open_session(states, self.merchant_id, id, states.now(self.merchant_id, self.now)?)?;
+        }
+        let (amount, purpose) = self.price(states, subscription)?;
+        if !amount.is_positive() {
+            return Err(Refusal::AmountNotPositive.into());
+        }
+        let credit = purpose.credit();
+        if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
+            return Err(Refusal::OfferChanged.into());
+        }
+        wallet.takes(amount.max(credit))?;
+        let event = Event::PaymentRequested(Box::new(PaymentRequested {
+            payment_id: self.payment_id,
+            wallet_id,
+            customer_id,
+            payment_method_id,
+            amount,
+            purpose,
+            checkout_session_id: self.checkout_session_id,
+            brings,
+        }));
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+    }
+}
+
+impl Command for RequestPayment {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        self.decide_with(states, None)
+    }
+}

@@ -1,0 +1,51 @@
+//! `RevokeSecretKey`: a secret key is dead from then on, on every gateway. Invariant: a merchant keeps at least one.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, SecretKeyRevoked};
+use crate::ids::{MerchantId, SecretKeyId};
+use crate::state::StateCache;
+
+/// Who wants a key revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoker {
+    /// A merchant: one of its own.
+    Merchant(MerchantId),
+    /// The operator: anyone's.
+    Operator,
+}
+
+/// Revokes a secret key.
+#[derive(Debug, Clone)]
+pub struct RevokeSecretKey {
+    /// Who wants it.
+    pub revoker: Revoker,
+    /// Which key.
+    pub secret_key_id: SecretKeyId,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for RevokeSecretKey {
+    /// Whose key it was.
+    type Outcome = MerchantId;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<MerchantId>, Stop> {
+        let key = states.issued_key(self.secret_key_id)?.ok_or(Refusal::SecretKeyNotFound)?;
+        let allowed = match self.revoker {
+            Revoker::Merchant(merchant_id) => key.merchant_id == merchant_id,
+            Revoker::Operator => true,
+        };
+        if !allowed {
+            return Err(Refusal::SecretKeyNotFound.into());
+        }
+        let merchant = states.merchant(key.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        if merchant.secret_keys <= 1 {
+            return Err(Refusal::SecretKeyLastRemaining.into());
+        }
+        let revoked = SecretKeyRevoked { secret_key_id: self.secret_key_id, key_hash: key.key_hash.clone() };
+        let events = vec![Event::SecretKeyRevoked(revoked)];
+        Ok(Decision::append(key.merchant_id, self.now, events, key.merchant_id))
+    }
+}

@@ -1,0 +1,51 @@
+//! `RotateSpendKey`: a new raw key; the old one is dead from the append on, everything else stays.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use crate::event::{Event, KeyRotated};
+use crate::ids::{MerchantId, SpendKeyId};
+use crate::secret::KeyHash;
+use crate::state::{SpendKey, StateCache};
+
+/// Rotates a spend key; answered with it as it then is.
+#[derive(Debug, Clone)]
+pub struct RotateSpendKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// Which key.
+    pub spend_key_id: SpendKeyId,
+    /// The keyed hash of the new raw key.
+    pub key_hash: KeyHash,
+    /// What may be shown of the new raw key.
+    pub key_preview: String,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for RotateSpendKey {
+    type Outcome = SpendKeyNow;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+        let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
+        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let rotation = key.rotation + 1;
+        let event = Event::KeyRotated(KeyRotated {
+            spend_key_id: self.spend_key_id,
+            customer_id: key.customer_id,
+            rotation,
+            old_key_hash: key.key_hash.clone(),
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+        });
+        let rotated = SpendKey {
+            key_hash: self.key_hash.clone(),
+            key_preview: self.key_preview.clone(),
+            rotation,
+            ..key.clone()
+        };
+        let now = SpendKeyNow { key: rotated, spending: spending.clone() };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
+    }
+}

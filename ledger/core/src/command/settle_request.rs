@@ -1,0 +1,301 @@
+//! `SettleRequest`: the end of a call. Metered calls are priced by the terms of their admission, debited and
+//! their hold released in one append; failed ones only release it.
+
+use chrono::{DateTime, Utc};
+use rust_decimal::Decimal;
+use ulid::Ulid;
+
+use super::auto_recharge::Need;
+use super::bill::{Conditions, bill};
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{
+    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
+};
+use crate::hold_scope::{CreditScope, HoldScope};
+use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
+use crate::money::Amount;
+use crate::state::{self, Holder, StateCache, Wallet};
+use crate::usage::Usage;
+
+/// A payment that a settlement asks for has the id of its request, with the highest bits of its random part turned over so
+/// that neither is that of another payment.
+const CUSTOMERS_PAYMENT: u128 = 1 << 79;
+const MERCHANTS_PAYMENT: u128 = 1 << 78;
+
+/// A call that the provider answered with a 2xx.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metered {
+    /// The provider's status.
+    pub http_status: u16,
+    /// What it reported; none when it reported nothing.
+    pub usage: Option<Usage>,
+    /// Did the answer arrive whole?
+    pub ending: Ending,
+    /// The usage as reported, kept if it turns out beyond pricing.
+    pub raw_usage: Option<String>,
+    /// The provider's own id of its answer.
+    pub response_id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// The completion time that the provider returned.
+    pub provider_timestamp: Option<DateTime<Utc>>,
+}
+
+/// Did an answer arrive whole?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// To its end.
+    Whole,
+    /// It broke off; what had been reported counts.
+    Partial,
+}
+
+/// A call that is not metered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// Why.
+    pub reason: FailureReason,
+    /// The provider's status, when it answered.
+    pub http_status: Option<u16>,
+    /// The usage as reported, when it was not believed.
+    pub raw_usage: Option<String>,
+    /// The provider's own id of its answer.
+    pub response_id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+}
+
+impl Failed {
+    /// A failure of which nothing but the reason is known.
+    pub fn because(reason: FailureReason) -> Self {
+        Self { reason, http_status: None, raw_usage: None, response_id: None, model: None }
+    }
+}
+
+fn not_believed(metered: &Metered) -> Failed {
+    Failed {
+        reason: FailureReason::UsageInvalid,
+        http_status: Some(metered.http_status),
+        raw_usage: metered.raw_usage.clone(),
+        response_id: metered.response_id.clone(),
+        model: metered.model.clone(),
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// To be metered.
+    Metered(Metered),
+    /// Not to be metered.
+    Failed(Failed),
+}
+
+/// Ends a call.
+#[derive(Debug, Clone)]
+pub struct SettleRequest {
+    /// Which call.
+    pub request_id: RequestId,
+    /// How it ended.
+    pub settled: Settled,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl SettleRequest {
+    fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
+        let event = Event::RequestFailed(RequestFailed {
+            request_id: self.request_id,
+            parties: open.parties(),
+            hold: open.hold(),
+            reason: failed.reason,
+            http_status: failed.http_status,
+            raw_usage: failed.raw_usage.clone(),
+            response_id: failed.response_id.clone(),
+            model: failed.model.clone(),
+            spend_key: open.opened.spend_key,
+        });
+        Decision::append(open.merchant_id, self.now, vec![event], ())
+    }
+
+    /// What a metered call comes to: the debits, and the hold released.
+    pub(super) fn metered(
+        &self,
+        states: &StateCache,
+        open: &state::OpenRequest,
+        metered: &Metered,
+    ) -> Result<Decision<()>, Stop> {
+        let opened = &*open.opened;
+        let parties = open.parties();
+        let holder = parties.customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
+        let position = match (&opened.terms, opened.period_start) {
+            (Some(terms), Some(start)) => states.tier_usage(holder, terms.meter_id, start)?,
+            _ => Decimal::ZERO,
+        };
+        let usage = metered.usage.unwrap_or_default();
+        let bill = bill(Conditions::of(opened), &usage, position)?;
+
+        // Money held for other calls is not there for this one.
+        let meter_id = opened.terms.as_ref().map(|terms| terms.meter_id);
+        let draw = match parties.wallet_id {
+            Some(id) => Draw::of(states, id, opened.hold, meter_id, bill.on_wallet)?,
+            None => Draw::default(),
+        };
+        let covered = draw.amount;
+        let overrun = bill.on_wallet.minus(covered)?;
+        let on_merchant = bill.on_merchant.plus(overrun)?;
+
+        let mut marks = Vec::new();
+        marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
+        marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
+        marks.extend(overrun.is_positive().then_some(Mark::Overrun));
+        let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
+            request_id: self.request_id,
+            parties,
+            meter_id,
+            period_start: opened.period_start,
+            opened_at: Some(open.opened_at),
+            hold: opened.hold,
+            http_status: metered.http_status,
+            usage,
+            tier_position: position,
+            units: bill.units,
+            model_cost: bill.model_cost,
+            fee: bill.fee,
+            service_charge: bill.service_charge,
+            total_request_cost: covered.plus(on_merchant)?,
+            total_wallet_cost: covered,
+            total_merchant_cost: on_merchant,
+            overrun,
+            marks,
+            response_id: metered.response_id.clone(),
+            model: metered.model.clone(),
+            provider_timestamp: metered.provider_timestamp,
+            spend_key: opened.spend_key,
+        }))];
+        if let Some(wallet_id) = parties.wallet_id {
+            events.extend(self.debit(wallet_id, parties.customer_id, draw)?);
+        }
+        let merchant = states.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
+        let draw = Draw::from(merchant, on_merchant, CreditScope::All)?;
+        events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
+        events.extend(self.asked_by_wallets(states, open, meter_id, &events)?);
+        Ok(Decision::append(open.merchant_id, self.now, events, ()))
+    }
+
+    fn debit(
+        &self,
+        wallet_id: WalletId,
+        customer_id: Option<CustomerId>,
+        draw: Draw,
+    ) -> Result<Option<Event>, Stop> {
+        let Draw { amount, sources, balance } = draw;
+        if amount.is_zero() {
+            return Ok(None);
+        }
+        let from_balance =
+            sources.iter().filter(|part| part.source == Source::Balance).map(|part| part.amount);
+        let balance_after = balance.minus(Amount::sum(from_balance)?)?;
+        Ok(Some(Event::WalletDebited(WalletDebited {
+            request_id: self.request_id,
+            wallet_id,
+            customer_id,
+            amount,
+            sources,
+            balance_after,
+        })))
+    }
+
+    /// The payments that the wallets ask for by themselves, once `events` are so.
+    fn asked_by_wallets(
+        &self,
+        states: &StateCache,
+        open: &state::OpenRequest,
+        meter_id: Option<MeterId>,
+        events: &[Event],
+    ) -> Result<Vec<Event>, Stop> {
+        let (parties, hold) = (open.parties(), open.hold());
+        let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.scope(), CUSTOMERS_PAYMENT));
+        let merchants = (parties.merchant_wallet_id, hold.merchant, HoldScope::ALL, MERCHANTS_PAYMENT);
+        let mut asked = Vec::new();
+        for (wallet_id, held, scope, mark) in customers.into_iter().chain([merchants]) {
+            let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
+            if !wallet.auto_recharge() {
+                continue;
+            }
+            let mut after = wallet.clone();
+            let mut concerned = held.is_positive();
+            after.release(held, scope)?;
+            for event in events {
+                if let Event::WalletDebited(debited) = event
+                    && debited.wallet_id == wallet_id
+                {
+                    after.debit(&debited.sources)?;
+                    concerned = true;
+                }
+            }
+            // A call that costs this wallet nothing is no reason to charge its card.
+            if !concerned {
+                continue;
+            }
+            let need =
+                Need { wallet_id, wallet: &after, hold: held, credit_scope: after.credit_scope(meter_id) };
+            let payment_id = PaymentId::new(Ulid(self.request_id.ulid().0 ^ mark));
+            asked.extend(need.payment(states, payment_id, states.now(open.merchant_id, self.now)?)?);
+        }
+        Ok(asked)
+    }
+}
+
+/// What is drawn from a wallet.
+#[derive(Debug, Default)]
+struct Draw {
+    /// How much, the sum of the sources.
+    amount: Amount,
+    /// Where from, in order.
+    sources: Vec<WalletSource>,
+    /// The balance before it.
+    balance: Amount,
+}
+
+impl Draw {
+    /// What of `wanted` the customer's wallet covers, once `hold` is released: money held for other calls is not there.
+    fn of(
+        states: &StateCache,
+        wallet_id: WalletId,
+        hold: Hold,
+        meter_id: Option<MeterId>,
+        wanted: Amount,
+    ) -> Result<Self, Stop> {
+        if !wanted.is_positive() {
+            return Ok(Self::default());
+        }
+        let wallet = states.wallet(wallet_id)?.expect("a customer has a wallet");
+        let credit_scope = wallet.credit_scope(meter_id);
+        let mut freed = wallet.clone();
+        freed.release(hold.wallet, hold.scope())?;
+        let there = freed.available(credit_scope)?.max(Amount::ZERO);
+        Ok(Self::from(&freed, wanted.min(there), credit_scope)?)
+    }
+
+    fn from(wallet: &Wallet, amount: Amount, credit_scope: CreditScope) -> Result<Self, crate::money::Error> {
+        Ok(Self { amount, sources: wallet.draw(amount, credit_scope)?, balance: wallet.balance })
+    }
+}
+
+impl Command for SettleRequest {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let open = states.request(self.request_id)?.ok_or(Refusal::RequestNotOpen)?;
+        match &self.settled {
+            Settled::Metered(metered) => match self.metered(states, open, metered) {
+                // Counts beyond pricing, or beyond what any wallet can owe, are absurd counts: not believed,
+                // not charged, kept raw.
+                Err(Stop::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &not_believed(metered))),
+                decided => decided,
+            },
+            Settled::Failed(failed) => Ok(self.failed(open, failed)),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `StartSubscription`: to a plan that costs nothing; all others begin with a payment (completion.md section 8).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use crate::event::{Event, Subscriber, SubscriptionStarted};
+use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId};
+use crate::money::Amount;
+use crate::plan::{BillingCycle, PlanTerms};
+use crate::state::StateCache;
+
+/// Subscribes a customer to a free plan.
+#[derive(Debug, Clone)]
+pub struct StartSubscription {
+    /// Whose customer.
+    pub merchant_id: MerchantId,
+    /// Which customer.
+    pub customer: CustomerRef,
+    /// A fresh id.
+    pub subscription_id: SubscriptionId,
+    /// The plan.
+    pub plan_id: PlanId,
+    /// The bundle that is bought when the credit is used up; the plan's own choice where none is named.
+    pub auto_top_up_bundle_id: Option<CreditBundleId>,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// A subscription that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// What began.
+    pub event: Box<SubscriptionStarted>,
+    /// When, by the merchant's clock.
+    pub started_at: DateTime<Utc>,
+    /// The bundle credit that the wallet has from before.
+    pub bundle_credit: Amount,
+}
+
+/// What begins, and what it is paid with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start<'a> {
+    pub(super) subscriber: Subscriber,
+    pub(super) plan_id: PlanId,
+    pub(super) terms: &'a PlanTerms,
+    pub(super) payment: Option<(PaymentId, PaymentMethodId)>,
+    pub(super) auto_top_up_bundle_id: Option<CreditBundleId>,
+}
+
+impl Start<'_> {
+    /// The subscription begins at `now`, by the merchant's clock.
+    pub(super) fn event(self, now: DateTime<Utc>) -> Event {
+        Event::SubscriptionStarted(Box::new(self.started(now)))
+    }
+
+    fn started(self, now: DateTime<Utc>) -> SubscriptionStarted {
+        let terms = self.terms;
+        SubscriptionStarted {
+            subscriber: self.subscriber,
+            plan_id: self.plan_id,
+            terms: terms.clone(),
+            cycle: BillingCycle::of(terms.billing_interval, now, 0),
+            granted: terms.included_credit,
+            payment_id: self.payment.map(|(payment_id, _)| payment_id),
+            payment_method_id: self.payment.map(|(_, method_id)| method_id),
+            auto_top_up_bundle_id: self.auto_top_up_bundle_id.or(terms.default_auto_top_up_bundle_id),
+        }
+    }
+}
+
+/// Refused unless `bundle` is one of the merchant's and of the plan's.
+pub(super) fn check_bundle(
+    states: &StateCache,
+    merchant_id: MerchantId,
+    plan_id: PlanId,
+    bundle: Option<CreditBundleId>,
+) -> Result<(), Stop> {
+    let Some(id) = bundle else { return Ok(()) };
+    let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
+    let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
+    if bundle.plan_id == plan_id { Ok(()) } else { Err(Refusal::CreditBundlePlanMismatch.into()) }
+}
+
+impl Command for StartSubscription {
+    type Outcome = Started;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Started>, Stop> {
+        let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
+        let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
+        let plan = plan.ok_or(Refusal::PlanNotFound)?;
+        check_bundle(states, self.merchant_id, self.plan_id, self.auto_top_up_bundle_id)?;
+        if customer.subscription_id.is_some() {
+            return Err(Refusal::SubscriptionAlreadyActive.into());
+        }
+        if !plan.terms.is_free() {
+            return Err(Refusal::PlanNotFree.into());
+        }
+        let subscriber =
+            Subscriber { subscription_id: self.subscription_id, customer_id, wallet_id: customer.wallet_id };
+        let start = Start {
+            subscriber,
+            plan_id: self.plan_id,
+            terms: &plan.terms,
+            payment: None,
+            auto_top_up_bundle_id: self.auto_top_up_bundle_id,
+        };
+        let started_at = states.now(self.merchant_id, self.now)?;
+        let event = Box::new(start.started(started_at));
+        let wallet = states.wallet(customer.wallet_id)?.expect("a customer has a wallet");
+        let bundle_credit = wallet.bundle_credit()?;
+        wallet.takes(event.granted)?;
+        let started = Started { event: event.clone(), started_at, bundle_credit };
+        let event = Event::SubscriptionStarted(event);
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], started))
+    }
+}

@@ -1,0 +1,79 @@
+//! `UpdateCustomer`: a partial change; a reference id names one customer of a merchant at a time (interface.md,
+//! PATCH `/customers/{customer_id}`).
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Edit, PersonalChange, PersonalData, Refusal, Stop};
+use crate::event::{ContactPart, CustomerUpdated, Event, ReferenceChange};
+use crate::ids::{CustomerId, MerchantId};
+use crate::state::StateCache;
+
+/// Changes what is given of a customer, and nothing else.
+#[derive(Debug, Clone)]
+pub struct UpdateCustomer {
+    /// Whose customer.
+    pub merchant_id: MerchantId,
+    /// Which customer.
+    pub customer_id: CustomerId,
+    /// The merchant's own identifier.
+    pub reference_id: Edit<String>,
+    /// All key-value pairs from now on, when they are to change.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Which parts of the contact are to change.
+    pub contact: Vec<ContactPart>,
+    /// What those parts are from now on.
+    pub personal: PersonalData,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl UpdateCustomer {
+    /// The change of the reference id, if it is one and nobody else has the new one.
+    fn reference_change(
+        &self,
+        states: &StateCache,
+        from: Option<&String>,
+    ) -> Result<Option<ReferenceChange>, Stop> {
+        let to = match &self.reference_id {
+            Edit::Keep => return Ok(None),
+            Edit::Clear => None,
+            Edit::Set(to) => Some(to),
+        };
+        if from == to {
+            return Ok(None);
+        }
+        if let Some(to) = to
+            && states.reference(self.merchant_id, to)?.is_some()
+        {
+            return Err(Refusal::ReferenceIdConflict.into());
+        }
+        Ok(Some(ReferenceChange { from: from.cloned(), to: to.cloned() }))
+    }
+}
+
+impl Command for UpdateCustomer {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let customer = states.customer(self.customer_id)?;
+        let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
+        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
+        let reference_id = self.reference_change(states, customer.reference_id.as_ref())?;
+        if reference_id.is_none() && self.metadata.is_none() && self.contact.is_empty() {
+            return Ok(Decision::already(()));
+        }
+        let event = Event::CustomerUpdated(CustomerUpdated {
+            customer_id: self.customer_id,
+            revision: customer.revision + 1,
+            reference_id,
+            metadata: self.metadata.clone(),
+            contact: self.contact.clone(),
+        });
+        let decision = Decision::append(self.merchant_id, self.now, vec![event], ());
+        let change = PersonalChange::Write { parts: self.contact.clone(), data: self.personal.clone() };
+        let personal = (!self.contact.is_empty()).then_some((self.customer_id, change));
+        Ok(Decision { personal, ..decision })
+    }
+}

@@ -1,0 +1,60 @@
+//! `UpdateMeter`: another name or price from now on. What a meter counts never changes, nor do the terms of calls
+//! already admitted (completion.md section 4).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Refusal, Stop};
+use crate::event::{Event, MeterUpdated};
+use crate::ids::{MerchantId, MeterId};
+use crate::meter::{OnDisconnect, Payer, Price, Tiers};
+use crate::state::{Meter, StateCache};
+
+/// Changes what is given of a meter; answered with the meter as it is then.
+#[derive(Debug, Clone)]
+pub struct UpdateMeter {
+    /// Whose meter.
+    pub merchant_id: MerchantId,
+    /// Which meter.
+    pub meter_id: MeterId,
+    /// Its display name.
+    pub name: Option<String>,
+    /// Its graduated rates.
+    pub tiers: Option<Tiers>,
+    /// Who bears the provider's cost.
+    pub base_cost_payer: Option<Payer>,
+    /// Who bears the service charge.
+    pub service_charge_payer: Option<Payer>,
+    /// What becomes of a call whose caller goes.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for UpdateMeter {
+    type Outcome = Box<Meter>;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, Stop> {
+        let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
+        let meter = meter.ok_or(Refusal::MeterNotFound)?;
+        let price = Price {
+            tiers: self.tiers.clone().unwrap_or_else(|| meter.price.tiers.clone()),
+            base_cost_payer: self.base_cost_payer.unwrap_or(meter.price.base_cost_payer),
+            service_charge_payer: self.service_charge_payer.unwrap_or(meter.price.service_charge_payer),
+            on_disconnect: self.on_disconnect.unwrap_or(meter.price.on_disconnect),
+            ..meter.price.clone()
+        };
+        let name = self.name.clone().unwrap_or_else(|| meter.name.clone());
+        if name == meter.name && price == meter.price {
+            return Ok(Decision::already(meter.clone().into()));
+        }
+        let revision = meter.revision + 1;
+        let event = Event::MeterUpdated(MeterUpdated {
+            meter_id: self.meter_id,
+            revision,
+            name: name.clone(),
+            price: price.clone(),
+        });
+        let updated = Meter { name, price, revision, ..meter.clone() };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], updated.into()))
+    }
+}

@@ -1,0 +1,165 @@
+//! `UpdatePlan`: other terms and bundles, all or nothing. Price and interval never change; cycles under way keep the
+//! terms they began on (completion.md section 8).
+
+use chrono::{DateTime, Utc};
+
+use super::create_plan::check_meters;
+use super::{Command, Decision, Edit, Refusal, Stop};
+use crate::event::{
+    BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, Event, PlanUpdated,
+};
+use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
+use crate::money::Amount;
+use crate::plan::Rollover;
+use crate::state::{Plan, StateCache};
+
+/// What is to become of one bundle of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BundleEdit {
+    /// A new one, under this fresh id.
+    Create(CreditBundleId, BundleOffer),
+    /// Of a known one, what is named changes.
+    Update {
+        /// Which.
+        id: CreditBundleId,
+        /// Its display name.
+        name: Option<String>,
+        /// What it costs.
+        cost: Option<Amount>,
+        /// The credit it brings.
+        credit_amount: Option<Amount>,
+    },
+    /// It can be bought no more.
+    Delete(CreditBundleId),
+}
+
+/// What is to change of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlanEdits {
+    /// Its display name.
+    pub name: Option<String>,
+    /// The credit that a cycle brings.
+    pub included_credit: Option<Amount>,
+    /// What becomes of it at the end.
+    pub rollover_type: Option<Rollover>,
+    /// What becomes of bundle credit.
+    pub bundle_rollover_type: Option<Rollover>,
+    /// The meters whose calls draw it.
+    pub meter_ids: Option<Vec<MeterId>>,
+    /// The bundle that is bought when it is used up.
+    pub default_auto_top_up_bundle_id: Edit<CreditBundleId>,
+    /// Its bundles; what is not named stays.
+    pub bundles: Vec<BundleEdit>,
+}
+
+/// Changes a plan. Changes that change nothing append nothing.
+#[derive(Debug, Clone)]
+pub struct UpdatePlan {
+    /// Whose plan.
+    pub merchant_id: MerchantId,
+    /// Which plan.
+    pub plan_id: PlanId,
+    /// What is to change.
+    pub edits: PlanEdits,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl UpdatePlan {
+    fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, Stop> {
+        let plan_id = self.plan_id;
+        let mut events = Vec::new();
+        for edit in &self.edits.bundles {
+            match edit {
+                BundleEdit::Create(id, offer) => {
+                    plan.credit_bundle_ids.push(*id);
+                    events.push(Event::CreditBundleCreated(CreditBundleCreated {
+                        credit_bundle_id: *id,
+                        plan_id,
+                        offer: offer.clone(),
+                    }));
+                }
+                BundleEdit::Update { id, name, cost, credit_amount } => {
+                    if !plan.credit_bundle_ids.contains(id) {
+                        return Err(Refusal::CreditBundleNotFound.into());
+                    }
+                    let bundle = states.credit_bundle(*id)?.ok_or(Refusal::CreditBundleNotFound)?;
+                    let offer = BundleOffer {
+                        name: name.clone().unwrap_or_else(|| bundle.offer.name.clone()),
+                        cost: cost.unwrap_or(bundle.offer.cost),
+                        credit_amount: credit_amount.unwrap_or(bundle.offer.credit_amount),
+                    };
+                    if offer != bundle.offer {
+                        events.push(Event::CreditBundleUpdated(CreditBundleUpdated {
+                            credit_bundle_id: *id,
+                            plan_id,
+                            revision: bundle.revision + 1,
+                            offer,
+                        }));
+                    }
+                }
+                BundleEdit::Delete(id) => {
+                    if !plan.credit_bundle_ids.contains(id) {
+                        return Err(Refusal::CreditBundleNotFound.into());
+                    }
+                    plan.credit_bundle_ids.retain(|known| known != id);
+                    if plan.terms.default_auto_top_up_bundle_id == Some(*id) {
+                        plan.terms.default_auto_top_up_bundle_id = None;
+                    }
+                    events.push(Event::CreditBundleDeleted(CreditBundleDeleted {
+                        credit_bundle_id: *id,
+                        plan_id,
+                    }));
+                }
+            }
+        }
+        Ok(events)
+    }
+}
+
+impl Command for UpdatePlan {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let before = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
+        let before = before.ok_or(Refusal::PlanNotFound)?;
+        let mut plan = before.clone();
+        let PlanEdits { name, included_credit, rollover_type, bundle_rollover_type, meter_ids, .. } =
+            &self.edits;
+        let terms = &mut plan.terms;
+        if let Some(name) = name {
+            terms.name.clone_from(name);
+        }
+        if let Some(meter_ids) = meter_ids {
+            check_meters(states, self.merchant_id, meter_ids)?;
+            terms.meter_ids.clone_from(meter_ids);
+        }
+        terms.included_credit = included_credit.unwrap_or(terms.included_credit);
+        terms.rollover_type = rollover_type.unwrap_or(terms.rollover_type);
+        terms.bundle_rollover_type = bundle_rollover_type.unwrap_or(terms.bundle_rollover_type);
+        if terms.period_amount.is_positive() && terms.included_credit > terms.period_amount {
+            return Err(Refusal::CreditAbovePrice.into());
+        }
+        let bundles = self.bundle_events(states, &mut plan)?;
+        match self.edits.default_auto_top_up_bundle_id {
+            Edit::Keep => {}
+            Edit::Clear => plan.terms.default_auto_top_up_bundle_id = None,
+            Edit::Set(id) if plan.credit_bundle_ids.contains(&id) => {
+                plan.terms.default_auto_top_up_bundle_id = Some(id);
+            }
+            Edit::Set(_) => return Err(Refusal::CreditBundleNotFound.into()),
+        }
+        // A bundle that is no more is taken from the terms before it goes.
+        let mut events = Vec::new();
+        if plan.terms != before.terms {
+            let revision = before.revision + 1;
+            events.push(Event::PlanUpdated(PlanUpdated {
+                plan_id: self.plan_id,
+                revision,
+                terms: plan.terms,
+            }));
+        }
+        events.extend(bundles);
+        Ok(Decision::append(self.merchant_id, self.now, events, ()))
+    }
+}

@@ -1,0 +1,95 @@
+//! `UpdateSpendKey`: other settings or another status; what is not named stays (completion.md section 6).
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Edit, Refusal, SpendKeyNow, Stop};
+use crate::event::{
+    Event, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendKeyUpdated, SpendLimit,
+};
+use crate::ids::{MerchantId, SpendKeyId};
+use crate::state::{SpendKey, StateCache};
+
+/// What is to change of a spend key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SpendKeyEdits {
+    /// Its display name; none where it stays.
+    pub name: Option<String>,
+    /// Does it work? None where that stays.
+    pub status: Option<SpendKeyStatus>,
+    /// Only these models.
+    pub allowed_models: Edit<Vec<String>>,
+    /// Only these providers.
+    pub allowed_providers: Edit<Vec<String>>,
+    /// Money per cycle.
+    pub spend_limit: Edit<SpendLimit>,
+    /// Calls per cycle.
+    pub request_limit: Edit<RequestLimit>,
+    /// Calls per minute.
+    pub rate_limit: Edit<RateLimit>,
+    /// Refused from this instant on.
+    pub expires_at: Edit<DateTime<Utc>>,
+    /// The dialect of its owner.
+    pub request_shape: Edit<RequestShape>,
+}
+
+impl SpendKeyEdits {
+    fn apply(&self, key: &mut SpendKey) {
+        let settings = &mut key.settings;
+        edit(&mut settings.allowed_models, &self.allowed_models);
+        edit(&mut settings.allowed_providers, &self.allowed_providers);
+        edit(&mut settings.spend_limit, &self.spend_limit);
+        edit(&mut settings.request_limit, &self.request_limit);
+        edit(&mut settings.rate_limit, &self.rate_limit);
+        edit(&mut settings.expires_at, &self.expires_at);
+        edit(&mut settings.request_shape, &self.request_shape);
+        if let Some(name) = &self.name {
+            settings.name.clone_from(name);
+        }
+        key.status = self.status.unwrap_or(key.status);
+    }
+}
+
+fn edit<T: Clone>(setting: &mut Option<T>, edit: &Edit<T>) {
+    match edit {
+        Edit::Keep => {}
+        Edit::Clear => *setting = None,
+        Edit::Set(value) => *setting = Some(value.clone()),
+    }
+}
+
+/// Changes a spend key; answered with it as it then is. Changes that change nothing append nothing.
+#[derive(Debug, Clone)]
+pub struct UpdateSpendKey {
+    /// Whose key.
+    pub merchant_id: MerchantId,
+    /// Which key.
+    pub spend_key_id: SpendKeyId,
+    /// What is to change.
+    pub edits: SpendKeyEdits,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for UpdateSpendKey {
+    type Outcome = SpendKeyNow;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+        let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
+        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let mut updated = key.clone();
+        self.edits.apply(&mut updated);
+        if updated == *key {
+            return Ok(Decision::already(SpendKeyNow { key: updated, spending: spending.clone() }));
+        }
+        updated.revision += 1;
+        let event = Event::SpendKeyUpdated(SpendKeyUpdated {
+            spend_key_id: self.spend_key_id,
+            revision: updated.revision,
+            status: updated.status,
+            settings: updated.settings.clone(),
+        });
+        let now = SpendKeyNow { key: updated, spending: spending.clone() };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
+    }
+}

@@ -1,0 +1,131 @@
+//! `UpdateSubscription`: another auto top-up, or what is to become of it at the end of its cycle (completion.md
+//! section 8).
+
+use chrono::{DateTime, Utc};
+
+use super::start_subscription::check_bundle;
+use super::{Command, Decision, Edit, Refusal, Stop};
+use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
+use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
+use crate::plan::PlanTerms;
+use crate::state::{Phase, StateCache, Subscription};
+
+/// What is to change of a subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubscriptionEdit {
+    /// The bundle that is bought when the credit is used up.
+    AutoTopUp(Edit<CreditBundleId>),
+    /// It ends with its cycle; at once where its cycle has ended and the next one could not be paid.
+    Cancel,
+    /// It moves to a cheaper plan with the end of its cycle.
+    Downgrade(PlanId),
+}
+
+/// Changes a subscription. Changes that change nothing append nothing.
+#[derive(Debug, Clone)]
+pub struct UpdateSubscription {
+    /// Whose.
+    pub merchant_id: MerchantId,
+    /// Which.
+    pub subscription_id: SubscriptionId,
+    /// What is to change.
+    pub edit: SubscriptionEdit,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+/// The merchant's subscription of this id.
+pub(super) fn find(
+    states: &StateCache,
+    merchant_id: MerchantId,
+    id: SubscriptionId,
+) -> Result<&Subscription, Stop> {
+    let subscription = states.subscription(id)?.filter(|found| found.merchant_id == merchant_id);
+    Ok(subscription.ok_or(Refusal::SubscriptionNotFound)?)
+}
+
+/// It ends now: what is left of the plan's credit expires.
+pub(super) fn cancelled(
+    states: &StateCache,
+    subscription: &Subscription,
+    reason: CancelReason,
+) -> Result<Event, Stop> {
+    let subscriber = subscription.subscriber;
+    let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
+    Ok(Event::SubscriptionCancelled(SubscriptionCancelled {
+        subscriber,
+        plan_id: subscription.plan_id,
+        reason,
+        expired: wallet.plan_credit(),
+    }))
+}
+
+/// What follows the beginning of a cycle that is on this plan, where there is anything to say: auto top-up goes on with
+/// that plan's own bundle or stops, and what was asked for meanwhile stays asked for. A subscriber who had turned down the
+/// bundle of the plan left is not given another one.
+pub(super) fn settings_after(
+    subscription: &Subscription,
+    revision: u32,
+    plan_id: PlanId,
+    terms: &PlanTerms,
+    pending_change: Option<PendingChange>,
+) -> Option<Event> {
+    let present = subscription.auto_top_up_bundle_id;
+    let turned_down = present.is_none() && subscription.terms.default_auto_top_up_bundle_id.is_some();
+    let auto_top_up_bundle_id = if plan_id == subscription.plan_id {
+        present
+    } else {
+        terms.default_auto_top_up_bundle_id.filter(|_| !turned_down)
+    };
+    (auto_top_up_bundle_id != present || pending_change.is_some()).then(|| {
+        Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+            subscriber: subscription.subscriber,
+            revision,
+            auto_top_up_bundle_id,
+            payment_method_id: subscription.payment_method_id,
+            pending_change,
+        }))
+    })
+}
+
+impl Command for UpdateSubscription {
+    type Outcome = ();
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+        let subscription = find(states, self.merchant_id, self.subscription_id)?;
+        let mut bundle = subscription.auto_top_up_bundle_id;
+        let mut pending_change = subscription.pending_change.clone();
+        let effective_at = subscription.cycle.end;
+        match (&self.edit, subscription.phase) {
+            (SubscriptionEdit::AutoTopUp(Edit::Keep), _) => {}
+            (SubscriptionEdit::AutoTopUp(Edit::Clear), _) => bundle = None,
+            (SubscriptionEdit::AutoTopUp(Edit::Set(id)), _) => {
+                check_bundle(states, self.merchant_id, subscription.plan_id, Some(*id))?;
+                bundle = Some(*id);
+            }
+            (SubscriptionEdit::Cancel, Phase::Renewing { payment_id: None, .. }) => {
+                let event = cancelled(states, subscription, CancelReason::Requested)?;
+                return Ok(Decision::append(self.merchant_id, self.now, vec![event], ()));
+            }
+            (SubscriptionEdit::Cancel, Phase::Running | Phase::Renewing { payment_id: Some(_), .. }) => {
+                pending_change = Some(PendingChange::Cancellation { effective_at });
+            }
+            (SubscriptionEdit::Downgrade(plan_id), _) => {
+                let plan = states.plan(*plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
+                let terms = Box::new(plan.ok_or(Refusal::PlanNotFound)?.terms.clone());
+                pending_change = Some(PendingChange::Downgrade { effective_at, plan_id: *plan_id, terms });
+            }
+        }
+        if bundle == subscription.auto_top_up_bundle_id && pending_change == subscription.pending_change {
+            return Ok(Decision::already(()));
+        }
+        let event = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+            subscriber: subscription.subscriber,
+            revision: subscription.revision + 1,
+            auto_top_up_bundle_id: bundle,
+            payment_method_id: subscription.payment_method_id,
+            pending_change,
+        }));
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
+    }
+}

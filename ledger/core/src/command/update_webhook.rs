@@ -1,0 +1,55 @@
+//! `UpdateWebhook`: another URL, other news, or a pause, from now on.
+
+use chrono::{DateTime, Utc};
+
+use super::{Command, Decision, Edit, Refusal, Stop};
+use crate::event::{Event, Topic, WebhookSettings, WebhookUpdated};
+use crate::ids::{MerchantId, WebhookId};
+use crate::state::{StateCache, Webhook};
+
+/// Changes what is given of a webhook; answered with the webhook as it is then.
+#[derive(Debug, Clone)]
+pub struct UpdateWebhook {
+    /// Whose webhook.
+    pub merchant_id: MerchantId,
+    /// Which webhook.
+    pub webhook_id: WebhookId,
+    /// Where it is.
+    pub url: Option<String>,
+    /// What it is told of; cleared, of everything.
+    pub topics: Edit<Vec<Topic>>,
+    /// Is it told at all?
+    pub enabled: Option<bool>,
+    /// Now, to the millisecond.
+    pub now: DateTime<Utc>,
+}
+
+impl Command for UpdateWebhook {
+    type Outcome = Box<Webhook>;
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, Stop> {
+        let webhook = states.webhook(self.webhook_id)?;
+        let webhook = webhook.filter(|webhook| webhook.merchant_id == self.merchant_id);
+        let webhook = webhook.ok_or(Refusal::WebhookNotFound)?;
+        let settings = WebhookSettings {
+            url: self.url.clone().unwrap_or_else(|| webhook.settings.url.clone()),
+            topics: match &self.topics {
+                Edit::Keep => webhook.settings.topics.clone(),
+                Edit::Clear => None,
+                Edit::Set(topics) => Some(topics.clone()),
+            },
+            enabled: self.enabled.unwrap_or(webhook.settings.enabled),
+        };
+        if settings == webhook.settings {
+            return Ok(Decision::already(webhook.clone().into()));
+        }
+        let revision = webhook.revision + 1;
+        let event = Event::WebhookUpdated(WebhookUpdated {
+            webhook_id: self.webhook_id,
+            revision,
+            settings: settings.clone(),
+        });
+        let updated = Webhook { settings, revision, ..webhook.clone() };
+        Ok(Decision::append(self.merchant_id, self.now, vec![event], updated.into()))
+    }
+}

@@ -1,0 +1,186 @@
+//! Typed identifiers: `<prefix>_<ULID>` (completion.md section 1). An id is never a bare string in a signature.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use ulid::Ulid;
+
+/// The text is not an id of the wanted kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not an id of the form {prefix}_<ULID>")]
+pub struct Malformed {
+    prefix: &'static str,
+}
+
+/// Reads the 26 characters of a ULID in its canonical upper-case form.
+pub(crate) fn canonical_ulid(text: &str) -> Option<Ulid> {
+    let ulid = Ulid::from_string(text).ok()?;
+    (ulid.to_string() == text).then_some(ulid)
+}
+
+macro_rules! id {
+    ($(#[$doc:meta] $name:ident $prefix:literal)+) => {$(
+        #[$doc]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Ulid);
+
+        impl $name {
+            /// The prefix, without its underscore.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// The id of this ULID.
+            pub const fn new(ulid: Ulid) -> Self {
+                Self(ulid)
+            }
+
+            /// The ULID behind the prefix.
+            pub const fn ulid(self) -> Ulid {
+                self.0
+            }
+
+            /// The instant the id was made at, to the millisecond.
+            pub fn made_at(self) -> DateTime<Utc> {
+                let ms = i64::try_from(self.0.timestamp_ms()).unwrap_or(i64::MAX);
+                DateTime::from_timestamp_millis(ms).unwrap_or(DateTime::<Utc>::MAX_UTC)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut buffer = [0; ulid::ULID_LEN];
+                write!(f, concat!($prefix, "_{}"), self.0.array_to_str(&mut buffer))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Malformed;
+
+            fn from_str(text: &str) -> Result<Self, Malformed> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .and_then(canonical_ulid)
+                    .map(Self)
+                    .ok_or(Malformed { prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        #[cfg(feature = "openapi")]
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                $crate::openapi::text(
+                    concat!("^", $prefix, "_[0-7][0-9A-HJKMNP-TV-Z]{25}$"),
+                    concat!($prefix, "_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+                    None,
+                )
+            }
+        }
+
+        #[cfg(feature = "openapi")]
+        impl utoipa::ToSchema for $name {}
+    )+};
+}
+
+id! {
+    /// A merchant.
+    MerchantId "mer"
+    /// A wallet: one per connection, and one of the merchant's own.
+    WalletId "wal"
+    /// A customer, which is also the connection: the link between a merchant and a wallet.
+    CustomerId "con"
+    /// A meter, in the older words a product: a price.
+    MeterId "prd"
+    /// A request: one forwarded call.
+    RequestId "req"
+    /// A spend key.
+    SpendKeyId "sk"
+    /// A merchant's secret key.
+    SecretKeyId "key"
+    /// One credit of a wallet.
+    CreditId "crd"
+    /// A plan, in the older words a subscription config.
+    PlanId "sc"
+    /// A credit bundle of a plan.
+    CreditBundleId "cb"
+    /// A customer's subscription to a plan.
+    SubscriptionId "sub"
+    /// A payment through the payment processor.
+    PaymentId "pay"
+    /// A payment method of a wallet.
+    PaymentMethodId "pm"
+    /// A checkout session.
+    CheckoutSessionId "cs"
+    /// A webhook.
+    WebhookId "wh"
+    /// What one webhook is told of one event.
+    WebhookEventId "evt"
+    /// One running gateway process.
+    GatewayId "gw"
+}
+
+/// Makes ULIDs that never repeat and, within one process, only ever grow, so that ids sort as they were made.
+#[derive(Debug, Default)]
+pub struct Mint {
+    last: std::sync::Mutex<Ulid>,
+}
+
+impl Mint {
+    /// A new ULID of the instant `now`, above every earlier one of this mint.
+    pub fn next(&self, now: DateTime<Utc>) -> Ulid {
+        let ms = u64::try_from(now.timestamp_millis()).unwrap_or(0);
+        let mut random = [0_u8; 16];
+        getrandom::fill(&mut random).expect("the operating system has randomness");
+        let fresh = Ulid::from_parts(ms, u128::from_be_bytes(random));
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *last = if fresh > *last { fresh } else { last.increment().unwrap_or(fresh) };
+        *last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_as_it_was_written() {
+        let id = RequestId::new(Mint::default().next(Utc::now()));
+        assert_eq!(id.to_string().parse::<RequestId>().unwrap(), id);
+        assert_eq!(serde_json::from_str::<RequestId>(&serde_json::to_string(&id).unwrap()).unwrap(), id);
+    }
+
+    #[test]
+    fn what_is_not_an_id_is_refused() {
+        let id = RequestId::new(Ulid::from_parts(0xab_cdef, 1)).to_string();
+        for text in [&id[1..], &id[..29], &id.to_lowercase(), &id.replace("req", "con"), "req_", "", "req_\0"]
+        {
+            assert!(text.parse::<RequestId>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mint_only_grows() {
+        let mint = Mint::default();
+        let now = Utc::now();
+        let ids: Vec<_> = (0..1000).map(|_| mint.next(now)).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

@@ -1,0 +1,24 @@
+//! The pure domain of Farthing: money, ids, events, states, decisions, pricing.
+//!
+//! Invariant: no clock, no I/O, no async. Everything takes values and returns values; the only randomness is that of
+//! new ids and keys. The log in Postgres is `farthing_log`.
+
+pub mod bucket;
+pub mod command;
+pub mod cycle;
+pub mod event;
+pub mod hold_scope;
+pub mod idempotency;
+pub mod ids;
+pub mod meter;
+pub mod model_price;
+pub mod money;
+#[cfg(feature = "openapi")]
+mod openapi;
+pub mod period;
+pub mod plan;
+pub mod pricing;
+pub mod secret;
+pub mod spending;
+pub mod state;
+pub mod usage;

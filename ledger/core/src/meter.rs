@@ -1,0 +1,248 @@
+//! Meters: what a merchant charges for usage. A meter's terms are frozen into each request at admission, so
+//! replay never needs today's prices (completion.md sections 3 and 4).
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::MeterId;
+use crate::money::Amount;
+
+/// Who bears a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Payer {
+    /// The customer's wallet.
+    Wallet,
+    /// The merchant's own wallet.
+    Merchant,
+}
+
+/// How a meter's rate is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RateType {
+    /// Dollars per unit.
+    Fixed,
+    /// Percent points of the provider's cost.
+    Percentage,
+}
+
+/// What a meter counts; a rate is per the unit of this name, a position in plain tokens, characters, seconds
+/// or calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum TierType {
+    /// Rate per 1,000,000 tokens.
+    #[serde(rename = "tokens_1m")]
+    Tokens1m,
+    /// Rate per 1,000,000 characters.
+    #[serde(rename = "characters_1m")]
+    Characters1m,
+    /// Rate per 60 seconds; positions in seconds.
+    #[serde(rename = "minutes")]
+    Minutes,
+    /// Rate per call.
+    #[serde(rename = "requests")]
+    Requests,
+}
+
+impl TierType {
+    /// How many counted units (tokens, characters, seconds, calls) one rate pays for.
+    pub fn units_per_rate(self) -> Decimal {
+        match self {
+            Self::Tokens1m | Self::Characters1m => Decimal::from(1_000_000),
+            Self::Minutes => Decimal::from(60),
+            Self::Requests => Decimal::ONE,
+        }
+    }
+
+    /// The name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tokens1m => "tokens_1m",
+            Self::Characters1m => "characters_1m",
+            Self::Minutes => "minutes",
+            Self::Requests => "requests",
+        }
+    }
+}
+
+/// Which tokens (or characters, or seconds) of a call are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum TokenBasis {
+    /// Both directions.
+    #[default]
+    #[serde(rename = "input+output")]
+    InputOutput,
+    /// Only what the provider produced.
+    #[serde(rename = "output")]
+    Output,
+}
+
+/// What becomes of a call whose caller goes before its answer is complete (completion.md section 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// The answer is read on to its usage, and charged by it.
+    #[default]
+    Complete,
+    /// The provider is stopped, and the call charged by what was reported so far.
+    Cancel,
+}
+
+impl OnDisconnect {
+    /// The default: prices from before there was a choice say nothing of it.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_complete(&self) -> bool {
+        *self == Self::Complete
+    }
+}
+
+/// One step of a graduated price.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// The position, in counted units, at which the tier begins.
+    pub start: Decimal,
+    /// Dollars per unit of the tier type, or percent points of the provider's cost.
+    pub rate: Amount,
+}
+
+/// Graduated tiers. Invariant: at least one, the first starts at 0, starts ascend, no rate is negative.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Tier>", into = "Vec<Tier>")]
+pub struct Tiers(Vec<Tier>);
+
+/// The most tiers a meter may have.
+pub const MAX_TIERS: usize = 100;
+
+/// Why a list of tiers is refused; `usize` is the index of the offending tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TiersError {
+    /// No tier, or more than [`MAX_TIERS`].
+    #[error("must hold between 1 and 100 tiers")]
+    Count,
+    /// The first tier does not start at 0.
+    #[error("the first tier must start at 0")]
+    FirstStart,
+    /// A start that is not a whole number above the one before, or is beyond 10^15.
+    #[error("tier starts must be whole numbers in ascending order, at most 10^15")]
+    Start(usize),
+    /// A negative rate, or one above 10^6.
+    #[error("a rate must be between 0 and 1000000")]
+    Rate(usize),
+}
+
+impl Tiers {
+    /// Checks and keeps `tiers`.
+    pub fn new(tiers: Vec<Tier>) -> Result<Self, TiersError> {
+        if tiers.is_empty() || tiers.len() > MAX_TIERS {
+            return Err(TiersError::Count);
+        }
+        if !tiers.first().is_some_and(|first| first.start.is_zero()) {
+            return Err(TiersError::FirstStart);
+        }
+        let mut before = Decimal::NEGATIVE_ONE;
+        for (at, tier) in tiers.iter().enumerate() {
+            let plain = tier.start.is_integer() && tier.start <= Decimal::from(1_000_000_000_000_000_u64);
+            if !plain || tier.start <= before {
+                return Err(TiersError::Start(at));
+            }
+            if tier.rate.is_negative() || tier.rate.decimal() > Decimal::from(1_000_000) {
+                return Err(TiersError::Rate(at));
+            }
+            before = tier.start;
+        }
+        Ok(Self(tiers))
+    }
+
+    /// The tiers in ascending order.
+    pub fn as_slice(&self) -> &[Tier] {
+        &self.0
+    }
+
+    /// Each tier with the position at which it ends (none for the last).
+    pub fn spans(&self) -> impl Iterator<Item = (&Tier, Option<Decimal>)> {
+        let ends = self.0.iter().skip(1).map(|next| Some(next.start)).chain(std::iter::once(None));
+        self.0.iter().zip(ends)
+    }
+
+    /// The tier that the next unit after `position` falls into.
+    pub fn at(&self, position: Decimal) -> Option<&Tier> {
+        self.0.iter().rev().find(|tier| tier.start <= position)
+    }
+
+    /// The dearest rate of any unit at or after `position`.
+    pub fn dearest_rate_from(&self, position: Decimal) -> Amount {
+        self.spans()
+            .filter(|(_, end)| end.is_none_or(|end| end > position))
+            .map(|(tier, _)| tier.rate)
+            .max()
+            .unwrap_or(Amount::ZERO)
+    }
+}
+
+impl TryFrom<Vec<Tier>> for Tiers {
+    type Error = TiersError;
+
+    fn try_from(tiers: Vec<Tier>) -> Result<Self, TiersError> {
+        Self::new(tiers)
+    }
+}
+
+impl From<Tiers> for Vec<Tier> {
+    fn from(tiers: Tiers) -> Self {
+        tiers.0
+    }
+}
+
+/// A meter's price as it stands in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Price {
+    /// How the rates are meant.
+    pub rate_type: RateType,
+    /// What is counted.
+    pub tier_type: TierType,
+    /// The graduated rates.
+    pub tiers: Tiers,
+    /// Which direction is counted.
+    pub token_basis: TokenBasis,
+    /// Who bears the provider's cost.
+    pub base_cost_payer: Payer,
+    /// Who bears the service charge.
+    pub service_charge_payer: Payer,
+    /// What becomes of a call whose caller goes.
+    #[serde(default, skip_serializing_if = "OnDisconnect::is_complete")]
+    pub on_disconnect: OnDisconnect,
+}
+
+/// The terms of one call: its meter's price at admission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The meter.
+    pub meter_id: MeterId,
+    /// Its price.
+    pub price: Price,
+    /// The service charge as a share of the fee (0.019 = 1.9 %).
+    pub service_charge_rate: Decimal,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_from_before_there_was_a_choice_is_read_and_written_as_it_was() {
+        let old = r#"{"rate_type":"fixed","tier_type":"requests","tiers":[{"start":"0","rate":"1.0000000000"}],"token_basis":"input+output","base_cost_payer":"wallet","service_charge_payer":"wallet"}"#;
+        let mut price: Price = serde_json::from_str(old).unwrap();
+        assert_eq!(price.on_disconnect, OnDisconnect::Complete);
+        assert_eq!(serde_json::to_string(&price).unwrap(), old);
+        price.on_disconnect = OnDisconnect::Cancel;
+        let written = serde_json::to_string(&price).unwrap();
+        assert!(written.ends_with(r#","on_disconnect":"cancel"}"#), "{written}");
+        assert_eq!(serde_json::from_str::<Price>(&written).unwrap(), price);
+    }
+}

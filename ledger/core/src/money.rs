@@ -1,0 +1,206 @@
+//! Money: exact decimals with ten fractional digits. Invariant: an [`Amount`] never holds more than ten
+//! fractional digits, and no arithmetic on it wraps, saturates or touches a float.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rust_decimal::{Decimal, RoundingStrategy};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Fractional digits of every amount (completion.md section 1).
+pub const SCALE: u32 = 10;
+
+/// Why a text is not an amount, or a calculation has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not of the form `-?digits[.digits]`.
+    #[error("must be a decimal string such as \"12.5\"")]
+    Malformed,
+    /// More than ten fractional digits.
+    #[error("must have at most ten fractional digits")]
+    TooPrecise,
+    /// Beyond ±10^12, or an arithmetic overflow.
+    #[error("is out of range")]
+    OutOfRange,
+}
+
+/// An amount of US dollars with ten fractional digits.
+///
+/// On the wire and in the log it is a decimal string with exactly ten fractional digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Amount(Decimal);
+
+/// Rounds half away from zero to ten digits: the one rounding rule (completion.md section 1). Each line of a
+/// charge is rounded once; totals are sums of lines.
+pub fn round_line(exact: Decimal) -> Result<Amount, Error> {
+    Amount::checked(exact.round_dp_with_strategy(SCALE, RoundingStrategy::MidpointAwayFromZero))
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(Decimal::ZERO);
+
+    /// The largest amount that the ledger takes, 10^12: leaves room for sums inside `Decimal`'s 28 digits.
+    pub const MAX: Self = Self(Decimal::from_parts(0xd4a5_1000, 0xe8, 0, false, 0));
+
+    /// A tenth of that, 10^11.
+    pub const MAX_TENTH: Self = Self(Decimal::from_parts(0x4876_e800, 0x17, 0, false, 0));
+
+    fn checked(value: Decimal) -> Result<Self, Error> {
+        if value.abs() > Self::MAX.0 {
+            return Err(Error::OutOfRange);
+        }
+        Ok(Self(value.normalize()))
+    }
+
+    /// The exact value.
+    pub const fn decimal(self) -> Decimal {
+        self.0
+    }
+
+    /// The sum; an error beyond the range of the ledger.
+    pub fn plus(self, other: Self) -> Result<Self, Error> {
+        Self::checked(self.0.checked_add(other.0).ok_or(Error::OutOfRange)?)
+    }
+
+    /// The difference, which may be negative; an error beyond the range of the ledger.
+    pub fn minus(self, other: Self) -> Result<Self, Error> {
+        Self::checked(self.0.checked_sub(other.0).ok_or(Error::OutOfRange)?)
+    }
+
+    /// The sum of all `amounts`.
+    pub fn sum(amounts: impl IntoIterator<Item = Self>) -> Result<Self, Error> {
+        amounts.into_iter().try_fold(Self::ZERO, Self::plus)
+    }
+
+    /// Below zero?
+    pub fn is_negative(self) -> bool {
+        self.0.is_sign_negative() && !self.0.is_zero()
+    }
+
+    /// Exactly zero?
+    pub fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+
+    /// Above zero?
+    pub fn is_positive(self) -> bool {
+        self.0.is_sign_positive() && !self.0.is_zero()
+    }
+}
+
+/// A sum over a whole ledger, in dollars: as exact as the amounts, and not bounded as one wallet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total(Decimal);
+
+impl Total {
+    /// The sum with one amount more; an error beyond 28 digits.
+    pub fn plus(self, amount: Amount) -> Result<Self, Error> {
+        self.0.checked_add(amount.0).map(Self).ok_or(Error::OutOfRange)
+    }
+
+    /// The exact value.
+    pub const fn decimal(self) -> Decimal {
+        self.0
+    }
+}
+
+impl Serialize for Total {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:.10}", self.0))
+    }
+}
+
+impl FromStr for Amount {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::checked(parse_decimal(text, SCALE)?)
+    }
+}
+
+/// Reads `-?digits[.digits]` with at most `max_scale` fractional digits; no exponent, no sign `+`, no blanks.
+pub fn parse_decimal(text: &str, max_scale: u32) -> Result<Decimal, Error> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !plain(whole) || !plain(fraction) || text.len() > 64 {
+        return Err(Error::Malformed);
+    }
+    if fraction.trim_end_matches('0').len() > max_scale as usize {
+        return Err(Error::TooPrecise);
+    }
+    let short = text.trim_end_matches(|c| c == '0' && text.contains('.'));
+    Decimal::from_str_exact(short.strip_suffix('.').unwrap_or(short)).map_err(|_| Error::OutOfRange)
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.10}", self.0)
+    }
+}
+
+impl fmt::Debug for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(text: &str) -> Amount {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn amounts_show_exactly_ten_digits() {
+        assert_eq!(amount("5").to_string(), "5.0000000000");
+        assert_eq!(amount("-0.1").to_string(), "-0.1000000000");
+        assert_eq!(amount("0.0000000001").to_string(), "0.0000000001");
+        assert_eq!(amount("100").to_string(), "100.0000000000");
+        assert_eq!(amount("1.50000000000000").to_string(), "1.5000000000");
+    }
+
+    #[test]
+    fn what_is_not_a_plain_decimal_is_refused() {
+        for text in ["", "-", ".5", "5.", "+5", "1e3", "NaN", "1 ", " 1", "1_000", "0x1", "1.2.3", "٣"] {
+            assert_eq!(text.parse::<Amount>(), Err(Error::Malformed), "{text:?}");
+        }
+        assert_eq!("0.00000000001".parse::<Amount>(), Err(Error::TooPrecise));
+        assert_eq!("1000000000001".parse::<Amount>(), Err(Error::OutOfRange));
+        assert_eq!("99999999999999999999999999999999999".parse::<Amount>(), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn the_largest_amount_is_a_million_millions() {
+        assert_eq!(Amount::MAX, amount("1000000000000"));
+        assert_eq!(Amount::MAX.plus(amount("0.0000000001")), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn halves_round_away_from_zero() {
+        for (exact, rounded) in [
+            ("0.00000000005", "0.0000000001"),
+            ("-0.00000000005", "-0.0000000001"),
+            ("0.00000000004999", "0.0000000000"),
+        ] {
+            let exact = Decimal::from_str_exact(exact).unwrap();
+            assert_eq!(round_line(exact).unwrap().to_string(), rounded);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The states that decisions see: those loaded from the log's cache, and what the decisions of this batch have
+//! already changed.
+
+use std::collections::{HashMap, HashSet};
+
+use rust_decimal::Decimal;
+
+use super::{
+    Broken, CheckoutSession, CreditBundle, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenPayment,
+    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, Webhook,
+    apply, effects,
+};
+use crate::event::Fact;
+use crate::ids::{
+    CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
+    RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId, WebhookId,
+};
+use crate::secret::KeyHash;
+use crate::spending::Spending;
+
+/// A state is needed that has not been loaded: load it and decide again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing(pub StateKey);
+
+/// Why facts could not be applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stuck {
+    /// A state is not loaded.
+    Missing(Missing),
+    /// An invariant would break.
+    Broken(Broken),
+}
+
+/// Known states; `None` is known to be absent.
+#[derive(Debug, Default)]
+pub struct StateCache {
+    known: HashMap<StateKey, Option<State>>,
+    changed: HashSet<StateKey>,
+}
+
+macro_rules! lookup {
+    ($(#[$doc:meta] $name:ident($($arg:ident: $ty:ty),+) = $key:expr => $variant:ident: $out:ty;)+) => {$(
+        #[$doc]
+        pub fn $name(&self, $($arg: $ty),+) -> Result<Option<&$out>, Missing> {
+            match self.get($key)? {
+                Some(State::$variant(state)) => Ok(Some(state)),
+                Some(other) => unreachable!("a state of another kind under its key: {other:?}"),
+                None => Ok(None),
+            }
+        }
+    )+};
+}
+
+impl StateCache {
+    fn get(&self, key: StateKey) -> Result<Option<&State>, Missing> {
+        match self.known.get(&key) {
+            Some(state) => Ok(state.as_ref()),
+            None => Err(Missing(key)),
+        }
+    }
+
+    lookup! {
+        /// A merchant.
+        merchant(id: MerchantId) = StateKey::Merchant(id) => Merchant: Merchant;
+        /// A wallet.
+        wallet(id: WalletId) = StateKey::Wallet(id) => Wallet: Wallet;
+        /// The secret key of a hash.
+        secret_key(hash: &KeyHash) = StateKey::SecretKey(hash.clone()) => SecretKey: SecretKey;
+        /// The secret key of an id.
+        issued_key(id: SecretKeyId) = StateKey::IssuedKey(id) => IssuedKey: IssuedKey;
+        /// A customer.
+        customer(id: CustomerId) = StateKey::Customer(id) => Customer: Customer;
+        /// The customer of a reference id.
+        reference(merchant: MerchantId, reference: &str)
+            = StateKey::Reference(merchant, reference.to_owned()) => Reference: CustomerId;
+        /// A meter.
+        meter(id: MeterId) = StateKey::Meter(id) => Meter: Meter;
+        /// The meter of a slug.
+        meter_slug(merchant: MerchantId, slug: &str)
+            = StateKey::MeterSlug(merchant, slug.to_owned()) => MeterSlug: MeterId;
+        /// A spend key.
+        spend_key(id: SpendKeyId) = StateKey::SpendKey(id) => SpendKey: SpendKey;
+        /// The spend key of a hash.
+        spend_key_of(hash: &KeyHash) = StateKey::SpendKeyHash(hash.clone()) => SpendKeyHash: SpendKeyId;
+        /// The request that was reported under a merchant's own id.
+        reported(merchant: MerchantId, reported: &str)
+            = StateKey::Reported(merchant, reported.to_owned()) => Reported: RequestId;
+        /// What a spend key has spent.
+        spending(id: SpendKeyId) = StateKey::Spending(id) => Spending: Spending;
+        /// A call in flight.
+        request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
+        /// A plan.
+        plan(id: PlanId) = StateKey::Plan(id) => Plan: Plan;
+        /// A credit bundle.
+        credit_bundle(id: CreditBundleId) = StateKey::CreditBundle(id) => CreditBundle: CreditBundle;
+        /// A subscription that lasts.
+        subscription(id: SubscriptionId) = StateKey::Subscription(id) => Subscription: Subscription;
+        /// A payment method.
+        payment_method(id: PaymentMethodId) = StateKey::PaymentMethod(id) => PaymentMethod: PaymentMethod;
+        /// A payment under way.
+        payment(id: PaymentId) = StateKey::Payment(id) => Payment: OpenPayment;
+        /// A checkout session that is not completed.
+        checkout_session(id: CheckoutSessionId)
+            = StateKey::CheckoutSession(id) => CheckoutSession: CheckoutSession;
+        /// A webhook.
+        webhook(id: WebhookId) = StateKey::Webhook(id) => Webhook: Webhook;
+        /// The webhooks of a merchant, the oldest first.
+        webhooks(merchant: MerchantId) = StateKey::Webhooks(merchant) => Webhooks: Vec<WebhookId>;
+    }
+
+    /// What the clock of a merchant says when the machine's says `machine`: ahead of it in test mode alone.
+    pub fn now(
+        &self,
+        merchant: MerchantId,
+        machine: chrono::DateTime<chrono::Utc>,
+    ) -> Result<chrono::DateTime<chrono::Utc>, Missing> {
+        Ok(self.merchant(merchant)?.map_or(machine, |merchant| merchant.now(machine)))
+    }
+
+    /// The tier position of a holder on a meter; zero before the first call of the period.
+    pub fn tier_usage(
+        &self,
+        holder: Holder,
+        meter: MeterId,
+        period_start: chrono::DateTime<chrono::Utc>,
+    ) -> Result<Decimal, Missing> {
+        match self.get(StateKey::TierUsage(holder, meter, period_start))? {
+            Some(State::TierUsage(position)) => Ok(*position),
+            Some(other) => unreachable!("a state of another kind under its key: {other:?}"),
+            None => Ok(Decimal::ZERO),
+        }
+    }
+
+    /// Takes in a loaded state, or that there is none.
+    pub fn load(&mut self, key: StateKey, state: Option<State>) {
+        self.known.insert(key, state);
+    }
+
+    /// Is the state of `key` known?
+    pub fn knows(&self, key: &StateKey) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// How many states are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// No state is known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.changed.clear();
+    }
+
+    /// Evolves by `facts`, all or nothing, and remembers what changed.
+    pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), Stuck> {
+        let mut fresh: HashMap<StateKey, Option<State>> = HashMap::with_capacity(facts.len() * 2);
+        for (key, effect) in facts.iter().flat_map(effects) {
+            let state = match (fresh.remove(&key), &effect) {
+                (Some(state), _) => state,
+                (None, Effect::Create(_)) => self.known.get(&key).cloned().flatten(),
+                (None, _) => match self.known.get(&key) {
+                    Some(state) => state.clone(),
+                    None => return Err(Stuck::Missing(Missing(key))),
+                },
+            };
+            let next = apply(&key, state, effect).map_err(Stuck::Broken)?;
+            fresh.insert(key, next);
+        }
+        for (key, state) in fresh {
+            self.changed.insert(key.clone());
+            self.known.insert(key, state);
+        }
+        Ok(())
+    }
+
+    /// Follows a fact that another writer appended: known states evolve, unknown ones stay unknown.
+    pub fn follow(&mut self, fact: &Fact) -> Result<(), Broken> {
+        for (key, effect) in effects(fact) {
+            if let Some(state) = self.known.get_mut(&key) {
+                *state = apply(&key, state.take(), effect)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What changed since the last call: the states to store, `None` to delete. Deleted ones are forgotten.
+    pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
+        let mut changes = Vec::with_capacity(self.changed.len());
+        for key in self.changed.drain() {
+            let json = self.known.get(&key).and_then(Option::as_ref).map(State::to_json);
+            if json.is_none()
+                && matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
+            {
+                // What has ended is hardly asked for again; remembering that it is gone would never end.
+                self.known.remove(&key);
+            }
+            changes.push((key, json));
+        }
+        changes
+    }
+}

@@ -1,0 +1,297 @@
+//! A wallet: the money in it by where it came from, and what is set aside of it. A customer's money is drawn in the
+//! order plan credit, bundle credit, balance (completion.md section 3).
+//!
+//! Invariants: of a customer's wallet neither balance nor any credit is ever below zero; no sum of holds is.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Autopay, ExpiredBundle, Source, WalletSource};
+use crate::hold_scope::{CreditScope, HoldScope};
+use crate::ids::{
+    CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, SubscriptionId,
+};
+use crate::money::{Amount, Error};
+
+/// Nobody may ask to bring more money into a wallet than this, 10^11: a tenth of what amounts can be. The rest is room for
+/// what is under way, so that what was paid can always be entered.
+pub const CEILING: Amount = Amount::MAX_TENTH;
+
+/// Whose wallet it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WalletOwner {
+    /// The merchant's own: an overrun of a customer may take it below zero.
+    Merchant,
+    /// A customer's: never below zero.
+    Customer(CustomerId),
+}
+
+/// The credit of a subscription, there (though it may be used up) as long as the subscription lasts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanCredit {
+    /// The subscription.
+    pub subscription_id: SubscriptionId,
+    /// When its cycle began: anchors the usage period.
+    pub cycle_start: DateTime<Utc>,
+    /// What is left.
+    pub remaining: Amount,
+    /// Only calls on these meters draw it; any call where there are none.
+    pub meter_ids: Vec<MeterId>,
+    /// The bundle that is bought when the credit is used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_top_up_bundle_id: Option<CreditBundleId>,
+}
+
+/// The credit of one bundle purchase; gone when it is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleCredit {
+    /// The payment that bought it.
+    pub payment_id: PaymentId,
+    /// What is left; above zero.
+    pub remaining: Amount,
+}
+
+/// A wallet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wallet {
+    /// The merchant it belongs to or under.
+    pub merchant_id: MerchantId,
+    /// Whose it is.
+    pub owner: WalletOwner,
+    /// The money in it, credit apart.
+    pub balance: Amount,
+    /// The sum of open holds.
+    pub held: Amount,
+    /// The part of those that the plan's credit may not cover.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_beside_plan: Amount,
+    /// The part of those from before the plan, or from when it was for other meters: nobody knows what of it the plan's
+    /// credit may cover, so that is not counted on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_before_plan: Amount,
+    /// Counts how often the meters of the plan were others.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub plan_changes: u32,
+    /// The plan's credit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanCredit>,
+    /// Bundle credit, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bundles: Vec<BundleCredit>,
+    /// What payments are made with, where nothing else is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment_method_id: Option<PaymentMethodId>,
+    /// When it is filled up by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autopay: Option<Autopay>,
+    /// Counts the changes of autopay.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub autopay_revision: u32,
+    /// The payment under way that nobody asked for but the wallet itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filling_up: Option<PaymentId>,
+    /// It asks for no payment before then: the last one was declined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_again_before: Option<DateTime<Utc>>,
+}
+
+fn is_zero(amount: &Amount) -> bool {
+    amount.is_zero()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it skips by reference")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Wallet {
+    /// An empty wallet.
+    pub fn empty(merchant_id: MerchantId, owner: WalletOwner) -> Self {
+        Self {
+            merchant_id,
+            owner,
+            balance: Amount::ZERO,
+            held: Amount::ZERO,
+            held_beside_plan: Amount::ZERO,
+            held_before_plan: Amount::ZERO,
+            plan_changes: 0,
+            plan: None,
+            bundles: Vec::new(),
+            payment_method_id: None,
+            autopay: None,
+            autopay_revision: 0,
+            filling_up: None,
+            not_again_before: None,
+        }
+    }
+
+    /// How far a call on `meter` may reach.
+    pub fn credit_scope(&self, meter: Option<MeterId>) -> CreditScope {
+        match &self.plan {
+            Some(plan) if !plan.meter_ids.is_empty() => {
+                if meter.is_some_and(|meter| plan.meter_ids.contains(&meter)) {
+                    CreditScope::All
+                } else {
+                    CreditScope::BesidePlan
+                }
+            }
+            Some(_) | None => CreditScope::All,
+        }
+    }
+
+    /// What is left of the plan's credit.
+    pub fn plan_credit(&self) -> Amount {
+        self.plan.as_ref().map_or(Amount::ZERO, |plan| plan.remaining)
+    }
+
+    /// What is left of bundle credit.
+    pub fn bundle_credit(&self) -> Result<Amount, Error> {
+        Amount::sum(self.bundles.iter().map(|bundle| bundle.remaining))
+    }
+
+    fn beside_plan(&self) -> Result<Amount, Error> {
+        self.balance.plus(self.bundle_credit()?)
+    }
+
+    /// All the money in that reach, held or not.
+    pub fn money(&self, credit_scope: CreditScope) -> Result<Amount, Error> {
+        match credit_scope {
+            CreditScope::All => self.beside_plan()?.plus(self.plan_credit()),
+            CreditScope::BesidePlan => self.beside_plan(),
+        }
+    }
+
+    /// Is there room for so much more money? Money that came otherwise meanwhile does not matter: see [`CEILING`].
+    pub fn takes(&self, amount: Amount) -> Result<(), Error> {
+        if self.money(CreditScope::All)?.plus(amount)? > CEILING { Err(Error::OutOfRange) } else { Ok(()) }
+    }
+
+    /// What a new hold of that reach may take. Below zero where credit expired under open holds.
+    pub fn available(&self, credit_scope: CreditScope) -> Result<Amount, Error> {
+        let beside_plan = self.beside_plan()?;
+        let all = beside_plan.plus(self.plan_credit())?.minus(self.held)?;
+        match credit_scope {
+            CreditScope::All => Ok(all),
+            CreditScope::BesidePlan => {
+                let held = self.held_beside_plan.plus(self.held_before_plan)?;
+                Ok(all.min(beside_plan.minus(held)?))
+            }
+        }
+    }
+
+    /// Where `amount` is drawn from, in order. What no credit covers falls to the balance.
+    pub fn draw(&self, amount: Amount, credit_scope: CreditScope) -> Result<Vec<WalletSource>, Error> {
+        let mut left = amount;
+        let mut sources = Vec::with_capacity(1);
+        let plan = self.plan.iter().filter(|_| credit_scope == CreditScope::All);
+        let plan = plan.map(|plan| (Source::PlanCredit(plan.subscription_id), plan.remaining));
+        let bundles = self.bundles.iter();
+        let bundles = bundles.map(|bundle| (Source::BundleCredit(bundle.payment_id), bundle.remaining));
+        for (source, there) in plan.chain(bundles) {
+            let part = left.min(there);
+            if part.is_positive() {
+                sources.push(WalletSource { source, amount: part });
+                left = left.minus(part)?;
+            }
+        }
+        if left.is_positive() {
+            sources.push(WalletSource { source: Source::Balance, amount: left });
+        }
+        Ok(sources)
+    }
+
+    /// Takes what a debit names.
+    pub fn debit(&mut self, sources: &[WalletSource]) -> Result<(), Error> {
+        for WalletSource { source, amount } in sources {
+            match source {
+                Source::Balance => self.balance = self.balance.minus(*amount)?,
+                Source::PlanCredit(id) => {
+                    let plan = self.plan.as_mut().filter(|plan| plan.subscription_id == *id);
+                    let plan = plan.ok_or(Error::OutOfRange)?;
+                    plan.remaining = plan.remaining.minus(*amount)?;
+                }
+                Source::BundleCredit(id) => {
+                    let bundle = self.bundles.iter_mut().find(|bundle| bundle.payment_id == *id);
+                    let bundle = bundle.ok_or(Error::OutOfRange)?;
+                    bundle.remaining = bundle.remaining.minus(*amount)?;
+                }
+            }
+        }
+        self.bundles.retain(|bundle| !bundle.remaining.is_zero());
+        Ok(())
+    }
+
+    /// Sets `amount` aside.
+    pub fn hold(&mut self, amount: Amount, scope: HoldScope) -> Result<(), Error> {
+        self.held = self.held.plus(amount)?;
+        if let Some(part) = self.held_part(scope) {
+            *part = part.plus(amount)?;
+        }
+        Ok(())
+    }
+
+    /// Sets `amount` free again.
+    pub fn release(&mut self, amount: Amount, scope: HoldScope) -> Result<(), Error> {
+        self.held = self.held.minus(amount)?;
+        if let Some(part) = self.held_part(scope) {
+            *part = part.minus(amount)?;
+        }
+        Ok(())
+    }
+
+    /// The part of what is held that a hold of this footing belongs to, where the plan's credit is not counted on for it.
+    fn held_part(&mut self, scope: HoldScope) -> Option<&mut Amount> {
+        if scope.plan_changes != self.plan_changes {
+            return Some(&mut self.held_before_plan);
+        }
+        match scope.credit {
+            CreditScope::All => None,
+            CreditScope::BesidePlan => Some(&mut self.held_beside_plan),
+        }
+    }
+
+    /// The plan's credit is this from now on. Where it is for other meters than before, all holds there are were judged by
+    /// what is no more.
+    pub fn set_plan(&mut self, plan: Option<PlanCredit>) {
+        let meters =
+            |plan: &Option<PlanCredit>| plan.as_ref().map(|plan| plan.meter_ids.clone()).unwrap_or_default();
+        if meters(&self.plan) != meters(&plan) {
+            self.plan_changes += 1;
+            self.held_before_plan = self.held;
+            self.held_beside_plan = Amount::ZERO;
+        }
+        self.plan = plan;
+    }
+
+    /// Takes the credit of bundles that expired.
+    pub fn expire_bundles(&mut self, expired: &[ExpiredBundle]) -> Result<(), Error> {
+        for ExpiredBundle { payment_id, amount } in expired {
+            let bundle = self.bundles.iter_mut().find(|bundle| bundle.payment_id == *payment_id);
+            let bundle = bundle.ok_or(Error::OutOfRange)?;
+            bundle.remaining = bundle.remaining.minus(*amount)?;
+        }
+        self.bundles.retain(|bundle| !bundle.remaining.is_zero());
+        Ok(())
+    }
+
+    /// May it ask for money by itself?
+    pub fn auto_recharge(&self) -> bool {
+        self.autopay.is_some() || self.plan.as_ref().is_some_and(|plan| plan.auto_top_up_bundle_id.is_some())
+    }
+
+    /// Does every sum keep the invariants?
+    pub fn is_sound(&self) -> bool {
+        let money = match self.owner {
+            WalletOwner::Customer(_) => !self.balance.is_negative(),
+            WalletOwner::Merchant => true,
+        };
+        money
+            && !self.plan_credit().is_negative()
+            && self.bundles.iter().all(|bundle| bundle.remaining.is_positive())
+            && !self.held.is_negative()
+            && !self.held_beside_plan.is_negative()
+            && !self.held_before_plan.is_negative()
+            && self.held_beside_plan.plus(self.held_before_plan).is_ok_and(|part| part <= self.held)
+    }
+}

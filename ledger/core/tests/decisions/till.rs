@@ -1,0 +1,88 @@
+//! The appender's round without a database: decide on a `StateCache` that loads its states from a store, evolve, store.
+
+use std::collections::BTreeMap;
+
+use farthing_core::command::{Command, Refusal, Stop, decide};
+use farthing_core::event::Fact;
+use farthing_core::state::{Missing, State, StateCache, StateKey, Stuck};
+
+/// A ledger in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Till {
+    /// What decisions see; forgotten at times, as the appender does.
+    pub(crate) states: StateCache,
+    /// The states as they are stored.
+    pub(crate) store: BTreeMap<(&'static str, String), (StateKey, String)>,
+    /// The log.
+    pub(crate) facts: Vec<Fact>,
+    refusals: usize,
+}
+
+/// Every so many refusals are looked at twice.
+const LOOKED_AT_TWICE: usize = 4;
+
+impl Till {
+    /// Loads what the store holds of `missing`.
+    pub(crate) fn load(&mut self, Missing(key): Missing) {
+        assert!(!self.states.knows(&key), "asked for what is known");
+        let state = self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, json).unwrap());
+        self.states.load(key, state);
+    }
+
+    /// Decides, evolves, stores; the outcome, and how many facts were appended. A refusal changes nothing.
+    pub(crate) fn execute<C: Command>(&mut self, command: &C) -> Result<(C::Outcome, usize), Refusal> {
+        let decision = loop {
+            match decide(command, &self.states) {
+                Ok(decision) => break decision,
+                Err(Stop::Missing(missing)) => self.load(missing),
+                Err(Stop::Refused(refusal)) => {
+                    self.refusals += 1;
+                    if self.refusals.is_multiple_of(LOOKED_AT_TWICE) {
+                        self.is_refused_with_everything_loaded(command, &refusal);
+                    }
+                    assert_eq!(self.states.take_changes(), [], "a refusal changes nothing");
+                    return Err(refusal);
+                }
+            }
+        };
+        while let Err(stuck) = self.states.evolve(&decision.facts) {
+            match stuck {
+                Stuck::Missing(missing) => self.load(missing),
+                Stuck::Broken(broken) => panic!("a decision broke an invariant: {broken}"),
+            }
+        }
+        for (key, json) in self.states.take_changes() {
+            match json {
+                Some(json) => self.store.insert(key.stored(), (key, json)),
+                None => self.store.remove(&key.stored()),
+            };
+        }
+        let appended = decision.facts.len();
+        self.facts.extend(decision.facts);
+        Ok((decision.outcome, appended))
+    }
+
+    /// What is refused is refused for what is so, never for what had not been loaded.
+    fn is_refused_with_everything_loaded<C: Command>(&self, command: &C, refusal: &Refusal) {
+        let mut states = StateCache::default();
+        for (key, json) in self.store.values() {
+            states.load(key.clone(), Some(State::from_json(key, json).unwrap()));
+        }
+        loop {
+            match decide(command, &states) {
+                Err(Stop::Missing(Missing(key))) => states.load(key, None),
+                Err(Stop::Refused(again)) => {
+                    assert_eq!(again, *refusal);
+                    return;
+                }
+                Ok(_) => panic!("{refusal:?} for want of a state"),
+            }
+        }
+    }
+
+    /// The stored states of one kind.
+    pub(crate) fn stored(&self, kind: &str) -> Vec<State> {
+        let rows = self.store.iter().filter(|((there, _), _)| *there == kind);
+        rows.map(|(_, (key, json))| State::from_json(key, json).unwrap()).collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! The audit: reads the whole log once, proves the hash chain and the gap-free positions, folds every state anew
+//! and compares it with the stored ones, and proves the sums of money.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
+use serde::Serialize;
+use tokio_postgres::{IsolationLevel, Transaction};
+
+use super::chain::{self, GENESIS, Link};
+use super::connect::{self, Role, redacted};
+use super::states;
+use farthing_core::event::{Event, Fact, Movement, codec};
+use farthing_core::hold_scope::CreditScope;
+use farthing_core::ids::WalletId;
+use farthing_core::money::{self, Amount, Total};
+use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects};
+
+const EVENTS: &str = "\
+SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
+       body::text, metadata::text, hash
+FROM ledger.events ORDER BY position";
+
+const HEAD: &str = "SELECT position, hash FROM ledger.head";
+
+const STATES: &str = "SELECT kind, id, body FROM ledger.state";
+
+/// Findings that a report spells out; further ones are only counted.
+const MAX_FINDINGS: usize = 100;
+
+/// The audit could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres.
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// States.
+    #[error(transparent)]
+    States(#[from] states::Error),
+}
+
+/// What the audit found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Nothing is wrong.
+    pub ok: bool,
+    /// Events read.
+    pub events: i64,
+    /// The head's position.
+    pub position: i64,
+    /// The head's hash, in hexadecimal digits.
+    pub hash: String,
+    /// States recomputed and compared.
+    pub states: usize,
+    /// The sum of all credits, in dollars.
+    pub credited: Total,
+    /// The sum of the credit that plans and bundles brought, in dollars.
+    pub granted: Total,
+    /// The sum of the credit that expired, in dollars.
+    pub expired: Total,
+    /// The sum of all debits, in dollars.
+    pub debited: Total,
+    /// The sum of all balances, in dollars.
+    pub balances: Total,
+    /// The sum of all credit that is left, in dollars. Credited + granted - expired - debited = balances + credits.
+    pub credits: Total,
+    /// The wallets of which credit expired.
+    #[serde(skip)]
+    expired_wallets: BTreeSet<WalletId>,
+    /// What is wrong; at most a hundred are spelled out.
+    pub findings: Vec<String>,
+    /// How many things are wrong.
+    pub findings_count: usize,
+}
+
+impl Report {
+    fn find(&mut self, finding: impl FnOnce() -> String) {
+        self.findings_count += 1;
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding());
+        }
+    }
+
+    fn count(&mut self, movement: Option<(WalletId, Movement)>) -> Result<(), money::Error> {
+        let Some((wallet_id, movement)) = movement else { return Ok(()) };
+        let (sum, amount) = match movement {
+            Movement::Credited(amount) => (&mut self.credited, amount),
+            Movement::Granted(amount) => (&mut self.granted, amount),
+            Movement::Debited(amount) => (&mut self.debited, amount),
+            Movement::Expired(amount) => {
+                if amount.is_positive() {
+                    self.expired_wallets.insert(wallet_id);
+                }
+                (&mut self.expired, amount)
+            }
+        };
+        *sum = sum.plus(amount)?;
+        Ok(())
+    }
+
+    /// Adds what is in a wallet to what is there.
+    fn add(&mut self, wallet: &Wallet) -> Result<(), money::Error> {
+        self.balances = self.balances.plus(wallet.balance)?;
+        self.credits = self.credits.plus(wallet.plan_credit())?.plus(wallet.bundle_credit()?)?;
+        Ok(())
+    }
+}
+
+/// Audits the log of `database_url` in one snapshot, under live traffic if need be.
+pub async fn verify(database_url: &str) -> Result<Report, Error> {
+    let mut client = connect::connect(database_url, Role::Owner).await?;
+    let snapshot = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::RepeatableRead)
+        .read_only(true)
+        .start()
+        .await?;
+
+    let mut report = Report::default();
+    let folded = read(&snapshot, &mut report).await?;
+    conclude(&snapshot, &mut report, &folded).await?;
+    Ok(report)
+}
+
+/// Reads the whole log, proves it, and folds every state from it.
+pub(super) async fn read(
+    snapshot: &Transaction<'_>,
+    report: &mut Report,
+) -> Result<BTreeMap<StateKey, State>, Error> {
+    let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();
+    let mut hash = GENESIS;
+    let mut last = 0;
+    let events = snapshot.query_raw(EVENTS, Vec::<i64>::new()).await?;
+    futures_util::pin_mut!(events);
+    while let Some(row) = events.try_next().await? {
+        let link = Link {
+            position: row.get(0),
+            kind: row.get(1),
+            schema_version: row.get(2),
+            key: row.get(3),
+            merchant_id: row.get(4),
+            occurred_at: row.get::<_, DateTime<Utc>>(5),
+            recorded_at: row.get::<_, DateTime<Utc>>(6),
+            body: row.get(7),
+            metadata: row.get(8),
+        };
+        report.events += 1;
+        let (due, found) = (last + 1, link.position);
+        match found - due {
+            0 => {}
+            ..0 => report.find(|| format!("position {found}: the first event is at position 1")),
+            1 => report.find(|| format!("position {due}: the event is missing")),
+            _ => report.find(|| format!("positions {due} to {}: the events are missing", found - 1)),
+        }
+        last = found;
+        hash = chain::hash(&hash, &link);
+        if row.get::<_, &[u8]>(9) != hash {
+            report.find(|| {
+                format!("position {found}: the hash does not follow from the event and the one before")
+            });
+            hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
+        }
+        fold(report, &mut folded, &link);
+    }
+
+    let head = snapshot.query_one(HEAD, &[]).await?;
+    report.position = head.get(0);
+    report.hash = farthing_core::secret::hex(head.get(1));
+    if report.position != last {
+        let head = report.position;
+        report.find(|| format!("the head is at position {head}, the last event at {last}"));
+    } else if head.get::<_, &[u8]>(1) != hash {
+        report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
+    }
+    Ok(folded)
+}
+
+/// Compares the states that are stored with those that follow from the log, and proves the sums.
+pub(super) async fn conclude(
+    snapshot: &Transaction<'_>,
+    report: &mut Report,
+    folded: &BTreeMap<StateKey, State>,
+) -> Result<(), Error> {
+    compare(report, folded, &snapshot.query(STATES, &[]).await?);
+    sum_up(report, folded);
+    report.ok = report.findings_count == 0;
+    Ok(())
+}
+
+fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link<'_>) {
+    let position = link.position;
+    let event = match codec::decode(link.kind, link.schema_version, link.body) {
+        Ok(event) => event,
+        Err(error) => return report.find(|| format!("position {position}: {error}")),
+    };
+    if event.key() != link.key {
+        report.find(|| format!("position {position}: the key is not the fact's"));
+    }
+    let Ok(merchant_id) = link.merchant_id.parse() else {
+        return report.find(|| format!("position {position}: {:?} is no merchant id", link.merchant_id));
+    };
+    let moved = event.movement().and_then(|movement| report.count(movement));
+    if let Err(error) = moved {
+        report.find(|| format!("position {position}: the sum {error}"));
+    }
+    let after = stated_balance(&event);
+    for (key, effect) in effects(&Fact { merchant_id, occurred_at: link.occurred_at, event }) {
+        let state = folded.remove(&key);
+        match apply(&key, state, effect) {
+            Ok(Some(state)) => {
+                folded.insert(key, state);
+            }
+            Ok(None) => {}
+            Err(broken) => report.find(|| format!("position {position}: {broken}")),
+        }
+    }
+    if let Some((wallet_id, balance)) = after {
+        let wallet = folded.get(&StateKey::Wallet(wallet_id));
+        if !matches!(wallet, Some(State::Wallet(wallet)) if wallet.balance == balance) {
+            report.find(|| format!("position {position}: the balance after it is not {balance}"));
+        }
+    }
+}
+
+/// The balance that an event itself states.
+fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
+    if let Event::WalletCredited(event) = event {
+        Some((event.wallet_id, event.balance_after))
+    } else if let Event::WalletDebited(event) = event {
+        Some((event.wallet_id, event.balance_after))
+    } else {
+        None
+    }
+}
+
+fn compare(report: &mut Report, folded: &BTreeMap<StateKey, State>, rows: &[tokio_postgres::Row]) {
+    let mut stored: BTreeMap<(String, String), &str> =
+        rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+    report.states = folded.len();
+    for (key, state) in folded {
+        let (kind, id) = key.stored();
+        match stored.remove(&(kind.to_owned(), id.clone())) {
+            Some(body) if body == state.to_json() => {}
+            Some(_) => report.find(|| format!("the stored {kind} {id} is not the fold of its events")),
+            None => report.find(|| format!("the {kind} {id} is not stored")),
+        }
+    }
+    for (kind, id) in stored.keys() {
+        report.find(|| format!("the stored {kind} {id} follows from no event"));
+    }
+}
+
+fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
+    let expired = std::mem::take(&mut report.expired_wallets);
+    for (key, state) in folded {
+        let (StateKey::Wallet(id), State::Wallet(wallet)) = (key, state) else { continue };
+        let is_customers = matches!(wallet.owner, WalletOwner::Customer(_));
+        let over_held = wallet.available(CreditScope::All).is_ok_and(Amount::is_negative);
+        // Credit may expire under open holds; then what is not there is the merchant's.
+        if is_customers && over_held && !expired.contains(id) {
+            report.find(|| format!("more is held than there is: {wallet:?}"));
+        }
+        if let Err(error) = report.add(wallet) {
+            report.find(|| format!("the sum of the money there is {error}"));
+        }
+    }
+    let plus = |one: Total, other: Total| one.decimal().checked_add(other.decimal());
+    let came = plus(report.credited, report.granted);
+    let accounted = plus(report.debited, report.expired)
+        .zip(plus(report.balances, report.credits))
+        .and_then(|(left, there)| left.checked_add(there));
+    if came.is_none() || came != accounted {
+        report.find(|| "what came less what left is not what is there".to_owned());
+    }
+}

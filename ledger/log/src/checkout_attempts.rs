@@ -1,0 +1,40 @@
+//! Counts the attempts of a checkout session at the payment processor.
+//!
+//! Invariant: at most [`MAX_ATTEMPTS`] per session, over all gateways, so that a hosted page is of no use for testing
+//! stolen cards.
+
+use farthing_core::ids::CheckoutSessionId;
+use tokio_postgres::Client;
+
+/// Attempts per session.
+const MAX_ATTEMPTS: i32 = 10;
+
+/// Counted before the processor is called: an attempt whose outcome is lost counts too.
+const COUNT: &str = "\
+INSERT INTO ledger.checkout_attempt AS a (checkout_session_id, attempts, first_at) VALUES ($1, 1, now())
+ON CONFLICT (checkout_session_id) DO UPDATE SET attempts = a.attempts + 1 WHERE a.attempts < $2
+RETURNING attempts";
+
+const ATTEMPTS: &str = "SELECT attempts FROM ledger.checkout_attempt WHERE checkout_session_id = $1";
+
+/// Sessions end after a day of their merchant's clock, which may be ahead of the machine's, never behind.
+const PURGE: &str = "\
+DELETE FROM ledger.checkout_attempt WHERE checkout_session_id IN (
+    SELECT checkout_session_id FROM ledger.checkout_attempt WHERE first_at < now() - interval '2 days'
+    ORDER BY first_at LIMIT 1000)";
+
+/// Counts an attempt. `false` means that no attempt is left.
+pub async fn count(db: &Client, id: CheckoutSessionId) -> Result<bool, tokio_postgres::Error> {
+    Ok(db.query_opt(COUNT, &[&id.to_string(), &MAX_ATTEMPTS]).await?.is_some())
+}
+
+/// Whether all attempts have been used.
+pub async fn used_up(db: &Client, id: CheckoutSessionId) -> Result<bool, tokio_postgres::Error> {
+    let row = db.query_opt(ATTEMPTS, &[&id.to_string()]).await?;
+    Ok(row.map(|row| row.try_get::<_, i32>(0)).transpose()?.is_some_and(|attempts| attempts >= MAX_ATTEMPTS))
+}
+
+/// Deletes up to 1,000 counters of sessions that ended long ago.
+pub async fn purge(db: &Client) -> Result<u64, tokio_postgres::Error> {
+    db.execute(PURGE, &[]).await
+}

@@ -1,0 +1,137 @@
+//! What idempotency keys were used for, as Postgres keeps it beside the log (`ledger.idempotency`). Invariant: a row
+//! older than 24 hours counts as absent, by the database's clock alone.
+
+use tokio_postgres::{Client, Row, Statement};
+
+use farthing_core::idempotency::{Claim, ClaimId, Recorded, Standing};
+
+/// Whether a forwarded call is in flight is told by its open state, so that whoever ends a call also ends its claim.
+const FIND: &str = "\
+SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL
+FROM ledger.idempotency AS c
+LEFT JOIN ledger.state AS s ON s.kind = 'request' AND s.id = c.request_id
+WHERE c.id = ANY($1) AND c.created_at > now() - interval '24 hours'";
+
+const PUT: &str = "\
+INSERT INTO ledger.idempotency (id, fingerprint, request_id, answer)
+SELECT c.id, c.fingerprint, c.request_id, c.answer
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS c(id, fingerprint, request_id, answer)
+ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, request_id = excluded.request_id,
+    answer = excluded.answer, created_at = excluded.created_at";
+
+const ANSWER: &str = "\
+UPDATE ledger.idempotency AS c SET answer = a.answer
+FROM unnest($1::text[], $2::text[], $3::bytea[]) AS a(id, request_id, answer)
+WHERE c.id = a.id AND c.request_id = a.request_id";
+
+const RELEASE: &str = "\
+DELETE FROM ledger.idempotency AS c USING unnest($1::text[], $2::text[]) AS r(id, request_id)
+WHERE c.id = r.id AND c.request_id = r.request_id";
+
+/// Rows are locked before they are judged, so that one which is claimed anew in this moment stays.
+const PURGE: &str = "\
+DELETE FROM ledger.idempotency WHERE id IN (
+    SELECT id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
+    ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+)";
+
+/// What a batch writes of claims.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// New claims.
+    pub(super) put: Vec<(ClaimId, Recorded)>,
+    /// Sealed answers of forwarded calls that end.
+    pub(super) answered: Vec<(ClaimId, String, Vec<u8>)>,
+    /// Claims of forwarded calls that never reached a provider.
+    pub(super) released: Vec<(ClaimId, String)>,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.answered.is_empty() && self.released.is_empty()
+    }
+}
+
+/// The statements, prepared.
+#[derive(Debug)]
+pub(super) struct Statements {
+    find: Statement,
+    put: Statement,
+    answer: Statement,
+    release: Statement,
+}
+
+impl Statements {
+    pub(super) async fn prepare(client: &Client) -> Result<Self, tokio_postgres::Error> {
+        let (find, put, answer, release) = tokio::try_join!(
+            client.prepare(FIND),
+            client.prepare(PUT),
+            client.prepare(ANSWER),
+            client.prepare(RELEASE),
+        )?;
+        Ok(Self { find, put, answer, release })
+    }
+
+    /// What is on record of `ids`.
+    pub(super) async fn find(
+        &self,
+        client: &Client,
+        ids: &[ClaimId],
+    ) -> Result<Vec<(ClaimId, Recorded)>, tokio_postgres::Error> {
+        let ids: Vec<&str> = ids.iter().map(ClaimId::as_str).collect();
+        client.query(&self.find, &[&ids]).await?.iter().map(read).collect()
+    }
+
+    /// Writes `changes`, in the transaction that is open.
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        changes: &Changes,
+    ) -> Result<(), tokio_postgres::Error> {
+        let Changes { put, answered, released } = changes;
+        if !put.is_empty() {
+            let ids: Vec<&str> = put.iter().map(|(id, _)| id.as_str()).collect();
+            let fingerprints: Vec<&str> = put.iter().map(|(_, row)| row.fingerprint.as_str()).collect();
+            let requests: Vec<Option<String>> =
+                put.iter().map(|(_, row)| row.request_id.map(|id| id.to_string())).collect();
+            let answers: Vec<Option<&[u8]>> = put.iter().map(|(_, row)| row.answer.as_deref()).collect();
+            client.execute(&self.put, &[&ids, &fingerprints, &requests, &answers]).await?;
+        }
+        if !answered.is_empty() {
+            let ids: Vec<&str> = answered.iter().map(|(id, _, _)| id.as_str()).collect();
+            let requests: Vec<&str> = answered.iter().map(|(_, request, _)| request.as_str()).collect();
+            let answers: Vec<&[u8]> = answered.iter().map(|(_, _, answer)| answer.as_slice()).collect();
+            client.execute(&self.answer, &[&ids, &requests, &answers]).await?;
+        }
+        if !released.is_empty() {
+            let ids: Vec<&str> = released.iter().map(|(id, _)| id.as_str()).collect();
+            let requests: Vec<&str> = released.iter().map(|(_, request)| request.as_str()).collect();
+            client.execute(&self.release, &[&ids, &requests]).await?;
+        }
+        Ok(())
+    }
+}
+
+fn read(row: &Row) -> Result<(ClaimId, Recorded), tokio_postgres::Error> {
+    let request_id: Option<&str> = row.try_get(2)?;
+    let recorded = Recorded {
+        fingerprint: row.try_get(1)?,
+        request_id: request_id.and_then(|id| id.parse().ok()),
+        in_flight: row.try_get(4)?,
+        answer: row.try_get(3)?,
+    };
+    Ok((ClaimId::stored(row.try_get(0)?), recorded))
+}
+
+/// What `claim` meets at this moment, without waiting for the log: enough to repeat an answer, never enough to
+/// begin anything.
+pub async fn find(client: &Client, claim: &Claim) -> Result<Option<Standing>, tokio_postgres::Error> {
+    let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
+    let recorded = rows.first().map(read).transpose()?;
+    Ok(recorded.and_then(|(_, recorded)| recorded.meets(claim)))
+}
+
+/// Deletes a bounded number of claims that have expired; how many it was.
+pub async fn purge(client: &Client) -> Result<u64, tokio_postgres::Error> {
+    client.execute(PURGE, &[]).await
+}

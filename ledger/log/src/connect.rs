@@ -1,0 +1,81 @@
+//! Connections to Postgres, each under the role that may do just what its process does, and the words for what goes
+//! wrong with them.
+
+use std::error::Error as _;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use tokio_postgres::{Client, NoTls};
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Has Postgres find out within half a minute that a client's machine is gone, by which the locks of its sessions
+/// come free for whoever stands by; by default that takes two hours. Without meaning on a Unix socket.
+const KEEPALIVES: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
+
+/// What a process may do in the database (see `schema/migrations/V2__roles.sql`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Whatever the login may: migrations, audits, rebuilds.
+    Owner,
+    /// Append facts and read.
+    Gateway,
+    /// Read the log, own the read models.
+    Projector,
+}
+
+/// The connection settings of `database_url` under `role`.
+pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, tokio_postgres::Error> {
+    let mut config = tokio_postgres::Config::from_str(database_url)?;
+    config.connect_timeout(CONNECT_TIMEOUT);
+    let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
+    let options = format!("{given}{KEEPALIVES}");
+    let role = match role {
+        Role::Owner => None,
+        Role::Gateway => Some("farthing_gateway"),
+        Role::Projector => Some("farthing_projector"),
+    };
+    match role {
+        Some(role) => config.application_name(role).options(format!("{options} -c role={role}")),
+        None => config.options(options),
+    };
+    Ok(config)
+}
+
+/// Connects; the connection's task ends when the client is dropped or the server goes away.
+pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config(database_url, role)?.connect(NoTls).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "a connection to Postgres ended");
+        }
+    });
+    Ok(client)
+}
+
+/// What may be told of an error of Postgres: its message and SQLSTATE, or what broke the connection. Not its detail,
+/// which quotes the values of a statement.
+pub fn redacted(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(said), _) => format!("{} (SQLSTATE {})", said.message(), said.code().code()),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_is_kept_alive_and_keeps_the_options_it_was_given() {
+        let url = "postgres://u@h/d?options=-c%20lock_timeout%3D1s";
+        for (role, end) in [(Role::Owner, "count=3"), (Role::Gateway, "role=farthing_gateway")] {
+            let config = config(url, role).unwrap();
+            let options = config.get_options().unwrap();
+            assert!(options.starts_with("-c lock_timeout=1s -c tcp_keepalives_idle="), "{options}");
+            assert!(options.ends_with(end), "{options}");
+        }
+    }
+}

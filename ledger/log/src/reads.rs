@@ -1,0 +1,110 @@
+//! Bounded reads: a pool of connections for states and read models, and a deadline on every read.
+//!
+//! Invariant: a read answers within [`READ_TIMEOUT`] or fails with [`Error::Unavailable`]; it never waits for ever.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, Object, Pool};
+use farthing_core::state::{State, StateKey};
+use tokio_postgres::NoTls;
+
+use crate::connect::{self, Role, redacted};
+use crate::states;
+
+/// The longest that one read may take, waiting for a connection included.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest that one statement may run in the database, in milliseconds.
+const STATEMENT_TIMEOUT_MS: u32 = 5_000;
+
+/// Why a read has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Postgres cannot be reached or does not answer in time.
+    #[error("the ledger is unavailable: {0}")]
+    Unavailable(String),
+    /// The read itself is wrong, or what is stored cannot be read.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The connection settings.
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// The pool of connections.
+    #[error("the connection pool: {0}")]
+    Pool(#[from] deadpool_postgres::BuildError),
+}
+
+/// A pool of at most `connections` under the gateway's role, opened when they are needed. Each statement has a timeout, so
+/// that a read whose caller has given up does not keep its connection busy.
+pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
+    let mut settings = connect::config(database_url, Role::Gateway)?;
+    let options = settings.get_options().unwrap_or_default().to_owned();
+    settings.options(format!("{options} -c statement_timeout={STATEMENT_TIMEOUT_MS}"));
+    let manager = Manager::new(settings, NoTls);
+    Ok(Pool::builder(manager).max_size(connections).build()?)
+}
+
+/// Bounded reads over pooled connections.
+#[derive(Debug, Clone)]
+pub struct ReadPool(Pool);
+
+impl ReadPool {
+    /// Reads over the connections of `pool`.
+    pub fn new(pool: Pool) -> Self {
+        Self(pool)
+    }
+
+    /// A connection.
+    pub async fn connection(&self) -> Result<Object, Error> {
+        within(async { self.0.get().await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
+    }
+
+    /// The authoritative state of `key`.
+    pub async fn state(&self, key: StateKey) -> Result<Option<State>, Error> {
+        let [state] = self.states([key]).await?;
+        Ok(state)
+    }
+
+    /// The authoritative states of `keys`, all of one snapshot.
+    pub async fn states<const N: usize>(&self, keys: [StateKey; N]) -> Result<[Option<State>; N], Error> {
+        let connection = self.connection().await?;
+        let mut states = within(states::load(&connection, &keys)).await??.into_iter();
+        Ok(std::array::from_fn(|_| states.next().flatten()))
+    }
+}
+
+/// The output of `read`, or [`Error::Unavailable`] after [`READ_TIMEOUT`].
+pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
+    let outcome = tokio::time::timeout(READ_TIMEOUT, read).await;
+    outcome.map_err(|_| Error::Unavailable("a read took too long".to_owned()))
+}
+
+impl From<tokio_postgres::Error> for Error {
+    /// A lost connection or a server that shuts down means that the ledger is unavailable; all else is a fault of ours.
+    fn from(error: tokio_postgres::Error) -> Self {
+        let unavailable = match error.as_db_error() {
+            // Classes 08 (connection), 53 (resources) and 57 (operator intervention, such as a shutdown).
+            Some(reported) => {
+                ["08", "53", "57"].iter().any(|class| reported.code().code().starts_with(class))
+            }
+            None => error.is_closed() || error.source().is_some_and(<dyn StdError>::is::<std::io::Error>),
+        };
+        let text = redacted(&error);
+        if unavailable { Self::Unavailable(text) } else { Self::Internal(text) }
+    }
+}
+
+impl From<states::Error> for Error {
+    fn from(error: states::Error) -> Self {
+        match error {
+            states::Error::Postgres(error) => error.into(),
+            states::Error::Unreadable { .. } => Self::Internal(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Brings the states to this program's shape: folds all of them anew from the log. Invariant: what is written is what
+//! the audit would find right, and it is written under the head's lock, so that no append comes between.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{GenericClient, Transaction};
+
+use super::audit::{self, Report};
+use super::connect::{self, Role, redacted};
+use farthing_core::state::{State, StateKey};
+
+/// The version of the shape in which this program stores states. It goes up with every change by which a state that
+/// was stored before is read otherwise, or not at all, or by which a fold of the same events comes to another state.
+pub const VERSION: i64 = 2;
+
+/// The name under which the version of the states is kept; the read models have theirs beside it.
+const NAME: &str = "states";
+
+const STORED_VERSION: &str = "SELECT version FROM ledger.shape WHERE name = $1";
+
+const SET_VERSION: &str = "\
+INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version";
+
+/// Whoever holds it is the only writer; a gateway that waits for it gives its append up.
+const LOCK_HEAD: &str = "SELECT position FROM ledger.head FOR UPDATE";
+
+/// An appender that decided on the old states finds another epoch, and reads anew.
+const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+
+const CLEAR: &str = "DELETE FROM ledger.state";
+
+const PUT: &str = "\
+INSERT INTO ledger.state (kind, id, body)
+SELECT s.kind, s.id, s.body FROM unnest($1::text[], $2::text[], $3::text[]) AS s(kind, id, body)";
+
+/// States written by one statement.
+const STATES_AT_ONCE: usize = 5_000;
+
+/// Why the states could not be folded anew.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres.
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// Reading the log.
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
+    /// The log does not prove itself: nothing is built on it.
+    #[error("{count} things are wrong with the log, so the states stay as they are: {first}")]
+    Broken {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
+}
+
+/// Are the states stored in this program's shape? Not where the database is from before there were versions.
+pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postgres::Error> {
+    let stored = match client.query_opt(STORED_VERSION, &[&NAME]).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => return Ok(false),
+        stored => stored?,
+    };
+    Ok(stored.map(|row| row.try_get::<_, i64>(0)).transpose()? == Some(VERSION))
+}
+
+/// Folds all states anew where they are not stored in this program's shape; the audit of what was written, or none
+/// where nothing was to be done. All or nothing: one transaction.
+pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
+    let mut client = connect::connect(database_url, Role::Owner).await?;
+    let transaction = client.transaction().await?;
+    transaction.query_one(LOCK_HEAD, &[]).await?;
+    if is_current(&transaction).await? {
+        return Ok(None);
+    }
+    let mut report = Report::default();
+    let folded = audit::read(&transaction, &mut report).await?;
+    refuse_broken(&report)?;
+    transaction.execute(NEXT_EPOCH, &[]).await?;
+    transaction.execute(CLEAR, &[]).await?;
+    put(&transaction, &folded).await?;
+    transaction.execute(SET_VERSION, &[&NAME, &VERSION]).await?;
+    audit::conclude(&transaction, &mut report, &folded).await?;
+    refuse_broken(&report)?;
+    transaction.commit().await?;
+    Ok(Some(report))
+}
+
+async fn put(
+    transaction: &Transaction<'_>,
+    folded: &BTreeMap<StateKey, State>,
+) -> Result<(), tokio_postgres::Error> {
+    let statement = transaction.prepare(PUT).await?;
+    let rows: Vec<_> = folded.iter().collect();
+    for part in rows.chunks(STATES_AT_ONCE) {
+        let (mut kinds, mut ids, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, state) in part {
+            let (kind, id) = key.stored();
+            kinds.push(kind);
+            ids.push(id);
+            bodies.push(state.to_json());
+        }
+        transaction.execute(&statement, &[&kinds, &ids, &bodies]).await?;
+    }
+    Ok(())
+}
+
+fn refuse_broken(report: &Report) -> Result<(), Error> {
+    match report.findings.first() {
+        None => Ok(()),
+        Some(first) => Err(Error::Broken { count: report.findings_count, first: first.clone() }),
+    }
+}

@@ -1,0 +1,65 @@
+//! Loading states from their cache in Postgres, each together with the log's position it is true at.
+
+use std::collections::HashMap;
+
+use tokio_postgres::{Client, Statement};
+
+use super::connect::redacted;
+use farthing_core::state::{State, StateKey};
+
+/// One statement, hence one snapshot: the states and the head they belong to.
+pub(super) const LOAD: &str = "\
+SELECT h.position, k.n, s.body
+FROM ledger.head AS h
+CROSS JOIN unnest($1::text[], $2::text[]) WITH ORDINALITY AS k(kind, id, n)
+LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id";
+
+/// Why states could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres.
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    /// A stored state that this program cannot read.
+    #[error("the stored state of {kind} {id} is unreadable: {source}")]
+    Unreadable {
+        /// The state's kind.
+        kind: &'static str,
+        /// The state's id.
+        id: String,
+        /// What the reader says.
+        source: serde_json::Error,
+    },
+}
+
+/// The states of `keys`, in their order, none where there is none.
+pub async fn load(client: &Client, keys: &[StateKey]) -> Result<Vec<Option<State>>, Error> {
+    let statement = client.prepare(LOAD).await?;
+    load_prepared(client, &statement, keys).await.map(|(_, states)| states)
+}
+
+/// As [`load`], with the position of the head at that moment.
+pub(super) async fn load_prepared(
+    client: &Client,
+    statement: &Statement,
+    keys: &[StateKey],
+) -> Result<(i64, Vec<Option<State>>), Error> {
+    let stored: Vec<_> = keys.iter().map(StateKey::stored).collect();
+    let kinds: Vec<&str> = stored.iter().map(|(kind, _)| *kind).collect();
+    let ids: Vec<&str> = stored.iter().map(|(_, id)| id.as_str()).collect();
+    let rows = client.query(statement, &[&kinds, &ids]).await?;
+    let mut position = 0;
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        position = row.get(0);
+        let index = usize::try_from(row.get::<_, i64>(1)).unwrap_or(0).saturating_sub(1);
+        found.insert(index, row.get::<_, Option<&str>>(2));
+    }
+    let mut states = Vec::with_capacity(keys.len());
+    for (index, (key, (kind, id))) in keys.iter().zip(stored).enumerate() {
+        let body = found.get(&index).copied().flatten();
+        let state = body.map(|body| State::from_json(key, body)).transpose();
+        states.push(state.map_err(|source| Error::Unreadable { kind, id, source })?);
+    }
+    Ok((position, states))
+}
