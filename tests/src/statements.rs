@@ -12,7 +12,7 @@ use syn::{Expr, ExprLit, Lit, Macro, Token, Type};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The crates of the program.
-const CRATES: [&str; 5] = ["ledger", "gateway", "projector", "schema", "deploy"];
+const CRATES: [&str; 6] = ["ledger", "gateway", "projector", "schema", "deploy", "deploy/dev"];
 
 /// What a statement begins with.
 const VERBS: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "COPY", "MERGE"];
