@@ -249,7 +249,7 @@ async fn stop_child(spec: &ProcessSpec, child: &mut Child) {
     }
 }
 
-/// The command line of a running process. Tells a child of an earlier run from another process that got its id.
+/// The command line of a running process: it distinguishes a child of an earlier run from another process with its id.
 pub(super) fn command_line(pid: u32) -> Option<String> {
     if Path::new("/proc/self/cmdline").exists() {
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
