@@ -1,24 +1,23 @@
-//! Where the ledger is, and what it says of itself: its mode and its server key (`ledger.instance`).
+//! Command-line flags for the ledger's database and NATS, and the instance row (`ledger.instance`): mode and server key.
 
+use anyhow::{Context as _, Result, bail};
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::connect::{Role, connect};
-
-use crate::failure::{Failure, IntoFailure as _};
 
 const INSTANCE: &str = "SELECT mode, server_key FROM ledger.instance";
 
 /// Flags that name the database.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Database {
-    /// The Postgres of the ledger: postgres://USER:PASSWORD@HOST:PORT/NAME.
+    /// Postgres database of the ledger: postgres://USER:PASSWORD@HOST:PORT/NAME.
     #[arg(long, env = "FARTHING_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) database_url: String,
 }
 
-/// A server key given from outside, instead of the one kept in the database.
+/// Flags that replace the server key kept in the database.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct KeyOverride {
-    /// The server key, 64 hexadecimal digits; without it the one in the database is used.
+    /// Server key, 64 hexadecimal digits [default: the key kept in the database].
     #[arg(long, env = "FARTHING_SERVER_KEY", hide_env_values = true, value_name = "HEX", value_parser = server_key)]
     pub(crate) server_key: Option<ServerKey>,
 }
@@ -26,12 +25,12 @@ pub(crate) struct KeyOverride {
 /// Flags that name the message server.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Nats {
-    /// The NATS server: nats://HOST:PORT. Without it readers poll, and nothing is published.
+    /// NATS server: nats://HOST:PORT. Without it, readers poll the database and no events are published.
     #[arg(long, env = "FARTHING_NATS_URL", value_name = "URL")]
     pub(crate) nats_url: Option<String>,
 }
 
-/// What `farthing migrate` has set once.
+/// The instance, as the first `farthing migrate` recorded it.
 pub(crate) struct Instance {
     /// Decides the prefix of secret keys.
     pub(crate) mode: Mode,
@@ -43,27 +42,20 @@ fn server_key(text: &str) -> Result<ServerKey, String> {
     ServerKey::from_hex(text).ok_or_else(|| "must be 64 hexadecimal digits".to_owned())
 }
 
-/// Reads the instance; `key` goes before the one in the database.
-pub(crate) async fn instance(database: &Database, key: &KeyOverride) -> Result<Instance, Failure> {
-    let client = connect(&database.database_url, Role::Gateway)
-        .await
-        .or_fail("cannot reach the database of the ledger")?;
-    let row = client.query_opt(INSTANCE, &[]).await.or_fail("cannot read the ledger's instance")?;
-    let row =
-        row.ok_or_else(|| Failure::new("this database holds no ledger yet: run `farthing migrate` first"))?;
+/// Reads the instance. The server key in `key`, if any, takes precedence over the one in the database.
+pub(crate) async fn instance(database: &Database, key: &KeyOverride) -> Result<Instance> {
+    let client =
+        connect(&database.database_url, Role::Gateway).await.context("cannot connect to the database")?;
+    let row = client.query_opt(INSTANCE, &[]).await.context("cannot read the instance from the database")?;
+    let row = row.context("the database has no ledger yet: run `farthing migrate` first")?;
     let mode = match row.get::<_, &str>(0) {
         "live" => Mode::Live,
         "test" => Mode::Test,
-        other => {
-            return Err(Failure::new(format!(
-                "the ledger's mode is {other:?}, which this program does not know"
-            )));
-        }
+        other => bail!("the ledger has the mode {other:?}, which this version of farthing does not know"),
     };
     let server_key = match &key.server_key {
         Some(key) => key.clone(),
-        None => ServerKey::from_hex(row.get(1))
-            .ok_or_else(|| Failure::new("the ledger's server key is malformed"))?,
+        None => ServerKey::from_hex(row.get(1)).context("the server key in the database is malformed")?,
     };
     Ok(Instance { mode, server_key })
 }

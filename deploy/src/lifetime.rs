@@ -1,81 +1,86 @@
-//! How long a role runs: until SIGINT, SIGTERM or, when a parent asked for it, until the parent has closed our
-//! stdin (so that nothing lingers after a parent that was killed).
+//! How long a role runs and how it reports that it is ready. It stops on SIGINT, on SIGTERM or, with
+//! `--stop-with-stdin`, when its parent process closes stdin: the role then also ends when the parent is killed.
 
-use std::io::Read as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::{Failure, IntoFailure as _};
-use crate::private_file;
-
 /// Flags of every role that runs until it is stopped.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Lifetime {
-    /// Write a JSON file once the role is up.
+    /// Write a JSON file once the role is ready.
     #[arg(long, value_name = "FILE")]
     pub(crate) ready_file: Option<PathBuf>,
-    /// Stop when stdin reaches its end: for a parent process that holds the other end.
+    /// Stop at the end of stdin, for a parent process that holds the other end.
     #[arg(long, hide = true)]
-    pub(crate) stop_with_stdin: bool,
+    stop_with_stdin: bool,
 }
 
-/// What the ready file of a single role says.
+/// The content of a role's ready file.
 #[derive(Debug, Serialize)]
-struct Up {
+struct ReadyFile {
     pid: u32,
     listen: Vec<SocketAddr>,
 }
 
 impl Lifetime {
-    /// A token that is cancelled when it is time to stop.
-    pub(crate) fn begin(&self) -> Result<CancellationToken, Failure> {
-        let stop = on_signal()?;
+    /// Starts to watch for shutdown. The token is cancelled when the role must stop.
+    pub(crate) fn watch_shutdown(&self) -> Result<CancellationToken> {
+        let stop = watch_signals()?;
         if self.stop_with_stdin {
             let stop = stop.clone();
-            // A thread of its own, since a read of stdin cannot be cancelled; it ends with the process.
+            // A thread, since a read of stdin cannot be cancelled. It ends with the process.
             std::thread::Builder::new()
                 .name("stdin".to_owned())
                 .spawn(move || {
                     let mut buffer = [0; 64];
-                    let mut stdin = std::io::stdin().lock();
+                    let mut stdin = io::stdin().lock();
                     while matches!(stdin.read(&mut buffer), Ok(1..)) {}
                     stop.cancel();
                 })
-                .or_fail("cannot watch stdin")?;
+                .context("cannot watch stdin")?;
         }
         Ok(stop)
     }
 
-    /// Says that the role is up, at these addresses.
-    pub(crate) fn up(&self, listen: Vec<SocketAddr>) {
-        tracing::info!(?listen, "up");
+    /// Logs that the role is ready and listens on these addresses; writes the ready file.
+    pub(crate) fn report_ready(&self, listen: Vec<SocketAddr>) {
+        tracing::info!(event = "role.ready", ?listen, "ready");
         if let Some(path) = &self.ready_file {
-            let up = Up { pid: std::process::id(), listen };
-            if let Err(error) = write_json(path, &up) {
-                tracing::error!(%error, "the ready file cannot be written");
+            let content = ReadyFile { pid: std::process::id(), listen };
+            if let Err(error) = write_ready_file(path, &content) {
+                tracing::error!(event = "role.ready_file_failed", path = %path.display(), %error, "cannot write the ready file");
             }
         }
     }
 }
 
-/// Writes `value` as JSON that only its owner may read.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
-    let mut text = serde_json::to_vec_pretty(value).or_fail("cannot write JSON")?;
+/// Writes the file in one step, through a sibling file and a rename: readers never see half of it.
+fn write_ready_file(path: &Path, content: &ReadyFile) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(content)?;
     text.push(b'\n');
-    private_file::replace(path, &text).or_fail(format_args!("cannot write {}", path.display()))
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let sibling = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&sibling)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    fs::rename(&sibling, path)
 }
 
-/// A token that SIGINT and SIGTERM cancel.
-pub(crate) fn on_signal() -> Result<CancellationToken, Failure> {
+fn watch_signals() -> Result<CancellationToken> {
     let stop = CancellationToken::new();
-    let mut interrupt = signal(SignalKind::interrupt()).or_fail("cannot watch for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).or_fail("cannot watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let token = stop.clone();
-    // Ends with the runtime: the process wants its signals watched for as long as it lives.
+    // Ends with the runtime: signals are watched for the whole life of the process.
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}

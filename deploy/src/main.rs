@@ -1,44 +1,38 @@
-//! `farthing`: the one program. Every role is a subcommand; this file only reads the command line, starts the
-//! runtime that the role needs and turns its end into an exit code (2 for bad usage, 1 for any other failure).
+//! `farthing`: one program for every role. Reads the command line, starts the runtime that the subcommand needs and
+//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure.
 
 mod database;
+#[cfg(feature = "dev")]
 mod dev;
-mod failure;
 mod gateway;
-mod key_issue;
-mod key_list;
-mod key_revoke;
+mod key;
 mod lifetime;
-mod log_verify;
-mod merchant_create;
-mod merchant_list;
+mod log;
+mod merchant;
 mod migrate;
+#[cfg(feature = "dev")]
 mod mock_provider;
 mod operator;
 mod output;
-mod prices;
-mod private_file;
 mod projections;
 mod projector;
-mod provider_keys;
-mod text;
-mod wallet_credit;
+mod value_parsers;
+mod wallet;
 
 use std::process::ExitCode;
 
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
-use self::failure::{Failure, IntoFailure as _};
-
-/// Many small texts are made and dropped per call; the system's allocator spends a tenth of the time on them.
+/// A call allocates and frees many short strings. The system allocator spends a tenth of the CPU time on them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// An event-sourced billing ledger with an AI forwarding gateway.
+/// Farthing: an event-sourced billing ledger with an AI forwarding gateway.
 #[derive(Debug, Parser)]
-#[command(name = "farthing", version, about, propagate_version = true)]
+#[command(name = "farthing", version, propagate_version = true)]
 struct Program {
     #[command(subcommand)]
     role: Role,
@@ -46,124 +40,78 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Start everything on this machine, private and disposable: Postgres, NATS, gateways, projector, a mock AI
-    /// provider and a demo merchant.
-    Dev(dev::Args),
-    /// Serve the forward endpoint and the REST API.
-    Gateway(gateway::Args),
-    /// Publish the log to JetStream and keep the read models.
+    /// Serve the forward endpoint, the REST API and the hosted pages.
+    Gateway(Box<gateway::Args>),
+    /// Publish the log to NATS JetStream and keep the read models up to date.
     Projector(projector::Args),
-    /// Create or upgrade the database, under a lock.
+    /// Create or upgrade the database. Stop all other roles first.
     Migrate(migrate::Args),
-    /// Serve a MOCK of an AI provider, for trials and tests; no model answers here.
+    /// Create and list merchants.
+    #[command(subcommand)]
+    Merchant(merchant::Command),
+    /// Issue, list and revoke secret keys.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Credit wallets.
+    #[command(subcommand)]
+    Wallet(wallet::Command),
+    /// Verify and rebuild read models.
+    #[command(subcommand)]
+    Projections(projections::Command),
+    /// Verify the append-only log.
+    #[command(subcommand)]
+    Log(log::Command),
+    /// Run a private test instance on this machine, with its own Postgres, NATS and mock AI provider.
+    #[cfg(feature = "dev")]
+    Dev(Box<dev::Args>),
+    /// Serve a MOCK of an AI provider, for tests. No model answers.
+    #[cfg(feature = "dev")]
     MockProvider(mock_provider::Args),
-    /// Merchants.
-    #[command(subcommand)]
-    Merchant(MerchantRole),
-    /// Secret keys.
-    #[command(subcommand)]
-    Key(KeyRole),
-    /// Wallets.
-    #[command(subcommand)]
-    Wallet(WalletRole),
-    /// Read models.
-    #[command(subcommand)]
-    Projections(ProjectionsRole),
-    /// The append-only log.
-    #[command(subcommand)]
-    Log(LogRole),
-}
-
-#[derive(Debug, Subcommand)]
-enum MerchantRole {
-    /// Register a merchant with a wallet and a first secret key, shown this once.
-    Create(merchant_create::Args),
-    /// List the merchants, a page at a time.
-    List(merchant_list::Args),
-}
-
-#[derive(Debug, Subcommand)]
-enum KeyRole {
-    /// Issue one more secret key to a merchant, shown this once.
-    Issue(key_issue::Args),
-    /// List the secret keys of a merchant that are good, a page at a time.
-    List(key_list::Args),
-    /// Revoke a secret key: dead at once on every gateway. A merchant's last one stays.
-    Revoke(key_revoke::Args),
-}
-
-#[derive(Debug, Subcommand)]
-enum WalletRole {
-    /// Put money into the wallet of a connection or of a merchant.
-    Credit(wallet_credit::Args),
-}
-
-#[derive(Debug, Subcommand)]
-enum ProjectionsRole {
-    /// Build a read model anew beside the live one, compare and swap.
-    Rebuild(projections::Args),
-    /// Build a read model anew, compare with the live one and throw the copy away.
-    Verify(projections::Args),
-}
-
-#[derive(Debug, Subcommand)]
-enum LogRole {
-    /// Check positions, hash chain and states of the whole log.
-    Verify(log_verify::Args),
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
-    match run(program.role) {
+    match run(Program::parse().role) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::complain(&failure);
+        Err(error) => {
+            output::print_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(role: Role) -> Result<(), Failure> {
+fn run(role: Role) -> Result<()> {
     match role {
-        // One thread: children that watch for the death of the thread that started them live as long as it does.
-        Role::Dev(args) => one_thread("info")?.block_on(dev::run(args)),
-        Role::Gateway(args) => many_threads()?.block_on(gateway::run(args)),
+        Role::Gateway(args) => many_threads()?.block_on(gateway::run(*args)),
         Role::Projector(args) => many_threads()?.block_on(projector::run(args)),
-        Role::MockProvider(args) => many_threads()?.block_on(mock_provider::run(args)),
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
-        Role::Merchant(MerchantRole::Create(args)) => {
-            one_thread("warn")?.block_on(merchant_create::run(args))
-        }
-        Role::Merchant(MerchantRole::List(args)) => one_thread("warn")?.block_on(merchant_list::run(args)),
-        Role::Key(KeyRole::List(args)) => one_thread("warn")?.block_on(key_list::run(args)),
-        Role::Key(KeyRole::Revoke(args)) => one_thread("warn")?.block_on(key_revoke::run(args)),
-        Role::Key(KeyRole::Issue(args)) => one_thread("warn")?.block_on(key_issue::run(args)),
-        Role::Wallet(WalletRole::Credit(args)) => one_thread("warn")?.block_on(wallet_credit::run(args)),
-        Role::Projections(ProjectionsRole::Rebuild(args)) => {
-            many_threads()?.block_on(projections::rebuild(&args))
-        }
-        Role::Projections(ProjectionsRole::Verify(args)) => {
-            many_threads()?.block_on(projections::verify(&args))
-        }
-        Role::Log(LogRole::Verify(args)) => many_threads()?.block_on(log_verify::run(&args)),
+        Role::Merchant(command) => one_thread("warn")?.block_on(merchant::run(command)),
+        Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
+        Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
+        Role::Projections(command) => many_threads()?.block_on(projections::run(&command)),
+        Role::Log(command) => many_threads()?.block_on(log::run(&command)),
+        // One thread: the kernel signals the children when the thread that started them ends, not the process.
+        #[cfg(feature = "dev")]
+        Role::Dev(args) => one_thread("info")?.block_on(dev::run(*args)),
+        #[cfg(feature = "dev")]
+        Role::MockProvider(args) => many_threads()?.block_on(mock_provider::run(args)),
     }
 }
 
-fn one_thread(log_level: &str) -> Result<Runtime, Failure> {
+fn one_thread(log_level: &str) -> Result<Runtime> {
     log_to_stderr(log_level);
-    Builder::new_current_thread().enable_all().build().or_fail("cannot start the runtime")
+    Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// A role takes half of the cores: the other half is for the servers it waits on, and a task that stays on its thread
-/// costs less than one that is handed over.
-fn many_threads() -> Result<Runtime, Failure> {
+/// A runtime on half of the cores. The other half is for the servers the role waits on; and a task that stays on its
+/// thread costs less than one that moves between threads.
+fn many_threads() -> Result<Runtime> {
     log_to_stderr("info");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(cores.div_ceil(2)).enable_all().build().or_fail("cannot start the runtime")
+    builder.worker_threads(cores.div_ceil(2)).enable_all().build().context("cannot start the runtime")
 }
 
-/// Logs to stderr; `FARTHING_LOG` holds a filter such as `info,farthing_gateway=debug`.
+/// Logs to stderr. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`.
 fn log_to_stderr(level: &str) {
     let filter = EnvFilter::try_from_env("FARTHING_LOG")
         .unwrap_or_else(|_| EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn")));
@@ -182,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_refused_before_anything_is_done() {
+    fn invalid_values_are_refused_while_the_command_line_is_parsed() {
         let id = "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let credit = |target: &str, amount: &str, reason: &str| {
             let url = "--database-url=postgres://nowhere";

@@ -1,5 +1,6 @@
-//! An operator at the ledger: the same decisions and the same appender as a gateway's, for one command.
+//! An operator's session with the ledger: runs commands through the same decisions and the same appender as a gateway.
 
+use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use farthing_core::command::{Command, to_millisecond};
 use farthing_core::ids::Mint;
@@ -9,22 +10,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::database::{self, Database, Instance, KeyOverride};
-use crate::failure::{Failure, IntoFailure as _};
 
-/// Flags of every operator command.
+/// Flags of every operator command that changes the ledger.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Access {
     #[command(flatten)]
-    pub(crate) database: Database,
+    database: Database,
     #[command(flatten)]
-    pub(crate) key: KeyOverride,
+    key: KeyOverride,
 }
 
-/// An open session of an operator.
+/// An open session.
 pub(crate) struct Operator {
-    /// What the ledger says of itself.
+    /// The instance's mode and server key.
     pub(crate) instance: Instance,
-    /// Makes ids.
+    /// Generates ids.
     pub(crate) mint: Mint,
     appender: Appender,
     stop: CancellationToken,
@@ -32,8 +32,8 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Opens the ledger for commands.
-    pub(crate) async fn open(access: &Access) -> Result<Self, Failure> {
+    /// Opens a session.
+    pub(crate) async fn open(access: &Access) -> Result<Self> {
         let instance = database::instance(&access.database, &access.key).await?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let config = appender::Config {
@@ -46,17 +46,17 @@ impl Operator {
         Ok(Self { instance, mint: Mint::default(), appender, stop, tasks })
     }
 
-    /// Now, as the log keeps it.
+    /// The current time, in the log's precision of a millisecond.
     pub(crate) fn now() -> DateTime<Utc> {
         to_millisecond(Utc::now())
     }
 
-    /// Has the command decided and appended.
-    pub(crate) async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome, Failure> {
-        self.appender.submit(command).await.or_fail("nothing was changed")
+    /// Decides the command and appends its events. On an error nothing was changed.
+    pub(crate) async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome> {
+        self.appender.submit(command).await.context("nothing was changed")
     }
 
-    /// Ends the session.
+    /// Closes the session.
     pub(crate) async fn close(self) {
         self.stop.cancel();
         self.tasks.close();

@@ -1,35 +1,22 @@
-//! What the program says on its terminal: results on stdout, complaints on stderr.
+//! What the program prints: results on stdout, errors on stderr.
 
 use std::fmt::Display;
 use std::io::Write as _;
 
+use anyhow::{Context as _, Result};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::failure::{Failure, IntoFailure as _};
-
-/// How results are written.
+/// Flags that choose how results are printed.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Format {
+pub(crate) struct OutputFormat {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-impl Format {
-    /// Prints `result`: as one JSON object, or as a line per field.
-    pub(crate) fn print(self, result: &impl Serialize) -> Result<(), Failure> {
-        let value = serde_json::to_value(result).or_fail("cannot write the result")?;
-        match &value {
-            serde_json::Value::Object(fields) if !self.json => fields.iter().try_for_each(|(name, value)| {
-                let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-                say(format!("{name}: {text}"))
-            }),
-            _ => say(value),
-        }
-    }
-}
-
-/// A page of things, newest or oldest first as the command says.
+/// One page of a list.
 #[derive(Debug, Serialize)]
 pub(crate) struct Listing<T> {
     data: Vec<T>,
@@ -39,36 +26,76 @@ pub(crate) struct Listing<T> {
 }
 
 impl<T> Listing<T> {
-    /// The page of `data`, whose last thing is `last`.
+    /// A page of `data`. `last` is the id of its last item: the cursor of the next page, if there is one.
     pub(crate) fn new(data: Vec<T>, has_more: bool, last: Option<String>) -> Self {
         Self { data, has_more, next_cursor: last.filter(|_| has_more) }
     }
 }
 
-impl Format {
-    /// Prints a page: as one JSON object, or as a line per thing and one that names the next page.
-    pub(crate) fn print_list<T: Serialize>(self, page: &Listing<T>) -> Result<(), Failure> {
+impl OutputFormat {
+    /// Prints `result` as one JSON object, or as one line per field.
+    pub(crate) fn print(self, result: &impl Serialize) -> Result<()> {
+        let value = serde_json::to_value(result).context("cannot serialize the result")?;
+        match &value {
+            Value::Object(fields) if !self.json => {
+                fields.iter().try_for_each(|(name, value)| print_line(format!("{name}: {}", plain(value))))
+            }
+            _ => print_line(value),
+        }
+    }
+
+    /// Prints a page as one JSON object, or as one line per item and a last line with the next page's cursor.
+    pub(crate) fn print_list<T: Serialize>(self, page: &Listing<T>) -> Result<()> {
         if self.json {
             return self.print(page);
         }
-        for thing in &page.data {
-            let value = serde_json::to_value(thing).or_fail("cannot write the result")?;
+        for item in &page.data {
+            let value = serde_json::to_value(item).context("cannot serialize the result")?;
             let fields = value.as_object().into_iter().flatten();
-            let texts =
-                fields.map(|(_, value)| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned));
-            say(texts.collect::<Vec<_>>().join("  "))?;
+            let columns: Vec<_> = fields.map(|(_, value)| plain(value)).collect();
+            print_line(columns.join("  "))?;
         }
-        page.next_cursor.iter().try_for_each(|cursor| say(format!("more: --cursor {cursor}")))
+        page.next_cursor.iter().try_for_each(|cursor| print_line(format!("next page: --cursor {cursor}")))
     }
 }
 
-/// A line on stdout.
-pub(crate) fn say(line: impl Display) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).or_fail("cannot write to stdout")
+/// A string without quotes; any other value as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-/// A line on stderr; nobody may be listening.
-pub(crate) fn complain(failure: &Failure) {
-    let _ = writeln!(std::io::stderr().lock(), "farthing: {failure}");
+fn print_line(line: impl Display) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// A timestamp as the REST API shows it: RFC 3339 in UTC, with milliseconds.
+pub(crate) fn timestamp(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// Prints an error and its causes on stderr as one line. A failure to print is ignored.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    let _ = writeln!(std::io::stderr().lock(), "farthing: {}", with_causes(error));
+}
+
+/// The error and its causes, joined by colons. A cause that an outer error already quotes is left out.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_printed_with_each_cause_once() {
+        let error = anyhow!("disk full").context("cannot write a.json: disk full").context("not saved");
+        assert_eq!(with_causes(&error), "not saved: cannot write a.json: disk full");
+    }
 }

@@ -1,41 +1,60 @@
-//! `farthing projections rebuild|verify`: a read model built anew from the log and compared with the live one.
+//! `farthing projections rebuild|verify`: rebuilds a read model from the log and compares it with the live one.
 
+use anyhow::{Context as _, Result, ensure};
+use clap::Subcommand;
 use serde::Serialize;
 
 use crate::database::Database;
-use crate::failure::{Failure, IntoFailure as _};
-use crate::output::Format;
+use crate::output::OutputFormat;
+
+/// Subcommands of `projections`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Rebuild a read model from the log beside the live one, compare the two, then swap them.
+    Rebuild(Args),
+    /// Rebuild a read model from the log, compare it with the live one, then drop the copy. Fails on any difference.
+    Verify(Args),
+}
 
 /// Flags of `projections rebuild` and `projections verify`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     database: Database,
-    /// The read model: `customers`, `connections`, `spend_keys`, `secret_keys`, `requests`, `usage`, `plans` or `subscriptions`.
+    /// Read model: `customers`, `connections`, `meters`, `spend_keys`, `secret_keys`, `checkout_sessions`, `requests`,
+    /// `usage`, `payment_methods`, `plans` or `subscriptions`.
     name: String,
     #[command(flatten)]
-    format: Format,
+    format: OutputFormat,
 }
 
-/// Rebuilds and swaps.
-pub(crate) async fn rebuild(args: &Args) -> Result<(), Failure> {
-    let report = farthing_projector::rebuild(&args.database.database_url, &args.name).await;
-    args.format.print(&report.or_fail("the read model was not rebuilt")?)
-}
-
-/// Compares only; fails when there is a difference.
-pub(crate) async fn verify(args: &Args) -> Result<(), Failure> {
-    let report = farthing_projector::verify(&args.database.database_url, &args.name).await;
-    let report = report.or_fail("the read model was not verified")?;
-    args.format.print(&report)?;
-    differences(&report)
-}
-
-fn differences(report: &impl Serialize) -> Result<(), Failure> {
-    let report = serde_json::to_value(report).or_fail("cannot read the report")?;
-    match report.get("differences").and_then(serde_json::Value::as_u64) {
-        Some(0) => Ok(()),
-        Some(count) => Err(Failure::new(format!("{count} rows differ from a fold of the log"))),
-        None => Err(Failure::new("the report counts no differences")),
+/// Runs the subcommand.
+pub(crate) async fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Rebuild(args) => rebuild(args).await,
+        Command::Verify(args) => verify(args).await,
     }
+}
+
+async fn rebuild(args: &Args) -> Result<()> {
+    let report = farthing_projector::rebuild(&args.database.database_url, &args.name).await;
+    args.format.print(&report.context("cannot rebuild the read model")?)
+}
+
+async fn verify(args: &Args) -> Result<()> {
+    let report = farthing_projector::verify(&args.database.database_url, &args.name).await;
+    let report = report.context("cannot verify the read model")?;
+    args.format.print(&report)?;
+    refuse_differences(&report)
+}
+
+fn refuse_differences(report: &impl Serialize) -> Result<()> {
+    let report = serde_json::to_value(report).context("cannot read the report")?;
+    let differences = report.get("differences").and_then(serde_json::Value::as_u64);
+    let differences = differences.context("the report does not count differences")?;
+    ensure!(
+        differences == 0,
+        "{differences} rows differ between the read model and its rebuild from the log"
+    );
+    Ok(())
 }

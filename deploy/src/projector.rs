@@ -1,7 +1,8 @@
-//! `farthing projector`: publishes the log to JetStream and keeps the read models.
+//! `farthing projector`: publishes the log to JetStream and maintains the read models.
+
+use anyhow::{Context as _, Result};
 
 use crate::database::{Database, Nats};
-use crate::failure::{Failure, IntoFailure as _};
 use crate::lifetime::Lifetime;
 
 /// Flags of `projector`.
@@ -15,12 +16,12 @@ pub(crate) struct Args {
     lifetime: Lifetime,
 }
 
-/// Runs the role until it is told to stop.
-pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let stop = args.lifetime.begin()?;
+/// Runs the role until shutdown.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let stop = args.lifetime.watch_shutdown()?;
     let config =
         farthing_projector::Config { database_url: args.database.database_url, nats_url: args.nats.nats_url };
     let lifetime = args.lifetime;
-    let ended = farthing_projector::run(config, stop, || lifetime.up(Vec::new())).await;
-    ended.or_fail("the projector stopped")
+    let result = farthing_projector::run(config, stop, || lifetime.report_ready(Vec::new())).await;
+    result.context("the projector failed")
 }

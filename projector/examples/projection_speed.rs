@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{
-    Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, ModelCost, Parties, ProviderKeyType,
-    RequestMetered, RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
+    Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, Parties, ProviderKeyType, RequestMetered,
+    RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
 };
 use farthing_core::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
 use farthing_core::money::Amount;
+use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
 use farthing_projector::{Config, ReadModel, checkpoint};

@@ -12,7 +12,7 @@ use syn::{Expr, ExprLit, Lit, Macro, Token, Type};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The crates of the program.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "ledger/core",
     "ledger/log",
     "gateway/egress",
@@ -21,6 +21,7 @@ const CRATES: [&str; 8] = [
     "projector",
     "schema",
     "deploy",
+    "deploy/dev",
 ];
 
 /// What a statement begins with.

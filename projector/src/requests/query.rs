@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{
-    Charge, FailureReason, Mark, ModelCost, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge,
+    Charge, FailureReason, Mark, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge,
 };
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
 use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
 use farthing_core::money::Amount;
-use farthing_core::pricing::{Fee, FeeLine};
+use farthing_core::pricing::{Fee, FeeLine, ModelCost};
 use farthing_core::usage::Usage;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};

@@ -438,7 +438,7 @@ fn an_operators_prices_go_before_those_built_in_and_a_bad_file_stops_the_start()
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success());
         assert!(
-            told.contains("bad.json is no price catalogue") && told.contains("expected a string"),
+            told.contains("bad.json is not a price catalogue") && told.contains("expected a string"),
             "{told}"
         );
         std::fs::remove_dir_all(&folder).unwrap();

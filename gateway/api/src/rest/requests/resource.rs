@@ -250,8 +250,9 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use farthing_core::event::{self, ModelCost};
+    use farthing_core::event;
     use farthing_core::ids::Mint;
+    use farthing_core::pricing::ModelCost;
     use farthing_core::{meter, pricing};
     use farthing_projector::requests::query::Terms;
 

@@ -1,0 +1,123 @@
+//! The private nats-server with JetStream. Its store may be deleted at any time: the server is then restarted and the
+//! relay publishes the log again.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::account::child_command;
+use super::data_folder::DataFolder;
+use super::ports::Ports;
+use super::process::{Process, ProcessSpec, StopMethod, command_line, send_signal};
+
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A configured server.
+pub(super) struct Server {
+    program: PathBuf,
+    folder: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Writes the configuration; kills a server of an earlier run that is still running.
+    pub(super) fn open(folder: &DataFolder, ports: &mut Ports) -> Result<Self> {
+        let program = program()?;
+        let (home, log) = (folder.path("nats"), folder.log("nats"));
+        std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+        let (config, pid_file) = (folder.path("nats.conf"), folder.path("run/nats.pid"));
+        let shown = config.display().to_string();
+        let pid = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = pid
+            && command_line(pid).is_some_and(|line| line.contains(&shown))
+        {
+            tracing::warn!(
+                event = "dev.orphan_stopped",
+                process = "nats",
+                pid,
+                "a process of an earlier run is stopped"
+            );
+            send_signal(pid, "KILL");
+        }
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let address = SocketAddr::new(local, ports.take("nats", local)?);
+        let text = format!(
+            "listen: \"{address}\"\npid_file: \"{}\"\njetstream {{ store_dir: \"{}\" }}\n",
+            pid_file.display(),
+            home.display()
+        );
+        std::fs::write(&config, text).with_context(|| format!("cannot write {shown}"))?;
+        Ok(Self { program, folder: home, config, log, address })
+    }
+
+    /// How to run the server.
+    pub(super) fn spec(&self) -> ProcessSpec {
+        let (program, config, home) = (self.program.clone(), self.config.clone(), self.folder.clone());
+        let store = home.join("jetstream");
+        let account = store.join("$G");
+        let had_streams = Arc::new(AtomicBool::new(false));
+        let knows_streams = Arc::clone(&had_streams);
+        let command = move || {
+            // Created before every start: without its folder, which may have been deleted, the server does not start.
+            std::fs::create_dir_all(home.join("jetstream"))
+                .with_context(|| format!("cannot create {}", home.display()))?;
+            had_streams.store(false, Ordering::Relaxed);
+            let mut command = child_command(&program, "TERM");
+            command.arg("-c").arg(&config).current_dir("/");
+            Ok(command)
+        };
+        // A running server does not notice that its store is gone. A restarted one does.
+        let is_unhealthy = move || {
+            let present = account.exists();
+            let lost_streams = knows_streams.swap(present, Ordering::Relaxed) && !present;
+            lost_streams || !store.exists()
+        };
+        ProcessSpec {
+            name: "nats".to_owned(),
+            command: Box::new(command),
+            is_unhealthy: Some(Box::new(is_unhealthy)),
+            log: self.log.clone(),
+            stop_method: StopMethod::Signal("TERM"),
+            stop_timeout: Duration::from_secs(15),
+        }
+    }
+
+    /// Waits until the server accepts connections and has JetStream; returns its URL.
+    pub(super) async fn wait_until_ready(&self, process: &Process) -> Result<String> {
+        let address = self.address;
+        process.wait_until_ready(READY_TIMEOUT, async || greets(address).await.then_some(())).await?;
+        Ok(format!("nats://{address}"))
+    }
+}
+
+async fn greets(address: SocketAddr) -> bool {
+    let greeting = async {
+        let stream = TcpStream::connect(address).await?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await?;
+        Ok::<_, std::io::Error>(line)
+    };
+    match tokio::time::timeout(GREETING_TIMEOUT, greeting).await {
+        Ok(Ok(line)) => line.starts_with("INFO ") && line.contains("\"jetstream\":true"),
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+fn program() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/bin"].map(PathBuf::from);
+    let mut candidates = std::env::split_paths(&path).chain(usual).map(|bin| bin.join("nats-server"));
+    candidates.find(|program| program.is_file()).context(
+        "nats-server 2.9 or newer is required and was not found: install it (Debian and Ubuntu: `apt-get install \
+         nats-server`; macOS: `brew install nats-server`) or put it on PATH",
+    )
+}

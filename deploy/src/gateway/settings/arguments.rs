@@ -1,0 +1,113 @@
+//! The command line that gives the gateways of `farthing dev` the settings given to `farthing dev` itself.
+
+use anyhow::Result;
+
+use super::{Billing, Providers, Settings, TimeoutFlags, Webhooks};
+
+impl Settings {
+    /// The settings as command-line arguments of `farthing gateway`, without the provider keys.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let parts = [
+            self.billing.arguments(),
+            self.timeouts.arguments(),
+            self.webhooks.arguments(),
+            self.providers.arguments(),
+        ];
+        parts.concat()
+    }
+
+    /// The provider keys as environment variables of `farthing gateway`: a command line is visible to every user of
+    /// the machine.
+    pub(crate) fn environment(&self) -> Result<Vec<(String, String)>> {
+        self.providers.keys.variables()
+    }
+}
+
+impl Billing {
+    fn arguments(&self) -> Vec<String> {
+        vec![
+            format!("--service-charge-rate={}", self.service_charge_rate),
+            format!("--default-hold={}", self.default_hold),
+            format!("--hold-cap={}", self.hold_cap),
+        ]
+    }
+}
+
+impl TimeoutFlags {
+    fn arguments(&self) -> Vec<String> {
+        vec![
+            format!("--head-timeout-seconds={}", self.head),
+            format!("--body-timeout-seconds={}", self.body),
+            format!("--stall-timeout-seconds={}", self.stall),
+            format!("--connect-timeout-seconds={}", self.connect),
+            format!("--answer-timeout-seconds={}", self.answer),
+            format!("--silence-timeout-seconds={}", self.silence),
+        ]
+    }
+}
+
+impl Webhooks {
+    fn arguments(&self) -> Vec<String> {
+        let retries: Vec<_> = self.retry_ms.iter().map(ToString::to_string).collect();
+        vec![
+            format!("--webhook-timeout-seconds={}", self.timeout),
+            format!("--webhook-retry-ms={}", retries.join(",")),
+            format!("--webhook-give-up-seconds={}", self.give_up),
+        ]
+    }
+}
+
+impl Providers {
+    fn arguments(&self) -> Vec<String> {
+        let authorities =
+            self.trusted_authorities.iter().map(|file| format!("--trust-ca={}", file.display()));
+        let prices = self.prices.price_files.iter().map(|file| format!("--prices={}", file.display()));
+        let addresses = self.allow_addresses.iter().map(|net| format!("--allow-address={net}"));
+        let hosts = self.provider_hosts.iter();
+        let hosts =
+            hosts.map(|named| format!("--provider-host={}={}:{}", named.name, named.host, named.port));
+        authorities.chain(prices).chain(addresses).chain(hosts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Gateway {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    #[test]
+    fn the_arguments_give_a_gateway_the_same_settings() {
+        let given = [
+            "gateway",
+            "--allow-address=10.0.0.0/8,127.0.0.0/8",
+            "--trust-ca=a.pem",
+            "--provider-host=openai=localhost:81",
+            "--provider-host=xai=[::1]",
+            "--prices=a.json,b.json",
+            "--service-charge-rate=0.5",
+            "--default-hold=0.02",
+            "--hold-cap=2",
+            "--head-timeout-seconds=1",
+            "--body-timeout-seconds=2",
+            "--stall-timeout-seconds=3",
+            "--connect-timeout-seconds=4",
+            "--answer-timeout-seconds=5",
+            "--silence-timeout-seconds=6",
+            "--webhook-timeout-seconds=7",
+            "--webhook-retry-ms=8,9",
+            "--webhook-give-up-seconds=10",
+        ];
+        let first = Gateway::try_parse_from(given).unwrap().settings;
+        let arguments = first.arguments();
+        let second =
+            Gateway::try_parse_from(["gateway".to_owned()].into_iter().chain(arguments)).unwrap().settings;
+        assert_eq!(format!("{first:?}"), format!("{second:?}"));
+    }
+}

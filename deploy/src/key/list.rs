@@ -1,0 +1,86 @@
+//! `farthing key list`: lists a merchant's active secret keys by id and hint. The keys themselves are never shown.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use farthing_core::ids::{MerchantId, SecretKeyId};
+use farthing_core::state::StateKey;
+use farthing_log::connect::{Role, connect};
+use farthing_log::{reader, states};
+use farthing_projector::query::Page;
+use farthing_projector::secret_keys::query;
+use farthing_projector::{ReadModel, checkpoint};
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use crate::database::Database;
+use crate::output::{Listing, OutputFormat, timestamp};
+
+/// How long the read model may take to reach the head of the log.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause between two reads of the checkpoint.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Flags of `key list`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    database: Database,
+    /// Merchant whose keys to list, `mer_…`.
+    #[arg(long, value_name = "ID")]
+    merchant: MerchantId,
+    /// Keys per page.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// Start after this key: the last one of the previous page.
+    #[arg(long, value_name = "ID")]
+    cursor: Option<SecretKeyId>,
+    #[command(flatten)]
+    format: OutputFormat,
+}
+
+/// One row of the list.
+#[derive(Debug, Serialize)]
+struct KeyRow {
+    secret_key_id: SecretKeyId,
+    secret_key_hint: String,
+    created_at: String,
+    name: String,
+}
+
+/// Runs the subcommand.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let url = &args.database.database_url;
+    let client = connect(url, Role::Gateway).await.context("cannot connect to the database")?;
+    let merchant = states::load(&client, &[StateKey::Merchant(args.merchant)]).await;
+    let merchant = merchant.context("cannot read the merchant")?;
+    ensure!(merchant.iter().any(Option::is_some), "merchant {} does not exist", args.merchant);
+    catch_up(&client).await?;
+    let cursor = args.cursor.map(|id| id.to_string());
+    let page = Page { cursor: cursor.as_deref(), limit: args.limit };
+    let listed = query::list(&client, args.merchant, page).await.context("cannot list the keys")?;
+    let last = listed.items.last().map(|row| row.secret_key_id.to_string());
+    let data = listed.items.into_iter().map(|row| KeyRow {
+        secret_key_id: row.secret_key_id,
+        secret_key_hint: row.hint,
+        created_at: timestamp(row.created_at),
+        name: row.name,
+    });
+    args.format.print_list(&Listing::new(data.collect(), listed.has_more, last))
+}
+
+/// Waits until the read model has reached the current head of the log. An older list could lack an active key.
+async fn catch_up(client: &Client) -> Result<()> {
+    let head = client.query_one(reader::READ_HEAD, &[]).await.context("cannot read the head of the log")?;
+    let head: i64 = head.try_get(0).context("cannot read the head of the log")?;
+    let started = Instant::now();
+    loop {
+        let position = checkpoint::position(client, ReadModel::SecretKeys).await;
+        if position.context("cannot read the checkpoint of the read model")? >= head {
+            return Ok(());
+        }
+        ensure!(started.elapsed() <= CATCH_UP_TIMEOUT, "the read model is behind the log: start a projector");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}

@@ -1,0 +1,39 @@
+//! `farthing key revoke`: revokes a secret key, on every gateway at once. A merchant's last active key is refused.
+
+use anyhow::Result;
+use farthing_core::command::{RevokeSecretKey, Revoker};
+use farthing_core::ids::{MerchantId, SecretKeyId};
+use serde::Serialize;
+
+use crate::operator::{Access, Operator};
+use crate::output::OutputFormat;
+
+/// Flags of `key revoke`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    access: Access,
+    /// Key to revoke, `key_…`.
+    #[arg(value_name = "ID")]
+    key: SecretKeyId,
+    #[command(flatten)]
+    format: OutputFormat,
+}
+
+/// A revoked key.
+#[derive(Debug, Serialize)]
+struct Revoked {
+    secret_key_id: SecretKeyId,
+    merchant_id: MerchantId,
+    success: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let operator = Operator::open(&args.access).await?;
+    let secret_key_id = args.key;
+    let command = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: Operator::now() };
+    let revoked = operator.submit(command).await;
+    operator.close().await;
+    args.format.print(&Revoked { secret_key_id, merchant_id: revoked?, success: true })
+}

@@ -1,0 +1,35 @@
+//! `farthing mock-provider`: serves the mock of an AI provider (`farthing_dev::mock_provider`).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use farthing_dev::mock_provider::{self, Config};
+
+use crate::lifetime::Lifetime;
+
+/// Flags of `mock-provider`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Address of the mock that gateways treat as an unknown provider, `other`. Port 0 picks a free port.
+    #[arg(long, default_value = "127.0.0.1:9090", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Address of the mock that stands for OpenAI. Give it to gateways as `--provider-host openai=ADDR`.
+    #[arg(long, default_value = "127.0.0.1:9091", value_name = "ADDR")]
+    openai_listen: SocketAddr,
+    /// Append one line per call and one per response to this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
+    journal: Option<PathBuf>,
+    /// Keep no journal (the default without --journal).
+    #[arg(long)]
+    no_journal: bool,
+    #[command(flatten)]
+    lifetime: Lifetime,
+}
+
+/// Runs the mock until shutdown.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let stop = args.lifetime.watch_shutdown()?;
+    let config = Config { listen: args.listen, openai_listen: args.openai_listen, journal: args.journal };
+    mock_provider::run(config, stop, |addresses| args.lifetime.report_ready(addresses)).await
+}

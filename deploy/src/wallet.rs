@@ -1,0 +1,77 @@
+//! `farthing wallet credit`: adds money to a wallet and records the reason.
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use farthing_core::command::{CreditTarget, CreditWallet};
+use farthing_core::ids::{CreditId, CustomerId, MerchantId, WalletId};
+use farthing_core::money::Amount;
+use serde::Serialize;
+
+use crate::operator::{Access, Operator};
+use crate::output::OutputFormat;
+use crate::value_parsers;
+
+/// Subcommands of `wallet`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Add money to the wallet of a connection or of a merchant.
+    Credit(Args),
+}
+
+/// Flags of `wallet credit`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    target: Target,
+    /// Amount in dollars: a decimal greater than zero with at most ten fractional digits.
+    #[arg(long, allow_hyphen_values = true, value_parser = value_parsers::positive_amount)]
+    amount: Amount,
+    /// Reason, recorded in the log.
+    #[arg(long, value_parser = value_parsers::line)]
+    reason: String,
+    #[command(flatten)]
+    format: OutputFormat,
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// Credit the wallet of this connection (customer), `con_…`.
+    #[arg(long, value_name = "ID")]
+    connection: Option<CustomerId>,
+    /// Credit the merchant's own wallet, `mer_…`.
+    #[arg(long, value_name = "ID")]
+    merchant: Option<MerchantId>,
+}
+
+/// The wallet after the credit.
+#[derive(Debug, Serialize)]
+struct Credited {
+    wallet_id: WalletId,
+    balance: Amount,
+}
+
+/// Runs the subcommand.
+pub(crate) async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Credit(args) => credit(args).await,
+    }
+}
+
+async fn credit(args: Args) -> Result<()> {
+    let target = match (args.target.connection, args.target.merchant) {
+        (Some(id), None) => CreditTarget::Customer(id),
+        (None, Some(id)) => CreditTarget::Merchant(id),
+        (Some(_), Some(_)) | (None, None) => bail!("give exactly one of --connection and --merchant"),
+    };
+    let operator = Operator::open(&args.access).await?;
+    let now = Operator::now();
+    let credit_id = CreditId::new(operator.mint.next(now));
+    let command = CreditWallet { credit_id, target, amount: args.amount, reason: args.reason, now };
+    let credited = operator.submit(command).await;
+    operator.close().await;
+    let credited = credited?;
+    args.format.print(&Credited { wallet_id: credited.wallet_id, balance: credited.balance })
+}
