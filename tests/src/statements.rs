@@ -30,7 +30,7 @@ const VERBS: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "COPY"
 /// A constant that holds a statement.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// File and name: `ledger/src/log/reader.rs READ`.
+    /// File and name: `ledger/log/src/reader.rs READ`.
     pub name: String,
     /// The folder it stands in: for a read model, its name.
     pub folder: String,

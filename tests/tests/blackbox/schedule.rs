@@ -36,7 +36,7 @@ const FILL: &str = "
 
 /// The statement of this name in the scheduler.
 fn statement(name: &str) -> String {
-    let name = format!("gateway/src/payments/schedule.rs {name}");
+    let name = format!("gateway/worker/src/payments/schedule.rs {name}");
     let mut all = statements::of_the_program().statements.into_iter();
     all.find(|statement| statement.name == name).unwrap_or_else(|| panic!("{name} is no more")).sql
 }
