@@ -3,7 +3,7 @@
 use farthing_log::{reads, states};
 use farthing_projector::query;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, InputError};
 
 /// The outcome of `read`, or a 503 when it takes too long.
 pub(crate) async fn within<T, E: Into<ApiError>>(
@@ -15,8 +15,8 @@ pub(crate) async fn within<T, E: Into<ApiError>>(
 impl From<reads::Error> for ApiError {
     fn from(error: reads::Error) -> Self {
         match error {
-            reads::Error::Unavailable(why) => Self::LedgerUnavailable(why),
-            reads::Error::Internal(why) => Self::Internal(why),
+            reads::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            reads::Error::Internal(why) => Self::internal(why),
         }
     }
 }
@@ -36,9 +36,9 @@ impl From<states::Error> for ApiError {
 impl From<query::Error> for ApiError {
     fn from(error: query::Error) -> Self {
         match error {
-            query::Error::CursorInvalid => Self::CursorInvalid,
+            query::Error::CursorInvalid => Self::Input(InputError::CursorInvalid),
             query::Error::Database(error) => error.into(),
-            query::Error::Row(_) => Self::Internal(error.to_string()),
+            query::Error::Row(_) => Self::internal(error.to_string()),
         }
     }
 }

@@ -10,7 +10,7 @@ use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, IdempotencyError};
 use crate::headers::SERVICE_REQUEST_ID;
 
 /// Names the operation that a call is; a repeated call with the same key is the same operation.
@@ -64,7 +64,7 @@ impl Answer {
     /// Opens what [`Self::seal`] sealed for the same claim.
     pub(crate) fn open(server_key: &ServerKey, claim: &ClaimId, sealed: &[u8]) -> Result<Self, ApiError> {
         let answer = server_key.open(claim, sealed).and_then(|bytes| Self::from_bytes(&bytes.into()));
-        answer.ok_or_else(|| ApiError::Internal("a kept answer cannot be opened".to_owned()))
+        answer.ok_or_else(|| ApiError::internal("a kept answer cannot be opened"))
     }
 
     /// The same answer, marked as given before.
@@ -123,9 +123,11 @@ pub(crate) fn answer_to(
     claim: &ClaimId,
 ) -> Result<Answer, ApiError> {
     match standing {
-        Standing::Reused => Err(ApiError::IdempotencyKeyReused),
-        Standing::InFlight(request_id) => Err(ApiError::IdempotencyInProgress(request_id)),
-        Standing::Ended(request_id) => Err(ApiError::IdempotencyCompleted(request_id)),
+        Standing::Reused => Err(ApiError::Idempotency(IdempotencyError::KeyReused)),
+        Standing::InFlight(request_id) => {
+            Err(ApiError::Idempotency(IdempotencyError::InProgress(request_id)))
+        }
+        Standing::Ended(request_id) => Err(ApiError::Idempotency(IdempotencyError::Completed(request_id))),
         Standing::Answered(sealed, request_id) => {
             let mut answer = Answer::open(server_key, claim, &sealed)?.repeated();
             if let Some(request_id) = request_id {
@@ -140,6 +142,7 @@ pub(crate) fn answer_to(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn with(values: &[&[u8]]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -157,7 +160,9 @@ mod tests {
         assert_eq!(key(&with(&[&longest])).unwrap().map(str::len), Some(255));
         let too_long = [b'x'; 256];
         for bad in [&[&b""[..]][..], &[&too_long[..]], &["é".as_bytes()], &[b"\xff"], &[b"a", b"a"]] {
-            let Err(ApiError::Validation(issues)) = key(&with(bad)) else { panic!("{bad:?}") };
+            let Err(ApiError::Input(InputError::Validation(issues))) = key(&with(bad)) else {
+                panic!("{bad:?}")
+            };
             assert_eq!(issues[0].path, ["Idempotency-Key"]);
         }
     }

@@ -36,7 +36,7 @@ impl App {
             Mode::Live => Ok(self.now()),
             Mode::Test => match self.state(StateKey::Merchant(merchant_id)).await? {
                 Some(State::Merchant(merchant)) => Ok(merchant.now(self.now())),
-                Some(_) | None => Err(ApiError::Internal(format!("{merchant_id} has no state"))),
+                Some(_) | None => Err(ApiError::internal(format!("{merchant_id} has no state"))),
             },
         }
     }

@@ -134,7 +134,7 @@ async fn count_attempt(app: &App, id: CheckoutSessionId) -> Result<bool, ApiErro
 async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMethod, Stopped> {
     let stored = app.payments.processor().store(card).await;
     let stored =
-        stored.map_err(|why| ApiError::LedgerUnavailable(format!("the payment processor: {why}")))?;
+        stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
     let stored = stored.map_err(|refused| {
         let field = match refused {
             CardRefused::Number => "card_number",

@@ -25,7 +25,7 @@ use self::form::{Answers, Problem};
 use self::page::Notice;
 use self::session::{Session, Standing};
 use crate::app::App;
-use crate::error::{ApiError, Resource};
+use crate::error::{ApiError, ProtocolError, Resource};
 
 /// The most bytes of a form.
 const MAX_FORM_BYTES: usize = 16 * 1024;
@@ -119,12 +119,12 @@ fn back(secret: &str) -> Response {
 async fn read(app: &App, request: Request) -> Result<Answers, ApiError> {
     let (parts, body) = request.into_parts();
     if !is_form(&parts.headers) {
-        return Err(ApiError::ContentTypeUnsupported);
+        return Err(ApiError::Protocol(ProtocolError::ContentTypeUnsupported));
     }
     let bytes = tokio::time::timeout(app.timeouts.body, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
     match bytes {
         Ok(Ok(bytes)) => Ok(Answers::of(&bytes)),
-        Ok(Err(_)) | Err(_) => Err(ApiError::BodyTooLarge),
+        Ok(Err(_)) | Err(_) => Err(ApiError::Protocol(ProtocolError::BodyTooLarge)),
     }
 }
 

@@ -362,11 +362,11 @@ fn send(status: StatusCode, page: &Page<'_>, session: Option<&Session>) -> Respo
     let html = match page.render() {
         Ok(html) => html,
         Err(error) => {
-            return ApiError::Internal(format!("a page cannot be written: {error}")).into_response();
+            return ApiError::internal(format!("a page cannot be written: {error}")).into_response();
         }
     };
     let Ok(policy) = HeaderValue::from_str(&format!("{POLICY} {origin}")) else {
-        return ApiError::Internal("an origin that no header can hold".to_owned()).into_response();
+        return ApiError::internal("an origin that no header can hold").into_response();
     };
     let plain = HeaderValue::from_static;
     let headers = [

@@ -120,7 +120,7 @@ fn plays(app: &App) -> bool {
 }
 
 fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
-    let unreadable = || ApiError::Internal(format!("{} has no origin", created.checkout_session_id));
+    let unreadable = || ApiError::internal(format!("{} has no origin", created.checkout_session_id));
     rules::origin(&created.origin_url).ok_or_else(unreadable)
 }
 
@@ -130,12 +130,12 @@ async fn ended(client: &Client, id: CheckoutSessionId, plays: bool) -> Result<Op
     let (mut begun, mut customer_id) = (None, None);
     for row in rows {
         let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let event = event.map_err(|error| ApiError::Internal(error.to_string()))?;
+        let event = event.map_err(|error| ApiError::internal(error.to_string()))?;
         if let Event::CheckoutSessionCreated(created) = event {
             let merchant_id: &str = row.try_get(3)?;
             let merchant_id = merchant_id.parse();
             begun =
-                Some((created, merchant_id.map_err(|error| ApiError::Internal(format!("{id}: {error}")))?));
+                Some((created, merchant_id.map_err(|error| ApiError::internal(format!("{id}: {error}")))?));
         } else if let Event::CheckoutSessionCompleted(completed) = event {
             customer_id = Some(completed.customer_id);
         }

@@ -72,7 +72,7 @@ async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
     } else {
         let known = VENDORED.iter().find(|(file, _)| *file == name);
         let (file, content_type) = known.ok_or(ApiError::NotFound(Resource::Route))?;
-        let assets = ASSETS.as_ref().map_err(|error| ApiError::Internal(format!("Swagger UI: {error}")))?;
+        let assets = ASSETS.as_ref().map_err(|error| ApiError::internal(format!("Swagger UI: {error}")))?;
         (*content_type, assets[file].clone())
     };
     let headers =

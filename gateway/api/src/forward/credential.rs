@@ -11,7 +11,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
 use super::headers::Slot;
-use crate::error::{ApiError, Issue};
+use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::rules;
 
 /// The longest credential that is read, in bytes.
@@ -72,16 +72,16 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     let mut first_foreign = None;
     let mut slots = Vec::new();
     for Present { slot, scheme, text } in present(headers, keys) {
-        let token = text.map_or(Token::Foreign(ApiError::AuthHeaderInvalid), read);
+        let token = text.map_or(Token::Foreign(ApiError::Auth(AuthError::HeaderInvalid)), read);
         match (token, scheme) {
             (Token::Foreign(_), Scheme::Wrong) => {
-                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+                first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
             }
             (Token::Foreign(error), Scheme::Right) => first_foreign = first_foreign.or(Some(error)),
             // Not a way to present one, but a secret all the same.
             (_, Scheme::Wrong) => {
                 slots.push(slot);
-                first_foreign = first_foreign.or(Some(ApiError::AuthHeaderInvalid));
+                first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
             }
             (token, Scheme::Right) => {
                 slots.push(slot);
@@ -90,7 +90,7 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
         }
     }
     let Some((slot, token)) = first_ours else {
-        return Err(first_foreign.unwrap_or(ApiError::AuthHeaderMissing));
+        return Err(first_foreign.unwrap_or(ApiError::Auth(AuthError::HeaderMissing)));
     };
     let credential = match token {
         Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
@@ -158,7 +158,10 @@ fn read(text: &str) -> Token {
         return Token::SpendKey(text.to_owned());
     }
     let malformed = |message: &str| {
-        Token::Foreign(ApiError::ForwardTokenJsonInvalid(vec![Issue::new(Vec::<String>::new(), message)]))
+        Token::Foreign(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new(
+            Vec::<String>::new(),
+            message,
+        )])))
     };
     if text.is_empty() || text.len() > MAX_CREDENTIAL {
         return malformed("must be base64 of at most 16 KiB");
@@ -179,7 +182,7 @@ struct Fields<'a> {
 }
 
 fn invalid(name: &str, message: &str) -> ApiError {
-    ApiError::ForwardTokenJsonInvalid(vec![Issue::new([name], message)])
+    ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new([name], message)]))
 }
 
 impl Fields<'_> {
@@ -246,8 +249,9 @@ impl Fields<'_> {
         })?;
         if let Some(secret) = self.text("connection_secret")? {
             let read = server_key.read_connection_secret(secret);
-            let (id, _) =
-                read.filter(|(_, version)| *version == 1).ok_or(ApiError::ConnectionSecretInvalid)?;
+            let (id, _) = read
+                .filter(|(_, version)| *version == 1)
+                .ok_or(ApiError::Auth(AuthError::ConnectionSecretInvalid))?;
             once(&mut found, CustomerRef::Secret(id), "connection_secret")?;
         }
         Ok(found)
@@ -260,7 +264,9 @@ impl Fields<'_> {
         }
         if let Some(secret) = self.text("product_secret")? {
             let read = server_key.read_product_secret(secret);
-            let (id, _) = read.filter(|(_, version)| *version == 1).ok_or(ApiError::ProductSecretInvalid)?;
+            let (id, _) = read
+                .filter(|(_, version)| *version == 1)
+                .ok_or(ApiError::Auth(AuthError::ProductSecretInvalid))?;
             once(&mut found, MeterRef::Secret(id), "product_secret")?;
         }
         Ok(found)

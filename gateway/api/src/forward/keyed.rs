@@ -18,7 +18,7 @@ use http_body::Frame;
 use super::request_body::Known;
 use crate::app::App;
 use crate::db::within;
-use crate::error::ApiError;
+use crate::error::{ApiError, AuthError};
 use crate::idempotency::{self, Answer};
 
 /// The longest answer that is kept, in bytes.
@@ -148,10 +148,10 @@ async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String),
     match &command.caller {
         Caller::SecretKey(hash) => match app.state(StateKey::SecretKey(hash.clone())).await? {
             Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
-            Some(_) | None => Err(ApiError::SecretKeyInvalid),
+            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
         },
         Caller::SpendKey(hash) => {
-            let unknown = ApiError::SpendKeyInvalid;
+            let unknown = ApiError::Auth(AuthError::SpendKeyInvalid);
             let Some(State::SpendKeyHash(id)) = app.state(StateKey::SpendKeyHash(hash.clone())).await? else {
                 return Err(unknown);
             };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value};
 
-use crate::error::{ApiError, Issue};
+use crate::error::{ApiError, ForwardError, Issue};
 use crate::rules;
 
 /// The header that attaches metadata to a call.
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
 
 fn invalid(path: &[&str], message: &str) -> ApiError {
     let path = ["metadata"].iter().chain(path).copied();
-    ApiError::MetadataInvalid(vec![Issue::new(path, message)])
+    ApiError::Forward(ForwardError::MetadataInvalid(vec![Issue::new(path, message)]))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ use self::request_body::{RequestBody, Unsent};
 use self::settlement::{End, settle, until_durable};
 use self::usage::{ChunkFilter, Scanner, Shape};
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, BillingError, ForwardError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
 
@@ -188,7 +188,7 @@ async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>
         answer(forwarder, request_id, request).await
     } else {
         let allow = [(ALLOW, METHODS.map(|method| method.to_string()).join(", "))];
-        (allow, ApiError::MethodNotAllowed).into_response()
+        (allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response()
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
     // An answer that is given again names the call that it was first given to.
@@ -204,7 +204,7 @@ async fn answer(forwarder: Arc<Forwarder>, request_id: RequestId, request: Reque
     match call.await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),
-        Err(panic) => ApiError::Internal(format!("a call ended early: {panic}")).into_response(),
+        Err(panic) => ApiError::internal(format!("a call ended early: {panic}")).into_response(),
     }
 }
 
@@ -237,7 +237,12 @@ async fn carry(
         Ok(Begun::Now(opened)) => opened,
         Ok(Begun::Before(given_before)) => return Ok(given_before),
         Err(refused) => {
-            if let ApiError::InsufficientBalance { needed, auto_recharge: Some(short), .. } = refused {
+            if let ApiError::Billing(BillingError::InsufficientBalance {
+                needed,
+                auto_recharge: Some(short),
+                ..
+            }) = refused
+            {
                 forwarder.app.payments.auto_recharge(short, needed).await;
             }
             return Err(refused);
@@ -252,11 +257,11 @@ async fn carry(
             why_unanswered(&error)
         }),
         () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
-            Err((FailureReason::ProviderTimeout, ApiError::ProviderTimeout))
+            Err((FailureReason::ProviderTimeout, ApiError::Forward(ForwardError::ProviderTimeout)))
         }
         // Nobody is left to read the error.
-        () = forwarder.waited_enough_for(gone, id) => Err((FailureReason::CallerGone, ApiError::ProviderTimeout)),
-        () = forwarder.hurry.cancelled() => Err((FailureReason::Abandoned, ApiError::ProviderTimeout)),
+        () = forwarder.waited_enough_for(gone, id) => Err((FailureReason::CallerGone, ApiError::Forward(ForwardError::ProviderTimeout))),
+        () = forwarder.hurry.cancelled() => Err((FailureReason::Abandoned, ApiError::Forward(ForwardError::ProviderTimeout))),
     };
     let (reason, error) = match answered {
         Ok(response) => {
@@ -325,7 +330,7 @@ async fn settled(
     let app = Arc::clone(&forwarder.app);
     until_durable(app, request_id, settled, closing, forwarder.abort.clone())
         .await
-        .map_err(|unsettled| ApiError::LedgerUnavailable(unsettled.to_string()))
+        .map_err(|unsettled| ApiError::ledger_unavailable(unsettled.to_string()))
 }
 
 /// What the caller is told, and the log, when no answer came.
@@ -333,7 +338,7 @@ fn why_unanswered(error: &hyper_util::client::legacy::Error) -> (FailureReason, 
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {
         if let Some(farthing_egress::Error::Forbidden) = error.downcast_ref() {
-            return (FailureReason::AddressForbidden, ApiError::ForwardUrlForbidden);
+            return (FailureReason::AddressForbidden, ApiError::Forward(ForwardError::UrlForbidden));
         }
         if let Some(unsent) = error.downcast_ref() {
             let why = match unsent {
@@ -345,5 +350,5 @@ fn why_unanswered(error: &hyper_util::client::legacy::Error) -> (FailureReason, 
         source = error.source();
     }
     tracing::info!(%error, "a provider could not be reached");
-    (FailureReason::ProviderUnreachable, ApiError::ProviderUnreachable)
+    (FailureReason::ProviderUnreachable, ApiError::Forward(ForwardError::ProviderUnreachable))
 }

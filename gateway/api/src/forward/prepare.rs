@@ -16,7 +16,7 @@ use super::keyed::{self, Asked, Keyed};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
 use super::usage::{Shape, asking_for_usage, priced_apart, read_request};
 use super::{Forwarder, credential, metadata};
-use crate::error::{ApiError, Issue};
+use crate::error::{ApiError, ForwardError, Issue};
 use crate::providers::{self, CallersKey, Key};
 use crate::target::{self, KeyParameter, Query};
 
@@ -59,12 +59,12 @@ pub(super) async fn prepare(
     let recorded = target(&query, &found, None)?;
     let target = target(&query, &found, found.credential.provider_key.as_deref())?;
     if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
-        return Err(ApiError::ForwardUrlInvalid("holds a credential of this service"));
+        return Err(ApiError::Forward(ForwardError::UrlInvalid("holds a credential of this service")));
     }
     if let Some(address) = literal_address(&target)
         && !forwarder.guard.permits(address)
     {
-        return Err(ApiError::ForwardUrlForbidden);
+        return Err(ApiError::Forward(ForwardError::UrlForbidden));
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
@@ -83,7 +83,7 @@ pub(super) async fn prepare(
     if let Some(key) = found.credential.provider_key.as_deref().filter(|_| found.slot != Slot::Query) {
         headers::set_provider_key(&mut outgoing_headers, found.slot, key).map_err(|_| {
             let issue = Issue::new(["provider_key"], "cannot stand in a header");
-            ApiError::ForwardTokenJsonInvalid(vec![issue])
+            ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
         })?;
     }
     let provider = app.providers.at(&target);
@@ -91,7 +91,10 @@ pub(super) async fn prepare(
         || !own_keys.is_empty()
         || !target::keys_within(&target).is_empty();
     let callers_key = if brings_key { CallersKey::Present } else { CallersKey::Absent };
-    let provider_key = app.providers.key(provider, callers_key).map_err(|_| ApiError::ProviderKeyMissing)?;
+    let provider_key = app
+        .providers
+        .key(provider, callers_key)
+        .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
         Key::Managed(_) => asked.ambiguous,
@@ -183,8 +186,8 @@ fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&st
     };
     let provider_key = provider_key.filter(|_| found.slot == Slot::Query);
     query.target(key, provider_key).map_err(|error| match error {
-        target::Error::Missing => ApiError::ForwardUrlMissing,
-        target::Error::Invalid(why) => ApiError::ForwardUrlInvalid(why),
+        target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
+        target::Error::Invalid(why) => ApiError::Forward(ForwardError::UrlInvalid(why)),
     })
 }
 

@@ -8,34 +8,41 @@ use farthing_core::ids::RequestId;
 use farthing_core::money::Amount;
 use serde_json::{Map, Value, json};
 
-use crate::error::{ApiError, Resource};
+use crate::error::{
+    ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, LimitError,
+    ProtocolError, Resource,
+};
 
 /// One of every error with a code of its own.
 fn every() -> Vec<ApiError> {
     let request_id = RequestId::new(ulid::Ulid::nil());
     vec![
-        ApiError::Validation(Vec::new()),
-        ApiError::CursorInvalid,
-        ApiError::ForwardTokenJsonInvalid(Vec::new()),
-        ApiError::ForwardUrlMissing,
-        ApiError::ForwardUrlInvalid("is not a URL"),
-        ApiError::ForwardUrlForbidden,
-        ApiError::MetadataInvalid(Vec::new()),
-        ApiError::ModelNotPriced,
-        ApiError::ProviderKeyMissing,
-        ApiError::AuthHeaderMissing,
-        ApiError::AuthHeaderInvalid,
-        ApiError::SecretKeyInvalid,
-        ApiError::ConnectionSecretInvalid,
-        ApiError::ProductSecretInvalid,
-        ApiError::SpendKeyInvalid,
-        ApiError::SpendKeyExpired,
-        ApiError::InsufficientBalance { available: Amount::ZERO, needed: Amount::ZERO, auto_recharge: None },
-        ApiError::SpendLimitExceeded { left: Amount::ZERO, needed: Amount::ZERO },
-        ApiError::SpendKeyPaused,
-        ApiError::ModelNotAllowed,
-        ApiError::ProviderNotAllowed,
-        ApiError::SecretKeyIssuancePaused,
+        ApiError::validation(Vec::new()),
+        ApiError::Input(InputError::CursorInvalid),
+        ApiError::Forward(ForwardError::TokenJsonInvalid(Vec::new())),
+        ApiError::Forward(ForwardError::UrlMissing),
+        ApiError::Forward(ForwardError::UrlInvalid("is not a URL")),
+        ApiError::Forward(ForwardError::UrlForbidden),
+        ApiError::Forward(ForwardError::MetadataInvalid(Vec::new())),
+        ApiError::Forward(ForwardError::ModelNotPriced),
+        ApiError::Forward(ForwardError::ProviderKeyMissing),
+        ApiError::Auth(AuthError::HeaderMissing),
+        ApiError::Auth(AuthError::HeaderInvalid),
+        ApiError::Auth(AuthError::SecretKeyInvalid),
+        ApiError::Auth(AuthError::ConnectionSecretInvalid),
+        ApiError::Auth(AuthError::ProductSecretInvalid),
+        ApiError::Auth(AuthError::SpendKeyInvalid),
+        ApiError::Auth(AuthError::SpendKeyExpired),
+        ApiError::Billing(BillingError::InsufficientBalance {
+            available: Amount::ZERO,
+            needed: Amount::ZERO,
+            auto_recharge: None,
+        }),
+        ApiError::Limit(LimitError::SpendLimitExceeded { left: Amount::ZERO, needed: Amount::ZERO }),
+        ApiError::Auth(AuthError::SpendKeyPaused),
+        ApiError::Auth(AuthError::ModelNotAllowed),
+        ApiError::Auth(AuthError::ProviderNotAllowed),
+        ApiError::Auth(AuthError::SecretKeyIssuancePaused),
         ApiError::NotFound(Resource::Customer),
         ApiError::NotFound(Resource::Connection),
         ApiError::NotFound(Resource::Meter),
@@ -46,34 +53,34 @@ fn every() -> Vec<ApiError> {
         ApiError::NotFound(Resource::Subscription),
         ApiError::NotFound(Resource::CreditBundle),
         ApiError::NotFound(Resource::CheckoutSession),
-        ApiError::PlanNotFree,
-        ApiError::CreditBundlePlanMismatch,
-        ApiError::WebhookLimitReached,
+        ApiError::Billing(BillingError::PlanNotFree),
+        ApiError::Billing(BillingError::CreditBundlePlanMismatch),
+        ApiError::Limit(LimitError::WebhookLimitReached),
         ApiError::NotFound(Resource::Webhook),
         ApiError::NotFound(Resource::WebhookEvent),
-        ApiError::PaymentDeclined(DeclineReason::CardDeclined),
-        ApiError::SubscriptionAlreadyActive,
-        ApiError::PaymentInProgress,
-        ApiError::CheckoutSessionExpired,
+        ApiError::Billing(BillingError::PaymentDeclined(DeclineReason::CardDeclined)),
+        ApiError::Billing(BillingError::SubscriptionAlreadyActive),
+        ApiError::Billing(BillingError::PaymentInProgress),
+        ApiError::Billing(BillingError::CheckoutSessionExpired),
         ApiError::NotFound(Resource::PaymentMethod),
         ApiError::NotFound(Resource::Route),
-        ApiError::MethodNotAllowed,
-        ApiError::SecretKeyLastRemaining,
-        ApiError::ReferenceIdConflict,
-        ApiError::MeterSlugConflict,
-        ApiError::IdempotencyInProgress(request_id),
-        ApiError::IdempotencyCompleted(request_id),
-        ApiError::IdempotencyKeyReused,
-        ApiError::BodyTooLarge,
-        ApiError::UriTooLong,
-        ApiError::ContentTypeUnsupported,
-        ApiError::RateLimitExceeded { retry_after_seconds: 1 },
-        ApiError::HeadTooLarge,
-        ApiError::RequestLimitExceeded { retry_after_seconds: None },
-        ApiError::Internal(String::new()),
-        ApiError::ProviderUnreachable,
-        ApiError::LedgerUnavailable(String::new()),
-        ApiError::ProviderTimeout,
+        ApiError::Protocol(ProtocolError::MethodNotAllowed),
+        ApiError::Conflict(ConflictError::SecretKeyLastRemaining),
+        ApiError::Conflict(ConflictError::ReferenceId),
+        ApiError::Conflict(ConflictError::MeterSlug),
+        ApiError::Idempotency(IdempotencyError::InProgress(request_id)),
+        ApiError::Idempotency(IdempotencyError::Completed(request_id)),
+        ApiError::Idempotency(IdempotencyError::KeyReused),
+        ApiError::Protocol(ProtocolError::BodyTooLarge),
+        ApiError::Protocol(ProtocolError::UriTooLong),
+        ApiError::Protocol(ProtocolError::ContentTypeUnsupported),
+        ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds: 1 }),
+        ApiError::Protocol(ProtocolError::HeadTooLarge),
+        ApiError::Limit(LimitError::RequestLimitExceeded { retry_after_seconds: None }),
+        ApiError::internal(""),
+        ApiError::Forward(ForwardError::ProviderUnreachable),
+        ApiError::ledger_unavailable(""),
+        ApiError::Forward(ForwardError::ProviderTimeout),
     ]
 }
 
@@ -179,27 +186,48 @@ pub(super) fn envelope() -> Value {
 mod tests {
     use super::*;
 
-    /// The names of the variants of the enum `name` in `source`.
-    fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
-        let (_, body) = source.split_once(&format!("enum {name} {{\n")).unwrap();
+    /// The sources of the folder `error`.
+    const SOURCES: [&str; 11] = [
+        include_str!("../error/mod.rs"),
+        include_str!("../error/auth.rs"),
+        include_str!("../error/billing.rs"),
+        include_str!("../error/conflict.rs"),
+        include_str!("../error/forward.rs"),
+        include_str!("../error/idempotency.rs"),
+        include_str!("../error/input.rs"),
+        include_str!("../error/limits.rs"),
+        include_str!("../error/not_found.rs"),
+        include_str!("../error/protocol.rs"),
+        include_str!("../error/server.rs"),
+    ];
+
+    /// The variants of the enum `name`, each as it is declared: `Name`, `Name(Payload)` or `Name {`.
+    fn variants(name: &str) -> Vec<&'static str> {
+        let start = format!("pub(crate) enum {name} {{\n");
+        let mut bodies = SOURCES.iter().filter_map(|source| source.split_once(&start));
+        let (_, body) = bodies.next().unwrap_or_else(|| panic!("no source declares the enum {name}"));
         let (body, _) = body.split_once("\n}\n").unwrap();
         let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
         let names = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
-        names.filter_map(|line| line.split([',', '(', ' ']).next()).collect()
+        names.map(|line| line.trim_end_matches(',')).collect()
     }
 
     #[test]
     fn every_error_can_be_described() {
-        let source = include_str!("../error.rs");
         let described: Vec<_> = every().iter().map(|error| format!("{error:?}")).collect();
-        let errors = variants(source, "ApiError");
-        assert!(errors.contains(&"HeadTooLarge") && errors.contains(&"Internal"), "{errors:?}");
-        for name in errors {
-            let own = |shown: &String| shown.split(['(', ' ']).next() == Some(name);
-            assert!(described.iter().any(own), "{name}");
+        let mut errors = 0;
+        for area in variants("ApiError") {
+            let (area, payload) = area.trim_end_matches(')').split_once('(').unwrap();
+            for variant in variants(payload) {
+                let name = variant.split(['(', ' ']).next().unwrap();
+                let start = format!("{area}({name}");
+                let same = |shown: &String| {
+                    shown.strip_prefix(&start).is_some_and(|rest| rest.starts_with(['(', ')', ' ']))
+                };
+                assert!(described.iter().any(same), "{area}({name})");
+                errors += 1;
+            }
         }
-        for name in variants(source, "Resource") {
-            assert!(described.contains(&format!("NotFound({name})")), "{name}");
-        }
+        assert_eq!(errors, described.len());
     }
 }

@@ -16,7 +16,7 @@ use http::header::{HeaderName, HeaderValue};
 
 use super::rate_limit::Standing;
 use crate::app::App;
-use crate::error::{ApiError, Resource};
+use crate::error::{ApiError, ProtocolError, Resource};
 use crate::headers::SERVICE_REQUEST_ID;
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -54,8 +54,7 @@ pub(crate) async fn keep_conventions(
     let notes = Notes::default();
     request.extensions_mut().insert(notes.clone());
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    let mut response =
-        answered.unwrap_or_else(|_| ApiError::Internal("a handler panicked".to_owned()).into_response());
+    let mut response = answered.unwrap_or_else(|_| ApiError::internal("a handler panicked").into_response());
     let names_a_good_key = response.status() != StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     if !headers.contains_key(SERVICE_REQUEST_ID) {
@@ -80,5 +79,5 @@ pub(crate) async fn route_not_found() -> ApiError {
 
 /// Answers for methods that a path does not take; the router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> ApiError {
-    ApiError::MethodNotAllowed
+    ApiError::Protocol(ProtocolError::MethodNotAllowed)
 }

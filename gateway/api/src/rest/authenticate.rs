@@ -12,7 +12,7 @@ use http::request::Parts;
 
 use super::answer::Notes;
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, AuthError, LimitError};
 
 /// The merchant whose secret key the call carries; the call is counted against the key's rate limit.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ impl FromRequestParts<Arc<App>> for Merchant {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
         match counted(parts, app, StateKey::SecretKey(hash)).await? {
             Some(State::SecretKey(key)) => Ok(Self { merchant_id: key.merchant_id }),
-            Some(_) | None => Err(ApiError::SecretKeyInvalid),
+            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
         }
     }
 }
@@ -40,7 +40,9 @@ async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State
         notes.standing(standing);
     }
     match standing.retry_after_seconds {
-        Some(retry_after_seconds) => Err(ApiError::RateLimitExceeded { retry_after_seconds }),
+        Some(retry_after_seconds) => {
+            Err(ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds }))
+        }
         None => Ok(Some(state)),
     }
 }
@@ -64,19 +66,19 @@ impl FromRequestParts<Arc<App>> for Caller {
         }
         let hash = app.server_key.hash(token);
         let Some(State::SpendKeyHash(id)) = counted(parts, app, StateKey::SpendKeyHash(hash)).await? else {
-            return Err(ApiError::SpendKeyInvalid);
+            return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
         };
         match app.states([StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
             [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
                 if let Some(customer) = key.customer_id
                     && app.state(StateKey::Customer(customer)).await?.is_none()
                 {
-                    return Err(ApiError::SpendKeyInvalid);
+                    return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }
                 key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }
-            _ => Err(ApiError::SpendKeyInvalid),
+            _ => Err(ApiError::Auth(AuthError::SpendKeyInvalid)),
         }
     }
 }
@@ -84,15 +86,19 @@ impl FromRequestParts<Arc<App>> for Caller {
 /// The one bearer token of `headers`.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values.next().ok_or(ApiError::AuthHeaderMissing)?;
+    let value = values.next().ok_or(ApiError::Auth(AuthError::HeaderMissing))?;
     if values.next().is_some() {
-        return Err(ApiError::AuthHeaderInvalid);
+        return Err(ApiError::Auth(AuthError::HeaderInvalid));
     }
-    let text = value.to_str().map_err(|_| ApiError::AuthHeaderInvalid)?;
-    let (scheme, token) = text.split_once(' ').ok_or(ApiError::AuthHeaderInvalid)?;
+    let text = value.to_str().map_err(|_| ApiError::Auth(AuthError::HeaderInvalid))?;
+    let (scheme, token) = text.split_once(' ').ok_or(ApiError::Auth(AuthError::HeaderInvalid))?;
     let token = token.trim();
     let plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    if scheme.eq_ignore_ascii_case("bearer") && plain { Ok(token) } else { Err(ApiError::AuthHeaderInvalid) }
+    if scheme.eq_ignore_ascii_case("bearer") && plain {
+        Ok(token)
+    } else {
+        Err(ApiError::Auth(AuthError::HeaderInvalid))
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_missing_header_and_a_header_that_is_no_bearer_token_are_told_apart() {
-        assert_eq!(bearer(&headers(&[])), Err(ApiError::AuthHeaderMissing));
+        assert_eq!(bearer(&headers(&[])), Err(ApiError::Auth(AuthError::HeaderMissing)));
         let no_tokens: [&[&[u8]]; 7] = [
             &[b""],
             &[b"Bearer"],
@@ -128,7 +134,7 @@ mod tests {
             &[b"x", b"y"],
         ];
         for values in no_tokens {
-            assert_eq!(bearer(&headers(values)), Err(ApiError::AuthHeaderInvalid), "{values:?}");
+            assert_eq!(bearer(&headers(values)), Err(ApiError::Auth(AuthError::HeaderInvalid)), "{values:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, ProtocolError};
 use crate::idempotency::Answer;
 
 /// The most bytes that a body of the standard endpoints may have.
@@ -43,7 +43,7 @@ impl FromRequest<Arc<App>> for JsonText {
 pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
-        return Err(ApiError::BodyTooLarge);
+        return Err(ApiError::Protocol(ProtocolError::BodyTooLarge));
     }
     let collected =
         tokio::time::timeout(app.timeouts.body, Limited::new(body, MAX_BODY_BYTES).collect()).await;
@@ -52,7 +52,7 @@ pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Resul
     };
     match collected {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::BodyTooLarge),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::Protocol(ProtocolError::BodyTooLarge)),
         Err(_) => Err(ApiError::issue([""; 0], "the body broke off")),
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn json_text<'a>(headers: &HeaderMap, bytes: &'a [u8]) -> Result<&'a 
         return Ok("{}");
     }
     if !is_json(headers) {
-        return Err(ApiError::ContentTypeUnsupported);
+        return Err(ApiError::Protocol(ProtocolError::ContentTypeUnsupported));
     }
     std::str::from_utf8(bytes).map_err(|_| ApiError::issue([""; 0], "must be UTF-8"))
 }
@@ -107,7 +107,7 @@ impl<T: Serialize> From<Reply<T>> for Answer {
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
                 Self { status: reply.status, headers, body: body.into() }
             }
-            Err(error) => ApiError::Internal(format!("a resource cannot be written: {error}")).into(),
+            Err(error) => ApiError::internal(format!("a resource cannot be written: {error}")).into(),
         }
     }
 }

@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
 
     /// The error of all issues found, if any.
     pub(super) fn checked(self) -> Result<(), ApiError> {
-        if self.issues.is_empty() { Ok(()) } else { Err(ApiError::Validation(self.issues)) }
+        if self.issues.is_empty() { Ok(()) } else { Err(ApiError::validation(self.issues)) }
     }
 
     /// Notes that `message` is wrong with the member `name`.
@@ -336,9 +336,12 @@ fn members(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn issues(fields: Fields<'_>) -> Vec<(String, String)> {
-        let Err(ApiError::Validation(issues)) = fields.checked() else { return Vec::new() };
+        let Err(ApiError::Input(InputError::Validation(issues))) = fields.checked() else {
+            return Vec::new();
+        };
         issues.into_iter().map(|issue| (issue.path.join("."), issue.message)).collect()
     }
 
@@ -374,7 +377,7 @@ mod tests {
     #[test]
     fn what_is_not_an_object_is_refused() {
         for json in ["", "{", "[]", "null", "5", "\"x\"", "{} {}", "{\"a\":\u{1}}", "{\"\\ud800\":1}"] {
-            assert!(matches!(Fields::of(json), Err(ApiError::Validation(_))), "{json:?}");
+            assert!(matches!(Fields::of(json), Err(ApiError::Input(InputError::Validation(_)))), "{json:?}");
         }
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(Fields::of(&deep).is_ok_and(|mut body| body.text("a", 9).is_none()));

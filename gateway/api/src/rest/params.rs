@@ -74,7 +74,7 @@ impl Params {
 
     /// The error of all issues found, if any.
     pub(super) fn checked(self) -> Result<(), ApiError> {
-        if self.issues.is_empty() { Ok(()) } else { Err(ApiError::Validation(self.issues)) }
+        if self.issues.is_empty() { Ok(()) } else { Err(ApiError::validation(self.issues)) }
     }
 
     /// Notes that `message` is wrong with the parameter `name`.
@@ -163,13 +163,16 @@ impl Params {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn params(pairs: &[(&str, &str)]) -> Params {
         Params::of(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
     }
 
     fn paths(params: Params) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = params.checked() else { return Vec::new() };
+        let Err(ApiError::Input(InputError::Validation(issues))) = params.checked() else {
+            return Vec::new();
+        };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 

@@ -76,7 +76,7 @@ async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, Stan
         return Ok(None);
     };
     let state = State::from_json(&key, row.try_get(0)?)
-        .map_err(|error| ApiError::Internal(format!("the state of a key: {error}")))?;
+        .map_err(|error| ApiError::internal(format!("the state of a key: {error}")))?;
     let calls = u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u32::MAX);
     Ok(Some((state, Standing::new(calls, row.try_get(2)?, row.try_get(1)?))))
 }

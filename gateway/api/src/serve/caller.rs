@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 
 /// How long, and for how many bytes, a caller whose request was refused unread is listened to: closing at once would
@@ -190,8 +190,8 @@ fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
     let error = match StatusCode::from_u16(status).ok()? {
         status if !status.is_client_error() => return None,
-        StatusCode::URI_TOO_LONG => ApiError::UriTooLong,
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ApiError::HeadTooLarge,
+        StatusCode::URI_TOO_LONG => ApiError::Protocol(ProtocolError::UriTooLong),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ApiError::Protocol(ProtocolError::HeadTooLarge),
         _ => ApiError::issue([""; 0], "is not a well-formed HTTP request"),
     };
     let (_, _, body) = error.into_parts();

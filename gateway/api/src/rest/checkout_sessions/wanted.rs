@@ -76,7 +76,7 @@ impl Wanted {
             Some(CheckoutMode::Onboarding | CheckoutMode::Topup | CheckoutMode::Subscription) | None => {}
         }
         body.checked()?;
-        let missing = || ApiError::Internal("a required member is missing".to_owned());
+        let missing = || ApiError::internal("a required member is missing");
         Ok(Self {
             checkout_mode: checkout_mode.ok_or_else(missing)?,
             origin_url: origin_url.ok_or_else(missing)?,
@@ -95,9 +95,12 @@ fn known<T: FromStr>(id: &str, what: &str) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn refused(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Wanted::read(json) else { panic!("accepted: {json}") };
+        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json) else {
+            panic!("accepted: {json}")
+        };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 

@@ -98,6 +98,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     #[test]
     fn every_field_is_optional() {
@@ -110,7 +111,9 @@ mod tests {
     fn everything_wrong_is_told_at_once() {
         let json =
             r#"{"reference_id":"con_x","name":7,"email":"nobody","phone":"123","metadata":{"a b":"c"}}"#;
-        let Err(ApiError::Validation(issues)) = Wanted::read(json) else { panic!("accepted") };
+        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json) else {
+            panic!("accepted")
+        };
         let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
         assert_eq!(paths, ["reference_id", "name", "email", "phone", "metadata.a b"]);
     }

@@ -66,8 +66,8 @@ async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiErro
     let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let created = match event {
         Ok(Event::CustomerCreated(created)) => created,
-        Ok(other) => return Err(ApiError::Internal(format!("{id} was created by {}", other.key()))),
-        Err(error) => return Err(ApiError::Internal(error.to_string())),
+        Ok(other) => return Err(ApiError::internal(format!("{id} was created by {}", other.key()))),
+        Err(error) => return Err(ApiError::internal(error.to_string())),
     };
     let personal = PersonalData {
         first_name: row.try_get(4)?,

@@ -90,6 +90,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::error::InputError;
 
     fn price() -> Price {
         Price {
@@ -144,7 +145,9 @@ mod tests {
         let other = json!({"meter_slug": "talk", "rate_type": "percentage", "tier_type": "requests",
                            "token_basis": "output", "billingBasis": "duration",
                            "tiers": [{"start": 0, "rate": "1", "type": "minutes"}], "base_cost_payer": "nobody", "on_disconnect": "hang up"});
-        let Err(ApiError::Validation(issues)) = Changes::read(&other.to_string(), "chat", &price()) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) =
+            Changes::read(&other.to_string(), "chat", &price())
+        else {
             panic!("accepted")
         };
         let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
@@ -164,7 +167,9 @@ mod tests {
     #[test]
     fn a_fee_never_becomes_a_percentage() {
         let body = json!({"billingBasis": "tokens", "feeStructure": {"percentageFee": 10}});
-        let Err(ApiError::Validation(issues)) = Changes::read(&body.to_string(), "chat", &price()) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) =
+            Changes::read(&body.to_string(), "chat", &price())
+        else {
             panic!("accepted")
         };
         assert_eq!(issues.first().map(|issue| issue.path.join(".")).as_deref(), Some("feeStructure"));

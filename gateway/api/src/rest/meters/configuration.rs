@@ -194,7 +194,7 @@ pub(super) struct Rates {
 
 /// A part is missing that no issue tells of: a fault of this reader.
 fn unread() -> ApiError {
-    ApiError::Internal("a meter's body was neither read nor refused".to_owned())
+    ApiError::internal("a meter's body was neither read nor refused")
 }
 
 /// The name of a product configuration without one.
@@ -321,13 +321,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::error::InputError;
 
     fn read(body: &Value) -> Configuration {
         Configuration::read(&body.to_string()).unwrap()
     }
 
     fn refused(body: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Configuration::read(body) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = Configuration::read(body) else {
             panic!("{body} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()

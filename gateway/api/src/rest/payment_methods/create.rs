@@ -75,7 +75,7 @@ fn card(json: &str) -> Result<CardInput, ApiError> {
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let stored = app.payments.processor().store(card(writes.json()?)?).await;
     let stored =
-        stored.map_err(|why| ApiError::LedgerUnavailable(format!("the payment processor: {why}")))?;
+        stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
     let stored = stored.map_err(|refused| {
         let part = match refused {
             CardRefused::Number => "number",

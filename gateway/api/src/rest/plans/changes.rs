@@ -162,6 +162,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::error::InputError;
 
     const ID: &str = "cb_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -179,7 +180,8 @@ mod tests {
     }
 
     fn refused(body: &Value) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Changes::read(&body.to_string(), &terms()) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = Changes::read(&body.to_string(), &terms())
+        else {
             panic!("{body} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()

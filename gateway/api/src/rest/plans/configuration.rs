@@ -208,9 +208,10 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn refused(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Configuration::read(json) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = Configuration::read(json) else {
             panic!("{json} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()

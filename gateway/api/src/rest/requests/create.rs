@@ -106,16 +106,16 @@ async fn as_reported(client: &Client, id: RequestId) -> Result<RequestRow, ApiEr
     let mut at = DateTime::UNIX_EPOCH;
     for row in rows {
         let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        match event.map_err(|error| ApiError::Internal(error.to_string()))? {
+        match event.map_err(|error| ApiError::internal(error.to_string()))? {
             Event::RequestOpened(event) => opened = Some(*event),
             Event::RequestMetered(event) => metered = Some(*event),
-            other => return Err(ApiError::Internal(format!("{id} was reported by {}", other.key()))),
+            other => return Err(ApiError::internal(format!("{id} was reported by {}", other.key()))),
         }
         at = row.try_get(3)?;
     }
     match (opened, metered) {
         (Some(opened), Some(metered)) => Ok(RequestRow::reported(opened, metered, at)),
-        _ => Err(ApiError::Internal(format!("{id} was reported and is not in the log"))),
+        _ => Err(ApiError::internal(format!("{id} was reported and is not in the log"))),
     }
 }
 
@@ -333,6 +333,7 @@ fn count(body: &mut Fields<'_>, name: &str, scale: u32) -> Option<Decimal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn usage(json: &str) -> Usage {
         let body = format!(r#"{{"request_id": "a", {json}}}"#);
@@ -340,7 +341,9 @@ mod tests {
     }
 
     fn paths(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Wanted::read(json) else { panic!("accepted: {json}") };
+        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json) else {
+            panic!("accepted: {json}")
+        };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 

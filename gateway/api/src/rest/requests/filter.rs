@@ -69,6 +69,7 @@ mod tests {
     use farthing_core::ids::{CustomerId, MeterId, Mint};
 
     use super::*;
+    use crate::error::InputError;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Narrowed, ApiError> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -118,7 +119,7 @@ mod tests {
             ("product_id", "two words"),
             ("meter_id", ""),
         ] {
-            let Err(ApiError::Validation(issues)) = read(&[(name, value)]) else {
+            let Err(ApiError::Input(InputError::Validation(issues))) = read(&[(name, value)]) else {
                 panic!("{name}={value:?}")
             };
             assert_eq!(issues[0].path, [name]);

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, AuthError};
 use crate::rest::writes::Writes;
 
 /// Refused for all accounts: an operator issues keys.
@@ -11,5 +11,5 @@ use crate::rest::writes::Writes;
     responses((status = 403, description = "secret_key_issuance_paused")),
 )]
 pub(super) async fn create(_: Writes) -> Result<Infallible, ApiError> {
-    Err(ApiError::SecretKeyIssuancePaused)
+    Err(ApiError::Auth(AuthError::SecretKeyIssuancePaused))
 }

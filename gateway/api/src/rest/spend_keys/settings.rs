@@ -184,13 +184,14 @@ fn rate_limit(limit: &mut Fields<'_>) -> Option<RateLimit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn now() -> DateTime<Utc> {
         "2026-01-01T00:00:00Z".parse().unwrap()
     }
 
     fn refused(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = Wanted::read(json, now()) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json, now()) else {
             panic!("{json} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()

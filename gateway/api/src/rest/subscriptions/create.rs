@@ -121,7 +121,7 @@ impl Wanted {
         body.checked()?;
         match (customer, plan_id) {
             (Some(customer), Some(plan_id)) => Ok(Self { customer, plan_id, auto_top_up_bundle_id }),
-            (None, _) | (_, None) => Err(ApiError::Internal("a required member was not missed".to_owned())),
+            (None, _) | (_, None) => Err(ApiError::internal("a required member was not missed")),
         }
     }
 }

@@ -154,5 +154,5 @@ impl Subscription {
 
 /// Sums of the money of one wallet are in range, or no decision would have let it there.
 pub(in crate::rest) fn out_of_range(error: Error) -> ApiError {
-    ApiError::Internal(format!("the money of a wallet {error}"))
+    ApiError::internal(format!("the money of a wallet {error}"))
 }

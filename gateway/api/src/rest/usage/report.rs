@@ -46,7 +46,7 @@ pub(super) async fn report(
     let narrowed = Narrowed::read(&mut params);
     params.checked()?;
     let Some(Asked { start, end, span }) = asked else {
-        return Err(ApiError::Internal("a span that is neither read nor refused".to_owned()));
+        return Err(ApiError::internal("a span that is neither read nor refused"));
     };
     let days = match narrowed.filter(&app, merchant_id).await? {
         None => vec![Counters::default(); span.days()],
@@ -57,7 +57,7 @@ pub(super) async fn report(
         }
     };
     let usage = Usage::of(start, end, &days);
-    usage.map(Reply::ok).ok_or_else(|| ApiError::Internal("the sums of a report overflow".to_owned()))
+    usage.map(Reply::ok).ok_or_else(|| ApiError::internal("the sums of a report overflow"))
 }
 
 /// The time that is asked about.
@@ -119,6 +119,7 @@ fn instant(text: String) -> Result<DateTime<FixedOffset>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Asked, Vec<String>> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -126,7 +127,7 @@ mod tests {
         let asked = Asked::read(&mut params, "2026-11-21T10:00:00Z".parse().unwrap());
         match params.checked() {
             Ok(()) => Ok(asked.unwrap()),
-            Err(ApiError::Validation(issues)) => {
+            Err(ApiError::Input(InputError::Validation(issues))) => {
                 Err(issues.into_iter().map(|issue| issue.path.join(".")).collect())
             }
             Err(other) => panic!("{other:?}"),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, BillingError};
 use crate::idempotency::Answer;
 use crate::openapi::values;
 use crate::rest::body::Reply;
@@ -117,13 +117,13 @@ pub(super) async fn fund(
         return Ok(begun);
     }
     let Begun { payment_id } = serde_json::from_slice(&begun.body)
-        .map_err(|error| ApiError::Internal(format!("what is kept of a funding: {error}")))?;
+        .map_err(|error| ApiError::internal(format!("what is kept of a funding: {error}")))?;
     match ended(&app, payment_id).await {
         Ok(answer) => Ok(answer.given_like(&begun)),
         // It is asked for, and will be carried out: who asked is not to ask for another one.
         Err(error) => {
             tracing::warn!(%payment_id, ?error, "a funding is under way still");
-            Err(ApiError::PaymentInProgress)
+            Err(ApiError::Billing(BillingError::PaymentInProgress))
         }
     }
 }
@@ -131,12 +131,12 @@ pub(super) async fn fund(
 /// The payment is carried out; how it ended.
 async fn ended(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
     match app.payments.carry_out(payment_id).await? {
-        Paid::Declined(reason) => Ok(ApiError::PaymentDeclined(reason).into()),
+        Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
             let balance = app.payments.balance_after(payment_id).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
-        Paid::TakenBack(_) => Err(ApiError::Internal(format!("{payment_id}: a merchant is never deleted"))),
+        Paid::TakenBack(_) => Err(ApiError::internal(format!("{payment_id}: a merchant is never deleted"))),
     }
 }
 

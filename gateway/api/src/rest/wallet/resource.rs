@@ -30,7 +30,7 @@ impl Wallet {
     /// The merchant's own as it is now.
     pub(super) async fn of(app: &App, merchant_id: MerchantId) -> Result<Self, ApiError> {
         let Some(State::Merchant(merchant)) = app.state(StateKey::Merchant(merchant_id)).await? else {
-            return Err(ApiError::Internal(format!("{merchant_id} has no state")));
+            return Err(ApiError::internal(format!("{merchant_id} has no state")));
         };
         Self::read(app, merchant.wallet_id).await
     }
@@ -50,7 +50,7 @@ impl Wallet {
 
     async fn read(app: &App, wallet_id: WalletId) -> Result<Self, ApiError> {
         let Some(State::Wallet(wallet)) = app.state(StateKey::Wallet(wallet_id)).await? else {
-            return Err(ApiError::Internal(format!("{wallet_id} has no state")));
+            return Err(ApiError::internal(format!("{wallet_id} has no state")));
         };
         let of = |part: fn(Autopay) -> Amount| wallet.autopay.map(part);
         Ok(Self {

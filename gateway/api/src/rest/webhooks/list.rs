@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use super::resource::Webhook;
 use crate::app::App;
 use crate::db::within;
-use crate::error::ApiError;
+use crate::error::{ApiError, InputError};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::page::{List, PageQuery};
@@ -60,7 +60,7 @@ pub(super) async fn list(
 }
 
 async fn place(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
-    let id: WebhookId = cursor.parse().map_err(|_| ApiError::CursorInvalid)?;
+    let id: WebhookId = cursor.parse().map_err(|_| ApiError::Input(InputError::CursorInvalid))?;
     let there = db.query_opt(CREATION, &[&format!("{id}/created"), &merchant_id.to_string()]).await?;
-    there.map(|_| id).ok_or(ApiError::CursorInvalid)
+    there.map(|_| id).ok_or(ApiError::Input(InputError::CursorInvalid))
 }

@@ -11,7 +11,7 @@ use farthing_worker::webhooks::PayloadSource;
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, ServerError};
 use crate::rest::body::Timestamp;
 use crate::rest::customers::Customer;
 use crate::rest::requests::Request;
@@ -65,7 +65,7 @@ impl PayloadSource for Payloads {
     ) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>> {
         Box::pin(async move {
             payload(db, recorded, event_id).await.map_err(|error| match error {
-                ApiError::Internal(why) | ApiError::LedgerUnavailable(why) => why,
+                ApiError::Server(ServerError::Internal(why) | ServerError::LedgerUnavailable(why)) => why,
                 other => other.code().to_owned(),
             })
         })
@@ -88,7 +88,7 @@ async fn payload(
     let created_at = Timestamp(fact.occurred_at);
     let message = Message { event: told.topic, data, webhook_event_id: event_id, created_at };
     let body = serde_json::to_vec(&message);
-    body.map(Some).map_err(|error| ApiError::Internal(format!("a webhook's news cannot be written: {error}")))
+    body.map(Some).map_err(|error| ApiError::internal(format!("a webhook's news cannot be written: {error}")))
 }
 
 async fn customer(

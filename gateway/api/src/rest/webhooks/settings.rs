@@ -94,9 +94,10 @@ fn topics(body: &mut Fields<'_>, name: &str) -> Option<Vec<Topic>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::InputError;
 
     fn issues(json: &str) -> Vec<String> {
-        let Err(ApiError::Validation(issues)) = read(json) else { return Vec::new() };
+        let Err(ApiError::Input(InputError::Validation(issues))) = read(json) else { return Vec::new() };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 

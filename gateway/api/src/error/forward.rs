@@ -1,0 +1,66 @@
+//! Errors of the forward endpoint: its token, target, metadata and provider.
+
+use http::StatusCode;
+
+use super::Issue;
+
+/// A forwarded call cannot be made, or the provider did not answer it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ForwardError {
+    /// 400: the forward token is not base64-encoded JSON of the documented form.
+    #[error("The forward token is not base64 of the JSON wanted.")]
+    TokenJsonInvalid(Vec<Issue>),
+    /// 400: the query parameter `u` is missing.
+    #[error("The query parameter u must name the URL to forward to.")]
+    UrlMissing,
+    /// 400: `u` is not a URL that can be forwarded to. The text is the end of the message.
+    #[error("The URL to forward to {0}.")]
+    UrlInvalid(&'static str),
+    /// 400: `u` resolves to a blocked address.
+    #[error("The URL to forward to leads to an address not allowed.")]
+    UrlForbidden,
+    /// 400: the metadata of a forwarded call breaks the rules listed.
+    #[error("The metadata is not valid; see the issues.")]
+    MetadataInvalid(Vec<Issue>),
+    /// 400: the call is billed by the provider's price, and the catalogue does not list one.
+    #[error("The price of this call at the provider is not known, so it cannot be billed.")]
+    ModelNotPriced,
+    /// 400: the provider requires a key, and neither the caller nor this instance has one.
+    #[error("The provider wants a key: send your own as provider_key, or have the operator set one up.")]
+    ProviderKeyMissing,
+    /// 502: no connection to the provider could be made.
+    #[error("The provider could not be reached.")]
+    ProviderUnreachable,
+    /// 504: the provider did not answer in time.
+    #[error("The provider did not answer in time.")]
+    ProviderTimeout,
+}
+
+impl ForwardError {
+    pub(super) const fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::TokenJsonInvalid(_) => (StatusCode::BAD_REQUEST, "forward_token_json_invalid"),
+            Self::UrlMissing => (StatusCode::BAD_REQUEST, "forward_url_missing"),
+            Self::UrlInvalid(_) => (StatusCode::BAD_REQUEST, "forward_url_invalid"),
+            Self::UrlForbidden => (StatusCode::BAD_REQUEST, "forward_url_forbidden"),
+            Self::MetadataInvalid(_) => (StatusCode::BAD_REQUEST, "metadata_invalid"),
+            Self::ModelNotPriced => (StatusCode::BAD_REQUEST, "model_not_priced"),
+            Self::ProviderKeyMissing => (StatusCode::BAD_REQUEST, "provider_key_missing"),
+            Self::ProviderUnreachable => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
+            Self::ProviderTimeout => (StatusCode::GATEWAY_TIMEOUT, "provider_timeout"),
+        }
+    }
+
+    pub(super) fn issues(&self) -> Option<&[Issue]> {
+        match self {
+            Self::TokenJsonInvalid(issues) | Self::MetadataInvalid(issues) => Some(issues),
+            Self::UrlMissing
+            | Self::UrlInvalid(_)
+            | Self::UrlForbidden
+            | Self::ModelNotPriced
+            | Self::ProviderKeyMissing
+            | Self::ProviderUnreachable
+            | Self::ProviderTimeout => None,
+        }
+    }
+}

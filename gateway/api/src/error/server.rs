@@ -1,0 +1,47 @@
+//! Errors of the gateway and the ledger. Their reasons are logged and never sent to the caller.
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+
+/// `Retry-After` of an unavailable ledger, in seconds.
+const LEDGER_RETRY_AFTER_SECONDS: u64 = 1;
+
+/// The gateway or the ledger failed. The text is the reason, for the log only.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ServerError {
+    /// 500: a fault of the gateway.
+    #[error("Something went wrong on our side.")]
+    Internal(String),
+    /// 503: the ledger is unavailable; nothing was charged.
+    #[error("The ledger is unavailable; nothing was charged.")]
+    LedgerUnavailable(String),
+}
+
+impl ServerError {
+    pub(super) const fn status_and_code(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "rest_internal_server_error"),
+            Self::LedgerUnavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable"),
+        }
+    }
+
+    pub(super) fn add_headers(&self, headers: &mut HeaderMap) {
+        match self {
+            Self::Internal(_) => {}
+            Self::LedgerUnavailable(_) => {
+                headers.insert(RETRY_AFTER, LEDGER_RETRY_AFTER_SECONDS.into());
+            }
+        }
+    }
+
+    pub(super) fn log(&self) {
+        match self {
+            Self::Internal(reason) => {
+                tracing::error!(event = "api.internal_error", reason, "answering 500");
+            }
+            Self::LedgerUnavailable(reason) => {
+                tracing::warn!(event = "api.ledger_unavailable", reason, "answering 503");
+            }
+        }
+    }
+}
