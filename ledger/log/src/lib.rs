@@ -1,8 +1,9 @@
-//! The append-only log in Postgres: appending, reading, following, publishing and proving it, and the tables beside it
-//! (states, idempotency claims).
+//! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream and the audit, and
+//! the tables beside the log (states, idempotency claims).
 
 pub mod appender;
 pub mod audit;
+pub mod backoff;
 pub mod chain;
 pub mod checkout_attempts;
 pub mod claims;
@@ -14,3 +15,4 @@ pub mod refold;
 pub mod relay;
 pub mod states;
 pub mod tail;
+mod wake_up;

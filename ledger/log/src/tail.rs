@@ -6,15 +6,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::appender::DOORBELL;
 use super::connect::Role;
 use super::reader::{Entry, Error, Reader};
+use super::wake_up;
 
 /// Events read at once.
 const READ_EVENTS: usize = 2_048;
@@ -79,7 +78,7 @@ impl Tail {
         let (ring, doorbell) = watch::channel(0);
         if let Some(nats_url) = config.nats_url {
             tasks.spawn(async move {
-                let listening = listen(nats_url, ring);
+                let listening = wake_up::listen(nats_url, ring);
                 let _ = stop.run_until_cancelled(listening).await;
             });
         }
@@ -99,24 +98,6 @@ impl Tail {
         let mut window = self.shared.window();
         window.last_id += 1;
         Follower { shared: Arc::clone(&self.shared), id: window.last_id, pace, own: None }
-    }
-}
-
-/// Passes on what the doorbell says; the client comes back by itself when NATS was away.
-async fn listen(nats_url: String, ring: watch::Sender<i64>) {
-    loop {
-        let options = async_nats::ConnectOptions::new().name("farthing tail").retry_on_initial_connect();
-        if let Ok(client) = options.connect(&nats_url).await
-            && let Ok(mut rings) = client.subscribe(DOORBELL).await
-        {
-            while let Some(message) = rings.next().await {
-                let head = std::str::from_utf8(&message.payload).ok().and_then(|text| text.parse().ok());
-                if let Some(head) = head {
-                    ring.send_replace(head);
-                }
-            }
-        }
-        tokio::time::sleep(PATIENCE).await;
     }
 }
 

@@ -9,7 +9,7 @@ use farthing_core::idempotency::{Claim, ClaimId, Scope, Standing};
 use farthing_core::ids::MerchantId;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey};
-use farthing_log::appender::{Closing, Keep, Written};
+use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -114,14 +114,14 @@ impl Keyed {
     async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, Standing>, ApiError> {
         let request_id = command.request_id;
         let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
-            Ok(_) => Keep::Call(request_id),
+            Ok(_) => ClaimRecord::Call(request_id),
             // A refused call is no call: the key is free for another try.
-            Err(_) => Keep::Nothing,
+            Err(_) => ClaimRecord::Nothing,
         };
-        match app.ledger.submit_claiming(command, self.claim.clone(), keep).await? {
-            Written::Now(Ok(opened), _) => Ok(Ok(opened)),
-            Written::Now(Err(refusal), _) => Err(refusal.into()),
-            Written::Before(standing) => Ok(Err(standing)),
+        match app.ledger.submit_idempotent(command, self.claim.clone(), keep).await? {
+            IdempotentOutcome::Decided(Ok(opened), _) => Ok(Ok(opened)),
+            IdempotentOutcome::Decided(Err(refusal), _) => Err(refusal.into()),
+            IdempotentOutcome::Repeated(standing) => Ok(Err(standing)),
         }
     }
 
@@ -137,8 +137,8 @@ impl Keyed {
     }
 
     /// The end of the claim of a call that made no connection to its provider.
-    pub(super) fn release(&self) -> (ClaimId, Closing) {
-        (self.claim.id.clone(), Closing::Release)
+    pub(super) fn release(&self) -> (ClaimId, ClaimEnd) {
+        (self.claim.id.clone(), ClaimEnd::Release)
     }
 }
 
@@ -228,9 +228,9 @@ impl Keeper {
     }
 
     /// The sealed answer, now that it is whole.
-    pub(super) fn kept(&self, server_key: &ServerKey) -> Option<(ClaimId, Closing)> {
+    pub(super) fn kept(&self, server_key: &ServerKey) -> Option<(ClaimId, ClaimEnd)> {
         let (status, headers) = self.head.clone()?;
         let answer = Answer { status, headers, body: Bytes::copy_from_slice(&self.body) };
-        Some((self.claim.clone(), Closing::Answer(answer.seal(server_key, &self.claim))))
+        Some((self.claim.clone(), ClaimEnd::Answer(answer.seal(server_key, &self.claim))))
     }
 }

@@ -27,7 +27,7 @@ use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::meter::OnDisconnect;
 use farthing_egress::{AddressGuard, Connector, connector};
-use farthing_log::appender::Closing;
+use farthing_log::appender::ClaimEnd;
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Version};
 use http_body::Body as _;
@@ -325,7 +325,7 @@ async fn settled(
     forwarder: &Forwarder,
     request_id: RequestId,
     settled: Settled,
-    closing: Option<(ClaimId, Closing)>,
+    closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
     until_durable(app, request_id, settled, closing, forwarder.abort.clone())

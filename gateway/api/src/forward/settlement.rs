@@ -7,7 +7,7 @@ use farthing_core::command::{Ending, Failed, Metered, SettleRequest, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
-use farthing_log::appender::{Closing, Error};
+use farthing_log::appender::{ClaimEnd, Error};
 use tokio_util::sync::CancellationToken;
 
 use super::usage::{Report, Reported};
@@ -110,7 +110,7 @@ pub(crate) async fn until_durable(
     app: Arc<App>,
     request_id: RequestId,
     settled: Settled,
-    closing: Option<(ClaimId, Closing)>,
+    closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
     let mut pause = Duration::from_millis(10);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use farthing_core::command::{AlreadyApplied, Command, Refusal};
 use farthing_core::idempotency::{Claim, Scope};
 use farthing_core::ids::MerchantId;
-use farthing_log::appender::{Keep, Written};
+use farthing_log::appender::{ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
 use http::HeaderMap;
 use http::request::Parts;
@@ -108,17 +108,17 @@ impl Writes {
         let answering = Arc::clone(&answer_of);
         let keep = move |outcome: &Result<C::Outcome, Refusal>| match answering(outcome) {
             Submitted::Answer(answer) if !answer.status.is_server_error() => {
-                Keep::Answer(answer.seal(&app.server_key, &id))
+                ClaimRecord::Answer(answer.seal(&app.server_key, &id))
             }
-            Submitted::Answer(_) | Submitted::Later(_) => Keep::Nothing,
+            Submitted::Answer(_) | Submitted::Later(_) => ClaimRecord::Nothing,
         };
         let id = claim.id.clone();
-        match self.app.ledger.submit_claiming(command, claim, keep).await? {
-            Written::Now(_, Some(kept)) => {
+        match self.app.ledger.submit_idempotent(command, claim, keep).await? {
+            IdempotentOutcome::Decided(_, Some(kept)) => {
                 Ok(Submitted::Answer(Answer::open(&self.app.server_key, &id, &kept)?))
             }
-            Written::Now(outcome, None) => Ok(answer_of(&outcome)),
-            Written::Before(standing) => {
+            IdempotentOutcome::Decided(outcome, None) => Ok(answer_of(&outcome)),
+            IdempotentOutcome::Repeated(standing) => {
                 idempotency::answer_to(standing, &self.app.server_key, &id).map(Submitted::Answer)
             }
         }
@@ -129,10 +129,12 @@ impl Writes {
         let answer = Answer::from(reply);
         let Some(claim) = self.claim.clone() else { return Ok(answer) };
         let (id, kept) = (claim.id.clone(), answer.seal(&self.app.server_key, &claim.id));
-        let keep = move |_: &Result<(), Refusal>| Keep::Answer(kept.clone());
-        match self.app.ledger.submit_claiming(AlreadyApplied, claim, keep).await? {
-            Written::Now(..) => Ok(answer),
-            Written::Before(standing) => idempotency::answer_to(standing, &self.app.server_key, &id),
+        let keep = move |_: &Result<(), Refusal>| ClaimRecord::Answer(kept.clone());
+        match self.app.ledger.submit_idempotent(AlreadyApplied, claim, keep).await? {
+            IdempotentOutcome::Decided(..) => Ok(answer),
+            IdempotentOutcome::Repeated(standing) => {
+                idempotency::answer_to(standing, &self.app.server_key, &id)
+            }
         }
     }
 

@@ -1,38 +1,34 @@
-//! The appender: group commit. One task per process drains a bounded queue into one transaction: see where the
-//! head is, decide every command in arrival order, append, answer everyone. No timer: while one batch commits the
-//! next gathers.
+//! The appender: group commit. One task per process drains a bounded queue into one transaction: read the head, decide
+//! every command in arrival order, append, answer every caller. There is no timer: while one batch commits, the next
+//! one gathers.
 //!
-//! Invariant: a command is answered with success only after its facts are durable, and with a failure only when
-//! they are known not to be in the log. An unknown commit is resolved by the facts' keys, never by guessing.
+//! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
+//! log. An unknown commit is resolved by the facts' keys, never by guessing.
 
 mod batch;
-mod claiming;
+mod failure;
+mod idempotent;
+mod job;
+mod resolve;
 mod session;
 mod writer;
-
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::batch::{Job, Ticket};
-pub use self::claiming::{Closing, Keep, Written};
+pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
+use self::job::{CommandJob, Job};
 use self::writer::Writer;
 use super::connect::Role;
+use super::wake_up;
 use farthing_core::command::{Command, Refusal};
-
-/// The core-NATS subject on which the newest position is told: a doorbell, not a feed.
-pub const DOORBELL: &str = "farthing.head";
 
 /// Commands that may wait for their batch.
 const QUEUE: usize = 16_384;
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
-
-/// At most one ring of the doorbell in this time.
-const DOORBELL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a command has no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,16 +41,16 @@ pub enum Error {
     Unavailable(String),
 }
 
-/// What an appender needs.
+/// The settings of an appender.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the log is.
+    /// The database of the log.
     pub database_url: String,
     /// The role to write under.
     pub role: Role,
-    /// Who writes, as the events' metadata tells it.
+    /// The writer's name in the events' metadata.
     pub writer: String,
-    /// Where to ring; none to leave readers to their polling.
+    /// The NATS server for wake-up notifications; without one readers poll.
     pub nats_url: Option<String>,
 }
 
@@ -66,27 +62,27 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Starts the task; it ends when `stop` is cancelled and all that waits is answered.
+    /// Starts the task. Once `stop` is cancelled it ends, and answers all queued commands first.
     pub fn start(config: Config, stop: CancellationToken, tasks: &TaskTracker) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let (told, head) = watch::channel(0);
+        let (newest, head) = watch::channel(0);
         if let Some(nats_url) = config.nats_url.clone() {
-            tasks.spawn(ring(nats_url, head.clone(), stop.clone()));
+            tasks.spawn(wake_up::publish(nats_url, head.clone(), stop.clone()));
         }
-        tasks.spawn(run(Writer::new(config, told), jobs, stop));
+        tasks.spawn(run(Writer::new(config, newest), jobs, stop));
         Self { queue, head }
     }
 
-    /// Has `command` decided and its facts appended; the answer comes when they are durable.
+    /// Decides `command` and appends its facts. Returns when they are durable.
     ///
-    /// Dropping the future does not take the command back.
+    /// Dropping the future does not withdraw the command.
     pub async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
         let (reply, answer) = oneshot::channel();
-        self.answered(Ticket::boxed(command, reply), answer).await
+        self.enqueue(CommandJob::boxed(command, reply), answer).await
     }
 
     /// Queues `job` and waits for its answer.
-    async fn answered<T>(
+    async fn enqueue<T>(
         &self,
         job: Box<dyn Job>,
         answer: oneshot::Receiver<Result<T, Error>>,
@@ -102,13 +98,14 @@ impl Appender {
     }
 }
 
-/// Ends the process when the only writer panics: what is left would answer 503 for ever and seem alive to others.
+/// Aborts the process when the writer panics: without it every write would answer 503 for ever while the process
+/// looks alive.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("the appender panicked: this process ends");
+            tracing::error!(event = "appender.panicked", "the appender panicked; the process aborts");
             std::process::abort();
         }
     }
@@ -131,23 +128,5 @@ async fn run(mut writer: Writer, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: C
     jobs.close();
     while let Ok(job) = jobs.try_recv() {
         job.fail("the appender is stopping");
-    }
-}
-
-/// Tells readers that there is something to read; a lost ring costs them at most their polling interval.
-async fn ring(nats_url: String, mut head: watch::Receiver<i64>, stop: CancellationToken) {
-    let options = async_nats::ConnectOptions::new().retry_on_initial_connect();
-    let Ok(nats) = options.connect(nats_url).await else { return };
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = head.changed() => if changed.is_err() { return },
-        }
-        let position = head.borrow_and_update().to_string();
-        if nats.connection_state() == async_nats::connection::State::Connected {
-            // A failure here means only that readers poll.
-            let _ = nats.publish(DOORBELL, position.into()).await;
-        }
-        tokio::time::sleep(DOORBELL_PAUSE).await;
     }
 }

@@ -1,11 +1,11 @@
-//! The writing connection: its statements, prepared once, and what each of them does.
+//! The writing connection and its statements, prepared once.
 
 use chrono::{DateTime, Utc};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::Config;
-use super::batch::Batch;
+use super::batch::AppendBatch;
 use crate::chain::Hash;
 use crate::{claims, connect, states};
 use farthing_core::command::PersonalChange;
@@ -13,8 +13,8 @@ use farthing_core::event::{ContactPart, Fact, codec};
 use farthing_core::ids::CustomerId;
 use farthing_core::state::StateKey;
 
-/// Every statement of the appender finds its few rows by their keys, whatever the planner believes of tables that
-/// grow from nothing; and a plan made once is as good for the next batch.
+/// Every statement of the appender finds a few rows by their keys. These settings keep the planner from any other plan
+/// while tables are small and their statistics old, and let it plan each statement once.
 const SETTINGS: &str = "\
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
@@ -28,13 +28,14 @@ pub(super) const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.hea
 
 pub(super) const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
 
-const FOLLOW: &str = "\
+/// The events after position $1, at most $2, for the catch-up with other writers.
+const READ_EVENTS: &str = "\
 SELECT position, kind, schema_version, merchant_id, occurred_at, body::text
 FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
 
-/// Appends a decided batch if the head still is where it was decided at ($1); answers how many heads it moved: one,
-/// or none where another writer was faster, and then nothing is written. One statement, so one transaction and one
-/// round trip; all else in it hangs on the head's row, whose lock it takes first.
+/// Appends a decided batch if the head is still at the position it was decided at ($1). Returns the number of heads
+/// moved: 1, or 0 if another writer was faster, and then nothing is written. It is one statement, hence one transaction
+/// and one round trip; it locks the head's row first, and every other part depends on that row.
 const APPEND: &str = "\
 WITH moved AS (
     UPDATE ledger.head SET position = $1 + cardinality($7::text[]), hash = $2
@@ -52,13 +53,13 @@ WITH moved AS (
     SELECT s.kind, s.id, s.body FROM unnest($12::text[], $13::text[], $14::text[]) AS s(kind, id, body)
     WHERE EXISTS (SELECT FROM moved)
     ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body
-), gone AS (
-    DELETE FROM ledger.state AS s USING unnest($15::text[], $16::text[]) AS g(kind, id)
-    WHERE s.kind = g.kind AND s.id = g.id AND EXISTS (SELECT FROM moved)
+), deleted AS (
+    DELETE FROM ledger.state AS s USING unnest($15::text[], $16::text[]) AS d(kind, id)
+    WHERE s.kind = d.kind AND s.id = d.id AND EXISTS (SELECT FROM moved)
 )
 SELECT count(*) FROM moved";
 
-/// Writes the parts of a customer's personal data that are to change ($6 name, $7 e-mail, $8 phone).
+/// Writes a customer's personal data; $6, $7 and $8 say whether name, e-mail and phone change.
 const PUT_PERSONAL: &str = "\
 INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
 VALUES ($1, $2, $3, $4, $5)
@@ -70,11 +71,12 @@ ON CONFLICT (customer_id) DO UPDATE SET
 
 const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
 
-/// Fences out an append that was given up: should it arrive yet, it finds another epoch and writes nothing.
+/// Fences out an append that was given up: if it arrives later, the epoch differs and it writes nothing.
 pub(super) const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
 pub(super) const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
 
+/// The head of the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) position: i64,
@@ -82,12 +84,13 @@ pub(super) struct Head {
     pub(super) epoch: i64,
 }
 
+/// A connection that writes.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) lock_head: Statement,
     pub(super) peek_head: Statement,
-    pub(super) follow: Statement,
+    pub(super) read_events: Statement,
     pub(super) load: Statement,
     pub(super) append: Statement,
     pub(super) claims: claims::Statements,
@@ -99,20 +102,30 @@ impl Session {
     pub(super) async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(&config.database_url, config.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lock_head, peek_head, follow, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
+        let (lock_head, peek_head, read_events, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
             client.prepare(PEEK_HEAD),
-            client.prepare(FOLLOW),
+            client.prepare(READ_EVENTS),
             client.prepare(states::LOAD),
             client.prepare(APPEND),
             claims::Statements::prepare(&client),
             client.prepare(PUT_PERSONAL),
             client.prepare(ERASE_PERSONAL),
         )?;
-        Ok(Self { client, lock_head, peek_head, follow, load, append, claims, put_personal, erase_personal })
+        Ok(Self {
+            client,
+            lock_head,
+            peek_head,
+            read_events,
+            load,
+            append,
+            claims,
+            put_personal,
+            erase_personal,
+        })
     }
 
-    /// Changes what is kept of a person.
+    /// Writes or erases the personal data of a customer.
     pub(super) async fn change_personal(
         &self,
         id: CustomerId,
@@ -134,24 +147,24 @@ impl Session {
         Ok(())
     }
 
-    /// Appends `batch` if the head is still at `expected`; answers whether it was.
+    /// Appends `batch` if the head is still `expected`; returns whether it was.
     pub(super) async fn append(
         &self,
         expected: Head,
-        batch: &Batch,
+        batch: &AppendBatch,
         changes: &[(StateKey, Option<String>)],
     ) -> Result<bool, tokio_postgres::Error> {
         let stored: Vec<_> = changes.iter().map(|(key, body)| (key.stored(), body.as_deref())).collect();
         let (mut put_kinds, mut put_ids, mut put_bodies) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut gone_kinds, mut gone_ids) = (Vec::new(), Vec::new());
+        let (mut deleted_kinds, mut deleted_ids) = (Vec::new(), Vec::new());
         for ((kind, id), body) in &stored {
             if let Some(body) = body {
                 put_kinds.push(*kind);
                 put_ids.push(id.as_str());
                 put_bodies.push(*body);
             } else {
-                gone_kinds.push(*kind);
-                gone_ids.push(id.as_str());
+                deleted_kinds.push(*kind);
+                deleted_ids.push(id.as_str());
             }
         }
         let hash: &[u8] = &batch.last_hash;
@@ -170,8 +183,8 @@ impl Session {
             &put_kinds,
             &put_ids,
             &put_bodies,
-            &gone_kinds,
-            &gone_ids,
+            &deleted_kinds,
+            &deleted_ids,
             &expected.epoch,
         ];
         let moved: i64 = self.client.query_one(&self.append, &parameters).await?.get(0);
@@ -179,14 +192,14 @@ impl Session {
     }
 }
 
-/// The head of a row of [`LOCK_HEAD`].
+/// Reads a row of [`LOCK_HEAD`].
 pub(super) fn read_head(row: &Row) -> Result<Head, String> {
     let hash = row.get::<_, &[u8]>(1).try_into();
     let hash = hash.map_err(|_| "the head's hash is not 32 bytes".to_owned())?;
     Ok(Head { position: row.get(0), hash, epoch: row.get(2) })
 }
 
-/// The fact of a row of [`FOLLOW`].
+/// Reads a row of [`READ_EVENTS`].
 pub(super) fn read_fact(row: &Row) -> Result<Fact, String> {
     let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
     let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;

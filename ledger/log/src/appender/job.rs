@@ -1,0 +1,126 @@
+//! A job: a queued command, and the channel to the caller that waits for its outcome.
+
+use tokio::sync::oneshot;
+
+use super::Error;
+use super::batch::AppendBatch;
+use farthing_core::command::{self, Command, Decision, Stop};
+use farthing_core::idempotency::ClaimId;
+use farthing_core::state::{Missing, StateCache, Stuck};
+
+/// The result of deciding a job once.
+pub(super) enum DecideResult {
+    /// Decided, as a success or a refusal; the answer waits for the commit.
+    Decided,
+    /// A state must be loaded first.
+    Missing(Missing),
+}
+
+/// A queued command. Its caller gets one answer, by [`Job::confirm`] or [`Job::fail`].
+pub(super) trait Job: Send {
+    /// Decides on `states` and evolves them; adds the facts to `batch`.
+    fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult;
+
+    /// The first state that the decision needs and `states` lacks. Changes nothing.
+    fn missing_state(&self, states: &StateCache) -> Option<Missing>;
+
+    /// Whether the job always needs the head's lock and a transaction, because it reads and writes claims.
+    fn needs_transaction(&self) -> bool {
+        false
+    }
+
+    /// The idempotency claim that is read before the decision.
+    fn claim(&self) -> Option<&ClaimId> {
+        None
+    }
+
+    /// Sends the decided answer: the batch is durable.
+    fn confirm(self: Box<Self>);
+
+    /// Sends a failure: nothing was appended.
+    fn fail(self: Box<Self>, why: &str);
+}
+
+impl std::fmt::Debug for dyn Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Job")
+    }
+}
+
+/// A command without an idempotency key.
+pub(super) struct CommandJob<C: Command> {
+    command: C,
+    reply: oneshot::Sender<Result<C::Outcome, Error>>,
+    answer: Option<Result<C::Outcome, Error>>,
+}
+
+impl<C: Command> CommandJob<C> {
+    pub(super) fn boxed(command: C, reply: oneshot::Sender<Result<C::Outcome, Error>>) -> Box<dyn Job> {
+        Box::new(Self { command, reply, answer: None })
+    }
+}
+
+impl<C: Command> Job for CommandJob<C> {
+    fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult {
+        match decide(&self.command, states, batch) {
+            Ok(answer) => {
+                self.answer = Some(answer);
+                DecideResult::Decided
+            }
+            Err(missing) => DecideResult::Missing(missing),
+        }
+    }
+
+    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
+        missing_state(&self.command, states)
+    }
+
+    fn confirm(self: Box<Self>) {
+        let Self { reply, answer, .. } = *self;
+        // The facts stand even if the caller has gone.
+        let _ = answer.map(|answer| reply.send(answer));
+    }
+
+    fn fail(self: Box<Self>, why: &str) {
+        let _ = self.reply.send(Err(Error::Unavailable(why.to_owned())));
+    }
+}
+
+/// Decides `command` on `states`, evolves them and adds the facts to `batch`. Returns the answer to send once the batch
+/// is durable.
+pub(super) fn decide<C: Command>(
+    command: &C,
+    states: &mut StateCache,
+    batch: &mut AppendBatch,
+) -> Result<Result<C::Outcome, Error>, Missing> {
+    let Decision { facts, personal, outcome } = match command::decide(command, states) {
+        Ok(decision) => decision,
+        Err(Stop::Missing(missing)) => return Err(missing),
+        Err(Stop::Refused(refusal)) => return Ok(Err(Error::Refused(refusal))),
+    };
+    match states.evolve(&facts) {
+        Ok(()) => {}
+        Err(Stuck::Missing(missing)) => return Err(missing),
+        Err(Stuck::Broken(broken)) => {
+            tracing::error!(
+                event = "appender.invariant_broken",
+                %broken,
+                "a decision would break an invariant and is not appended"
+            );
+            return Ok(Err(Error::Unavailable(broken.to_string())));
+        }
+    }
+    for fact in facts {
+        batch.push(&fact);
+    }
+    batch.personal.extend(personal);
+    Ok(Ok(outcome))
+}
+
+/// The first state that the decision of `command` needs and `states` lacks.
+pub(super) fn missing_state<C: Command>(command: &C, states: &StateCache) -> Option<Missing> {
+    match command::decide(command, states) {
+        Err(Stop::Missing(missing)) => Some(missing),
+        Ok(_) | Err(Stop::Refused(_)) => None,
+    }
+}
