@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use farthing_core::event::Recorded;
+use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role, redacted};
+use farthing_log::leadership::Leadership;
 use farthing_log::reader::{self, Entry};
 use farthing_log::tail::{Pace, Tail};
 use farthing_schema::read_model::ReadModel;
@@ -20,16 +22,14 @@ pub(crate) const MAX_EVENTS: usize = 5_000;
 const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
 /// The shortest time between two transactions that are not full: lets a busy log gather a worthwhile batch.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
-/// How often a projection that waits its turn tries.
-const TURN_RETRY: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The wait after an event that cannot be read: nothing but another program will read it.
 const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
-/// One projection works on a read model at a time: whoever holds this session lock. The fence is what keeps the
-/// rows right; the lock only spares two processes the same work.
-const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.projection.' || $1, 0))";
+/// The lock of the one projection that works on a read model; its name follows. The fence keeps the rows right; the
+/// lock only spares two processes the same work.
+const LOCK_PREFIX: &str = "farthing.projection.";
 
 /// A batch that is lost with the machine is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
@@ -89,15 +89,15 @@ pub(crate) trait Projection: Default + Send + Sync + 'static {
 /// Projects for as long as the process lives, whatever goes wrong.
 pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
     let model = P::MODEL.name();
-    let mut backoff = BACKOFF.0;
+    let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
         let Err(error) = follow::<P>(database_url, tail).await;
-        backoff = if started.elapsed() > BACKOFF.1 { BACKOFF.0 } else { (backoff * 2).min(BACKOFF.1) };
+        let mut delay = backoff.next_delay_after(started.elapsed());
         match &error {
             Error::Unreadable { .. } | Error::Log(reader::Error::Gap { .. }) => {
                 tracing::error!(model, %error, "the projection stands still");
-                backoff = UNREADABLE_RETRY;
+                delay = UNREADABLE_RETRY;
             }
             Error::Database(source) if source.as_db_error().is_some() => {
                 tracing::error!(model, %error, "the projection starts again");
@@ -110,7 +110,7 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             | Error::NoSuchModel(_)
             | Error::RebuildUnderWay(_) => tracing::warn!(model, %error, "the projection starts again"),
         }
-        tokio::time::sleep(backoff).await;
+        tokio::time::sleep(delay).await;
     }
 }
 
@@ -118,10 +118,8 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
 async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    while !client.query_one(TRY_LOCK, &[&P::MODEL.name()]).await?.try_get::<_, bool>(0)? {
-        tokio::time::sleep(TURN_RETRY).await;
-    }
-    let mut generation = Generation::open(client, P::MODEL, P::MODEL.name()).await?;
+    let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{}", P::MODEL.name())).await?;
+    let mut generation = Generation::open(leadership.into_client(), P::MODEL, P::MODEL.name()).await?;
     let mut follower = tail.follow(Pace::Together);
     // Events up to here are taken in; those after the checkpoint have changed no row.
     let mut seen = generation.position;

@@ -2,6 +2,7 @@
 //! Invariant: the live generation never moves between the comparison and the swap.
 
 use farthing_log::connect::{self, Role};
+use farthing_log::leadership::Leadership;
 use farthing_log::reader::Reader;
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
@@ -17,11 +18,8 @@ use crate::{
 /// Events the new generation may be behind when the live one is held for the rest.
 const NEARLY_THERE: i64 = 2_000;
 
-/// One rebuild or verification per read model at a time: whoever holds this session lock.
-const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.rebuild.' || $1, 0))";
-
-/// Gives the lock back at once: the server notices only later that a session has ended.
-const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.rebuild.' || $1, 0))";
+/// The lock of the one rebuild or verification of a read model; its name follows.
+const LOCK_PREFIX: &str = "farthing.rebuild.";
 
 /// Keeps the live projection from writing, while readers go on; not so long that reads grow old.
 const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
@@ -103,15 +101,28 @@ async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<Re
 
 async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
-    let mut live = connect::connect(database_url, Role::Projector).await?;
-    if !live.query_one(TRY_LOCK, &[&model.name()]).await?.try_get::<_, bool>(0)? {
-        return Err(Error::RebuildUnderWay(model.name()));
-    }
-    drop_leftovers(&live, model).await?;
-    if outcome == Outcome::Renew {
-        return build_unlooked::<P>(database_url, &mut live).await;
-    }
-    let number = live_checkpoint(&live, model).await?.generation + 1;
+    let client = connect::connect(database_url, Role::Projector).await?;
+    let leadership = Leadership::try_take(client, &format!("{LOCK_PREFIX}{}", model.name())).await?;
+    let mut leadership = leadership.ok_or(Error::RebuildUnderWay(model.name()))?;
+    let live = leadership.client_mut();
+    drop_leftovers(live, model).await?;
+    let report = if outcome == Outcome::Renew {
+        build_unlooked::<P>(database_url, live).await?
+    } else {
+        build_compared::<P>(database_url, live, outcome).await?
+    };
+    leadership.release().await?;
+    Ok(report)
+}
+
+/// Builds a generation, compares it with the live one at one position and, for [`Outcome::Swap`], swaps the two.
+async fn build_compared<P: Projection>(
+    database_url: &str,
+    live: &mut Client,
+    outcome: Outcome,
+) -> Result<RebuildReport, Error> {
+    let model = P::MODEL;
+    let number = live_checkpoint(live, model).await?.generation + 1;
     let schema = model.generation_schema(number);
     live.batch_execute(&model.ddl(&schema, number)).await?;
 
@@ -120,10 +131,10 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
-        let target = live_checkpoint(&live, model).await?.position;
+        let target = live_checkpoint(live, model).await?.position;
         catch_up::<P>(&reader, &mut new, target).await?;
         if target - new.position < NEARLY_THERE
-            && live_checkpoint(&live, model).await?.position - target < NEARLY_THERE
+            && live_checkpoint(live, model).await?.position - target < NEARLY_THERE
         {
             break;
         }
@@ -154,8 +165,7 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     }
     hold.commit().await?;
     // Nobody finds the old tables by name any more; whoever still reads them is waited for here, not in the swap.
-    drop_leftovers(&live, model).await?;
-    live.query_one(UNLOCK, &[&model.name()]).await?;
+    drop_leftovers(live, model).await?;
     Ok(report)
 }
 
@@ -188,7 +198,6 @@ async fn build_unlooked<P: Projection>(
     .await?;
     swap.commit().await?;
     drop_leftovers(live, model).await?;
-    live.query_one(UNLOCK, &[&model.name()]).await?;
     Ok(report)
 }
 

@@ -9,6 +9,7 @@ pub mod checkout_attempts;
 pub mod claims;
 pub mod clock;
 pub mod connect;
+pub mod leadership;
 pub mod reader;
 pub mod reads;
 pub mod refold;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use farthing_core::event::WebhookSettings;
 use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role};
+use farthing_log::leadership::Leadership;
 use farthing_log::tail::{Pace, Page, Tail};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -20,14 +22,11 @@ const MAX_EVENTS: usize = 1_000;
 /// How long the cursor may lag behind events that nobody is told of.
 const IDLE_CURSOR: Duration = Duration::from_millis(100);
 
-/// How often a filler that waits its turn tries.
-const TURN_RETRY: Duration = Duration::from_secs(1);
-
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// One process fills at a time; the fence is what keeps the rows right.
-const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('farthing.webhooks', 0))";
+/// The lock of the one process that fills the outbox. The fence keeps the rows right.
+const LOCK: &str = "farthing.webhooks";
 
 /// A batch that is lost with the machine is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
@@ -64,23 +63,20 @@ ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim";
 
 /// Fills for as long as the process lives, whatever goes wrong.
 pub(crate) async fn fill(database_url: &str, tail: &Tail) {
-    let mut backoff = BACKOFF.0;
+    let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
         let Err(error) = follow(database_url, tail).await;
-        backoff = if started.elapsed() > BACKOFF.1 { BACKOFF.0 } else { (backoff * 2).min(BACKOFF.1) };
         tracing::warn!(%error, "the outbox of webhooks is opened again");
-        tokio::time::sleep(backoff).await;
+        tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
 }
 
 async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
-    let mut client = connect::connect(database_url, Role::Projector).await?;
+    let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    while !client.query_one(TRY_LOCK, &[]).await?.try_get::<_, bool>(0)? {
-        tokio::time::sleep(TURN_RETRY).await;
-    }
-    let mut cursor: i64 = client.query_one(CURSOR, &[]).await?.try_get(0)?;
+    let mut leadership = Leadership::wait(client, LOCK).await?;
+    let mut cursor: i64 = leadership.client().query_one(CURSOR, &[]).await?.try_get(0)?;
     let mut follower = tail.follow(Pace::Apart);
     // Events up to here are taken in; of those after the cursor nobody is told.
     let mut seen = cursor;
@@ -92,11 +88,11 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
             page?
         } else {
-            write(&mut client, &Batch::default(), cursor, seen).await?;
+            write(leadership.client_mut(), &Batch::default(), cursor, seen).await?;
             (cursor, written_at) = (seen, Instant::now());
             continue;
         };
-        let mut known = known(&client, &page).await?;
+        let mut known = known(leadership.client(), &page).await?;
         let mut batch = Batch::default();
         for entry in page.entries() {
             match entry.recorded() {
@@ -109,7 +105,7 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
             seen = entry.position();
         }
         if !batch.is_empty() || written_at.elapsed() > IDLE_CURSOR {
-            write(&mut client, &batch, cursor, seen).await?;
+            write(leadership.client_mut(), &batch, cursor, seen).await?;
             (cursor, written_at) = (seen, Instant::now());
         }
     }

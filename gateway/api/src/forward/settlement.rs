@@ -8,13 +8,14 @@ use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
 use farthing_log::appender::{ClaimEnd, Error};
+use farthing_log::backoff::Backoff;
 use tokio_util::sync::CancellationToken;
 
 use super::usage::{Report, Reported};
 use crate::app::App;
 
-/// The longest pause between attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The first and the longest pause between attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// The call could not be settled: its answer must not be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -113,7 +114,7 @@ pub(crate) async fn until_durable(
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
-    let mut pause = Duration::from_millis(10);
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
         let now = app.now();
         let command = SettleRequest { request_id, settled: settled.clone(), now };
@@ -132,12 +133,11 @@ pub(crate) async fn until_durable(
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(backoff.next_delay()) => {}
             () = stop.cancelled() => {
                 tell_lost(request_id, &settled);
                 return Err(Unsettled::Stopping);
             }
         }
-        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
+use farthing_log::backoff::Backoff;
 use farthing_projector::{ReadModel, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
@@ -20,11 +21,8 @@ use crate::error::ApiError;
 /// How long a call waits for a read model to come as far as the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause after the first look at a read model that lags; later ones are twice as long each.
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
-
-/// The longest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The first and the longest pause between two looks at a read model that lags.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// What is filled from the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +76,7 @@ impl Reads {
         let started = Instant::now();
         let mut connection = self.app.connection().await?;
         let wanted = within(head(&connection)).await?;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         while within(filled.position(&connection)).await? < wanted {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
@@ -86,8 +84,7 @@ impl Reads {
             }
             // Others may use the connection in the meantime.
             drop(connection);
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_delay()).await;
             connection = self.app.connection().await?;
         }
         Ok(connection)

@@ -1,0 +1,117 @@
+//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER`: the public feed.
+//!
+//! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes from the
+//! first event when the stream is gone. Invariant: while the relay works, the stream holds the events from the first on,
+//! each once, and nothing else; a stream that does not is deleted and created again.
+
+mod feed;
+mod stream;
+
+use async_nats::ConnectOptions;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::feed::Feed;
+pub use self::stream::{HASH_HEADER, POSITION_HEADER, STREAM, SUBJECTS};
+use super::backoff::Backoff;
+use super::connect::{self, Role, redacted};
+use super::leadership::Leadership;
+use super::reader;
+use super::tail::{Pace, Tail};
+
+/// The lock of the one relay that publishes.
+const LOCK: &str = "farthing.relay";
+
+/// The first and the longest wait after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Why publishing stopped; the relay restarts on its own.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Postgres does not answer.
+    #[error("the database is out of reach: {}", redacted(.0))]
+    Database(#[from] tokio_postgres::Error),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] reader::Error),
+    /// NATS does not answer, or has no JetStream.
+    #[error("NATS: {0}")]
+    Nats(String),
+    /// The stream did not take a message.
+    #[error("the stream refused a message: {0}")]
+    Refused(String),
+    /// No acknowledgement came in time.
+    #[error("the stream does not acknowledge")]
+    AckTimeout,
+    /// The stream holds the events of another log: an operator must decide which one is right.
+    #[error("the stream's last event, at position {position}, is not this log's: the feed has forked")]
+    Forked {
+        /// The position in the stream's last message.
+        position: i64,
+    },
+    /// The lock was lost with its connection.
+    #[error("the relay's lock was lost")]
+    LockLost,
+}
+
+fn nats(error: impl std::fmt::Display) -> Error {
+    Error::Nats(error.to_string())
+}
+
+/// The settings of a relay.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The database of the log.
+    pub database_url: String,
+    /// The role to read under.
+    pub role: Role,
+    /// The NATS server.
+    pub nats_url: String,
+}
+
+/// Starts a relay. It waits while another relay publishes.
+pub fn start(config: Config, tail: &Tail, stop: CancellationToken, tasks: &TaskTracker) {
+    let tail = tail.clone();
+    // A thread of its own: passing each message to a client on another thread costs more than all the other work.
+    tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let _ = runtime.block_on(stop.run_until_cancelled(run(&config, &tail)));
+        }
+        Err(error) => {
+            tracing::error!(event = "relay.thread_failed", %error, "the relay cannot start its thread")
+        }
+    });
+}
+
+async fn run(config: &Config, tail: &Tail) {
+    let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+    loop {
+        let started = Instant::now();
+        let Err(error) = lead(config, tail).await;
+        if matches!(error, Error::Forked { .. }) {
+            tracing::error!(event = "relay.forked", %error, "the relay is halted");
+        } else {
+            tracing::warn!(event = "relay.restarted", %error, "the relay restarts");
+        }
+        tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
+    }
+}
+
+/// Publishes until the lock is lost or something fails.
+async fn lead(config: &Config, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+    let client = connect::connect(&config.database_url, config.role).await?;
+    let leadership = Leadership::wait(client, LOCK).await?;
+    let options =
+        ConnectOptions::new().name("farthing relay").retry_on_initial_connect().skip_subject_validation(true);
+    let client = options.connect(&config.nats_url).await.map_err(nats)?;
+    let mut feed = Feed::resume(config, client).await?;
+    let mut follower = tail.follow(Pace::Apart);
+    loop {
+        if leadership.is_lost() {
+            return Err(Error::LockLost);
+        }
+        feed.step(&mut follower).await?;
+    }
+}
