@@ -1,0 +1,122 @@
+//! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
+//! event is read and decoded once for all of them.
+//!
+//! Invariant: a follower sees every event, in order. A slow one may fall behind the window; it then reads on a connection
+//! of its own until it has caught up.
+
+mod follower;
+mod front;
+mod window;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::follower::Follower;
+use self::front::Front;
+pub use self::window::Page;
+use self::window::{Chunk, Lookup, Window};
+use super::connect::Role;
+use super::reader::Error;
+use super::wake_up;
+
+/// Events read at once.
+const READ_EVENTS: usize = 2_048;
+
+/// The settings of a tail.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The database of the log.
+    pub database_url: String,
+    /// The role to read under.
+    pub role: Role,
+    /// The NATS server of the wake-up notifications; without one the log is polled.
+    pub nats_url: Option<String>,
+}
+
+/// Whether other followers wait for this one in a long catch-up, to share what is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// They wait, as long as it moves.
+    Together,
+    /// They never wait for it.
+    Apart,
+}
+
+/// The shared end of the log.
+#[derive(Debug, Clone)]
+pub struct Tail {
+    shared: Arc<Shared>,
+}
+
+/// The state that the followers of a tail share.
+#[derive(Debug)]
+struct Shared {
+    database_url: String,
+    role: Role,
+    window: Mutex<Window>,
+    front: tokio::sync::Mutex<Front>,
+    followers_moved: Notify,
+}
+
+impl Tail {
+    /// Starts to listen for wake-up notifications, until `stop` is cancelled.
+    pub fn start(config: Config, stop: CancellationToken, tasks: &TaskTracker) -> Self {
+        let (heads, notifications) = watch::channel(0);
+        if let Some(nats_url) = config.nats_url {
+            tasks.spawn(async move {
+                let listening = wake_up::listen(nats_url, heads);
+                let _ = stop.run_until_cancelled(listening).await;
+            });
+        }
+        let shared = Shared {
+            database_url: config.database_url,
+            role: config.role,
+            window: Mutex::default(),
+            front: tokio::sync::Mutex::new(Front::new(notifications)),
+            followers_moved: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Adds a follower.
+    pub fn follow(&self, pace: Pace) -> Follower {
+        let id = self.shared.window().next_follower_id();
+        Follower::new(Arc::clone(&self.shared), id, pace)
+    }
+}
+
+impl Shared {
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads on after `position`, the window's end, once no other follower is reading and there are new events.
+    async fn advance(&self, position: i64) -> Result<(), Error> {
+        let mut front = self.front.lock().await;
+        loop {
+            // Another follower may have read on in the meantime.
+            if !matches!(self.window().look_up(position, 1), Lookup::AtEnd) {
+                return Ok(());
+            }
+            self.wait_for_followers().await;
+            let entries = front.read(self, position).await?;
+            if !entries.is_empty() {
+                self.window().push(position, Chunk::from(entries));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keeps followers together in a long catch-up, so that they share what is read.
+    async fn wait_for_followers(&self) {
+        loop {
+            let moved = self.followers_moved.notified();
+            let Some(until) = self.window().eviction_delayed_until(Instant::now()) else { return };
+            let _ = tokio::time::timeout_at(until, moved).await;
+        }
+    }
+}
