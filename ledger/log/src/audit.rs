@@ -1,5 +1,5 @@
-//! The audit: reads the whole log once, proves the hash chain and the gap-free positions, folds every state anew
-//! and compares it with the stored ones, and proves the sums of money.
+//! The audit: reads the whole log once, verifies the hash chain and that positions have no gap, folds every state from
+//! the events and compares it with the stored one, and verifies the sums of money.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,36 +26,36 @@ const HEAD: &str = "SELECT position, hash FROM ledger.head";
 
 const STATES: &str = "SELECT kind, id, body FROM ledger.state";
 
-/// Findings that a report spells out; further ones are only counted.
+/// Findings with their text in a report; further ones are only counted.
 const MAX_FINDINGS: usize = 100;
 
-/// The audit could not be carried out.
+/// Why the audit could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Postgres.
+    /// Postgres does not answer, or refuses.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
-    /// States.
+    /// States cannot be loaded.
     #[error(transparent)]
     States(#[from] states::Error),
 }
 
-/// What the audit found.
+/// The result of an audit.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// Nothing is wrong.
+    /// No finding.
     pub ok: bool,
-    /// Events read.
+    /// The number of events read.
     pub events: i64,
     /// The head's position.
     pub position: i64,
-    /// The head's hash, in hexadecimal digits.
+    /// The head's hash, in hexadecimal.
     pub hash: String,
-    /// States recomputed and compared.
+    /// The number of states folded and compared.
     pub states: usize,
     /// The sum of all credits, in dollars.
     pub credited: Total,
-    /// The sum of the credit that plans and bundles brought, in dollars.
+    /// The sum of the credit that plans and bundles granted, in dollars.
     pub granted: Total,
     /// The sum of the credit that expired, in dollars.
     pub expired: Total,
@@ -63,14 +63,14 @@ pub struct Report {
     pub debited: Total,
     /// The sum of all balances, in dollars.
     pub balances: Total,
-    /// The sum of all credit that is left, in dollars. Credited + granted - expired - debited = balances + credits.
+    /// The sum of all remaining credit, in dollars. Credited + granted - expired - debited = balances + credits.
     pub credits: Total,
-    /// The wallets of which credit expired.
+    /// The wallets whose credit expired.
     #[serde(skip)]
     expired_wallets: BTreeSet<WalletId>,
-    /// What is wrong; at most a hundred are spelled out.
+    /// The text of each finding, at most 100.
     pub findings: Vec<String>,
-    /// How many things are wrong.
+    /// The number of findings.
     pub findings_count: usize,
 }
 
@@ -99,7 +99,7 @@ impl Report {
         Ok(())
     }
 
-    /// Adds what is in a wallet to what is there.
+    /// Adds the balance and credit of a wallet to the sums.
     fn add(&mut self, wallet: &Wallet) -> Result<(), money::Error> {
         self.balances = self.balances.plus(wallet.balance)?;
         self.credits = self.credits.plus(wallet.plan_credit())?.plus(wallet.bundle_credit()?)?;
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-/// Audits the log of `database_url` in one snapshot, under live traffic if need be.
+/// Audits the log of `database_url` in one snapshot. Gateways may write meanwhile.
 pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let snapshot = client
@@ -123,7 +123,7 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Reads the whole log, proves it, and folds every state from it.
+/// Reads and verifies the whole log, and folds every state from it.
 pub(super) async fn read(
     snapshot: &Transaction<'_>,
     report: &mut Report,
@@ -146,18 +146,18 @@ pub(super) async fn read(
             metadata: row.get(8),
         };
         report.events += 1;
-        let (due, found) = (last + 1, link.position);
-        match found - due {
+        let (expected, found) = (last + 1, link.position);
+        match found - expected {
             0 => {}
             ..0 => report.find(|| format!("position {found}: the first event is at position 1")),
-            1 => report.find(|| format!("position {due}: the event is missing")),
-            _ => report.find(|| format!("positions {due} to {}: the events are missing", found - 1)),
+            1 => report.find(|| format!("position {expected}: the event is missing")),
+            _ => report.find(|| format!("positions {expected} to {}: the events are missing", found - 1)),
         }
         last = found;
         hash = chain::hash(&hash, &link);
         if row.get::<_, &[u8]>(9) != hash {
             report.find(|| {
-                format!("position {found}: the hash does not follow from the event and the one before")
+                format!("position {found}: the hash does not follow from the event and the previous hash")
             });
             hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
         }
@@ -176,7 +176,7 @@ pub(super) async fn read(
     Ok(folded)
 }
 
-/// Compares the states that are stored with those that follow from the log, and proves the sums.
+/// Compares the stored states with the folded ones, and verifies the sums.
 pub(super) async fn conclude(
     snapshot: &Transaction<'_>,
     report: &mut Report,
@@ -195,10 +195,10 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
         Err(error) => return report.find(|| format!("position {position}: {error}")),
     };
     if event.key() != link.key {
-        report.find(|| format!("position {position}: the key is not the fact's"));
+        report.find(|| format!("position {position}: the stored key is not the key of the fact"));
     }
     let Ok(merchant_id) = link.merchant_id.parse() else {
-        return report.find(|| format!("position {position}: {:?} is no merchant id", link.merchant_id));
+        return report.find(|| format!("position {position}: {:?} is not a merchant id", link.merchant_id));
     };
     let moved = event.movement().and_then(|movement| report.count(movement));
     if let Err(error) = moved {
@@ -223,7 +223,7 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
     }
 }
 
-/// The balance that an event itself states.
+/// The balance in the event itself, with its wallet.
 fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
     if let Event::WalletCredited(event) = event {
         Some((event.wallet_id, event.balance_after))
@@ -257,20 +257,22 @@ fn sum_up(report: &mut Report, folded: &BTreeMap<StateKey, State>) {
         let (StateKey::Wallet(id), State::Wallet(wallet)) = (key, state) else { continue };
         let is_customers = matches!(wallet.owner, WalletOwner::Customer(_));
         let over_held = wallet.available(CreditScope::All).is_ok_and(Amount::is_negative);
-        // Credit may expire under open holds; then what is not there is the merchant's.
+        // Credit may expire under open holds; the merchant then bears the difference.
         if is_customers && over_held && !expired.contains(id) {
-            report.find(|| format!("more is held than there is: {wallet:?}"));
+            report.find(|| format!("the holds exceed the available funds: {wallet:?}"));
         }
         if let Err(error) = report.add(wallet) {
-            report.find(|| format!("the sum of the money there is {error}"));
+            report.find(|| format!("the sum of all balances {error}"));
         }
     }
     let plus = |one: Total, other: Total| one.decimal().checked_add(other.decimal());
-    let came = plus(report.credited, report.granted);
+    let received = plus(report.credited, report.granted);
     let accounted = plus(report.debited, report.expired)
         .zip(plus(report.balances, report.credits))
-        .and_then(|(left, there)| left.checked_add(there));
-    if came.is_none() || came != accounted {
-        report.find(|| "what came less what left is not what is there".to_owned());
+        .and_then(|(spent, remaining)| spent.checked_add(remaining));
+    if received.is_none() || received != accounted {
+        report.find(|| {
+            "the sums do not agree: credited + granted - expired - debited != balances + credits".to_owned()
+        });
     }
 }

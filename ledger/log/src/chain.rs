@@ -1,5 +1,6 @@
-//! The hash chain: each event's hash is SHA-256 over the previous hash and the event's fields, each with its
-//! length before it, so that no two events share a text and none can be changed, moved or dropped unseen.
+//! The hash chain: each event's hash is SHA-256 over the previous hash and the event's fields, each preceded by its
+//! length. Invariant: no two different events are hashed from the same bytes, and an event that is changed, moved or
+//! removed breaks the chain.
 //!
 //! Fields, in order, each preceded by its length as 4 bytes big-endian: position (8 bytes big-endian), kind,
 //! schema version (4 bytes big-endian), key, merchant id, occurred at and recorded at (microseconds since 1970,
@@ -8,24 +9,24 @@
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-/// A link of the chain.
+/// The hash of an event.
 pub type Hash = [u8; 32];
 
-/// What stands before the first event.
+/// The previous hash of the first event.
 pub const GENESIS: Hash = [0; 32];
 
 /// The fields of an event that its hash covers.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Its place in the log.
+    /// The event's position in the log.
     pub position: i64,
-    /// The kind's name.
+    /// The name of its kind.
     pub kind: &'a str,
     /// The version of the body's shape.
     pub schema_version: i32,
     /// The fact's key.
     pub key: &'a str,
-    /// Whose it is.
+    /// The merchant that it belongs to.
     pub merchant_id: &'a str,
     /// When it happened.
     pub occurred_at: DateTime<Utc>,

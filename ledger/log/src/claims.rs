@@ -1,11 +1,11 @@
-//! What idempotency keys were used for, as Postgres keeps it beside the log (`ledger.idempotency`). Invariant: a row
-//! older than 24 hours counts as absent, by the database's clock alone.
+//! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as absent,
+//! by the database's clock.
 
 use tokio_postgres::{Client, Row, Statement};
 
 use farthing_core::idempotency::{Claim, ClaimId, Recorded, Standing};
 
-/// Whether a forwarded call is in flight is told by its open state, so that whoever ends a call also ends its claim.
+/// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
 const FIND: &str = "\
 SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL
 FROM ledger.idempotency AS c
@@ -28,21 +28,21 @@ const RELEASE: &str = "\
 DELETE FROM ledger.idempotency AS c USING unnest($1::text[], $2::text[]) AS r(id, request_id)
 WHERE c.id = r.id AND c.request_id = r.request_id";
 
-/// Rows are locked before they are judged, so that one which is claimed anew in this moment stays.
+/// Locks the rows before it compares their age, so that a row claimed again at the same time stays.
 const PURGE: &str = "\
 DELETE FROM ledger.idempotency WHERE id IN (
     SELECT id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
     ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
-/// What a batch writes of claims.
+/// The changes of a batch to claims.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// New claims.
     pub(super) put: Vec<(ClaimId, Recorded)>,
-    /// Sealed answers of forwarded calls that end.
+    /// The sealed answers of forwarded calls that end.
     pub(super) answered: Vec<(ClaimId, String, Vec<u8>)>,
-    /// Claims of forwarded calls that never reached a provider.
+    /// The claims of forwarded calls that never reached a provider.
     pub(super) released: Vec<(ClaimId, String)>,
 }
 
@@ -72,7 +72,7 @@ impl Statements {
         Ok(Self { find, put, answer, release })
     }
 
-    /// What is on record of `ids`.
+    /// Reads the records of `ids`.
     pub(super) async fn find(
         &self,
         client: &Client,
@@ -82,7 +82,7 @@ impl Statements {
         client.query(&self.find, &[&ids]).await?.iter().map(read).collect()
     }
 
-    /// Writes `changes`, in the transaction that is open.
+    /// Writes `changes` in the open transaction.
     pub(super) async fn write(
         &self,
         client: &Client,
@@ -123,15 +123,15 @@ fn read(row: &Row) -> Result<(ClaimId, Recorded), tokio_postgres::Error> {
     Ok((ClaimId::stored(row.try_get(0)?), recorded))
 }
 
-/// What `claim` meets at this moment, without waiting for the log: enough to repeat an answer, never enough to
-/// begin anything.
+/// Reads the status of `claim` without the head's lock; `None` if the claim is new. Enough to repeat an answer, not
+/// enough to start anything.
 pub async fn find(client: &Client, claim: &Claim) -> Result<Option<Standing>, tokio_postgres::Error> {
     let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
     let recorded = rows.first().map(read).transpose()?;
     Ok(recorded.and_then(|(_, recorded)| recorded.meets(claim)))
 }
 
-/// Deletes a bounded number of claims that have expired; how many it was.
+/// Deletes up to 1,000 expired claims; returns how many.
 pub async fn purge(client: &Client) -> Result<u64, tokio_postgres::Error> {
     client.execute(PURGE, &[]).await
 }

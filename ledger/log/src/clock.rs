@@ -1,6 +1,6 @@
-//! The instance's clock: Postgres's, as this process last measured it, so that gateways whose machines disagree about
-//! the time decide by the same one. Invariant: it is no further from Postgres's than half the time that the last
-//! measurement took, and what the two clocks have drifted apart since.
+//! The instance's clock: Postgres's clock as this process last measured it, so that all gateways decide by the same time.
+//! Invariant: it differs from Postgres's clock by at most half the duration of the last measurement, plus the drift
+//! since then.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -8,44 +8,48 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::command::to_millisecond;
 
-/// A measurement that took longer says too little.
+/// Measurements that took longer are ignored as too imprecise.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
 
-/// From this difference on the operator is told.
-const NOTABLE_MS: i64 = 1_000;
+/// The difference from which a warning is logged, in milliseconds.
+const WARNING_MS: i64 = 1_000;
 
-/// Tells the time.
+/// A clock that follows Postgres's.
 #[derive(Debug, Default)]
 pub struct Clock {
-    /// How far Postgres's clock is ahead of this machine's, in milliseconds.
+    /// The lead of Postgres's clock over this machine's, in milliseconds.
     ahead_ms: AtomicI64,
 }
 
 impl Clock {
-    /// Now, by Postgres's clock, to the millisecond.
+    /// The time by Postgres's clock, to the millisecond.
     pub fn now(&self) -> DateTime<Utc> {
         self.corrected(Utc::now())
     }
 
-    /// Takes in what Postgres's clock said within the last `took`.
+    /// Records a measurement: Postgres's clock showed `theirs` at some time within the last `took`.
     pub fn measured(&self, theirs: DateTime<Utc>, took: Duration) {
-        self.take(theirs, took, Utc::now());
+        self.adjust(theirs, took, Utc::now());
     }
 
-    fn take(&self, theirs: DateTime<Utc>, took: Duration, ours: DateTime<Utc>) {
+    fn adjust(&self, theirs: DateTime<Utc>, took: Duration, ours: DateTime<Utc>) {
         if took > MAX_ROUND_TRIP {
             return;
         }
-        let asked = ours - TimeDelta::from_std(took / 2).unwrap_or_default();
-        let ahead_ms = (theirs - asked).num_milliseconds();
+        let sampled = ours - TimeDelta::from_std(took / 2).unwrap_or_default();
+        let ahead_ms = (theirs - sampled).num_milliseconds();
         let moved_ms = (ahead_ms - self.ahead_ms.load(Ordering::Relaxed)).abs();
-        // A difference that the measurement cannot tell from none leaves the clock alone: it does not tremble.
+        // Ignore a difference within the error of the measurement, so that the clock does not jitter.
         if moved_ms <= TimeDelta::from_std(took).unwrap_or_default().num_milliseconds() / 2 + 1 {
             return;
         }
         self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
-        if ahead_ms.abs() >= NOTABLE_MS && moved_ms >= NOTABLE_MS {
-            tracing::warn!(ahead_ms, "Postgres's clock is ahead of this machine's, and is followed");
+        if ahead_ms.abs() >= WARNING_MS && moved_ms >= WARNING_MS {
+            tracing::warn!(
+                event = "clock.differs",
+                ahead_ms,
+                "Postgres's clock differs from this machine's; Postgres's is used"
+            );
         }
     }
 
@@ -64,12 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn gateways_whose_machines_disagree_tell_the_same_time() {
+    fn gateways_on_machines_with_different_clocks_agree_on_the_time() {
         let (fast, slow) = (Clock::default(), Clock::default());
-        // One machine is a day ahead, the other an hour behind; each asks at the same moment, for 40 ms.
+        // One machine is a day ahead, the other an hour behind. Both measure at the same moment, for 40 ms.
         let (day, hour) = (86_400_000, 3_600_000);
-        fast.take(at(0), Duration::from_millis(40), at(day + 20));
-        slow.take(at(0), Duration::from_millis(40), at(20 - hour));
+        fast.adjust(at(0), Duration::from_millis(40), at(day + 20));
+        slow.adjust(at(0), Duration::from_millis(40), at(20 - hour));
         assert_eq!(fast.corrected(at(day + 5_000)), at(5_000));
         assert_eq!(slow.corrected(at(5_000 - hour)), at(5_000));
     }
@@ -78,13 +82,13 @@ mod tests {
     fn the_last_measurement_counts_unless_it_took_too_long() {
         let clock = Clock::default();
         assert_eq!(clock.corrected(at(7)), at(7));
-        clock.take(at(500), Duration::ZERO, at(0));
+        clock.adjust(at(500), Duration::ZERO, at(0));
         assert_eq!(clock.corrected(at(7)), at(507));
-        clock.take(at(90_000), Duration::from_secs(2), at(0));
-        assert_eq!(clock.corrected(at(7)), at(507), "the answer lay about for an unknown time");
-        clock.take(at(100), Duration::from_millis(20), at(10));
+        clock.adjust(at(90_000), Duration::from_secs(2), at(0));
+        assert_eq!(clock.corrected(at(7)), at(507), "too imprecise to count");
+        clock.adjust(at(100), Duration::from_millis(20), at(10));
         assert_eq!(clock.corrected(at(7)), at(107));
-        clock.take(at(111), Duration::from_millis(20), at(10));
-        assert_eq!(clock.corrected(at(7)), at(107), "within what that measurement leaves open");
+        clock.adjust(at(111), Duration::from_millis(20), at(10));
+        assert_eq!(clock.corrected(at(7)), at(107), "within the error of the measurement");
     }
 }

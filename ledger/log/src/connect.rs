@@ -1,23 +1,23 @@
-//! Connections to Postgres, each under the role that may do just what its process does, and the words for what goes
-//! wrong with them.
+//! Connections to Postgres, each under the role with the rights of its process, and the text of their errors.
 
 use std::error::Error as _;
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
+use tracing::Instrument as _;
 
-/// How long a connection may take to come up.
+/// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Has Postgres find out within half a minute that a client's machine is gone, by which the locks of its sessions
-/// come free for whoever stands by; by default that takes two hours. Without meaning on a Unix socket.
+/// TCP keepalives, so that Postgres notices within half a minute that a client's machine is gone and frees the locks of
+/// its sessions; by default that takes two hours. They have no effect on a Unix socket.
 const KEEPALIVES: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 
-/// What a process may do in the database (see `schema/migrations/V2__roles.sql`).
+/// The rights of a process in the database (see `schema/migrations/V2__roles.sql`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Whatever the login may: migrations, audits, rebuilds.
+    /// The rights of the login itself: migrations, audits, rebuilds.
     Owner,
     /// Append facts and read.
     Gateway,
@@ -43,22 +43,27 @@ pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, 
     Ok(config)
 }
 
-/// Connects; the connection's task ends when the client is dropped or the server goes away.
+/// Connects under `role`.
+///
+/// The connection runs in a task of its own that nobody joins, as tokio-postgres intends: the task ends when the client
+/// is dropped, after it has sent the statements still queued and closed the session, or when the server goes away. To
+/// abort it with the client would lose those statements, such as the rollback of a dropped transaction.
 pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config(database_url, role)?.connect(NoTls).await?;
-    tokio::spawn(async move {
+    let serve = async move {
         if let Err(error) = connection.await {
-            tracing::warn!(%error, "a connection to Postgres ended");
+            tracing::warn!(event = "postgres.connection_lost", %error, "a connection to Postgres ended");
         }
-    });
+    };
+    tokio::spawn(serve.instrument(tracing::info_span!("postgres_connection", ?role)));
     Ok(client)
 }
 
-/// What may be told of an error of Postgres: its message and SQLSTATE, or what broke the connection. Not its detail,
-/// which quotes the values of a statement.
+/// The text of a Postgres error that may be shown: its message and SQLSTATE, or the cause of a broken connection. It leaves
+/// out the error's detail, which quotes the values of a statement.
 pub fn redacted(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
-        (Some(said), _) => format!("{} (SQLSTATE {})", said.message(), said.code().code()),
+        (Some(reported), _) => format!("{} (SQLSTATE {})", reported.message(), reported.code().code()),
         (None, Some(cause)) => format!("{error}: {cause}"),
         (None, None) => error.to_string(),
     }

@@ -1,4 +1,4 @@
-//! Reads the log in order. Invariant: positions come without gaps; a gap is an error, never skipped.
+//! Reads the log in order. Invariant: positions have no gap; a gap is an error and is never skipped.
 
 use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt as _;
@@ -19,7 +19,7 @@ pub const READ_HASH: &str = "SELECT hash FROM ledger.events WHERE position = $1"
 /// The position of the newest event.
 pub const READ_HEAD: &str = "SELECT position FROM ledger.head";
 
-/// Rows decoded between two chances for other tasks to run.
+/// Rows decoded before the task yields to others.
 const ROWS_BETWEEN_YIELDS: usize = 256;
 
 /// Why the log cannot be read.
@@ -28,33 +28,33 @@ pub enum Error {
     /// Postgres does not answer.
     #[error("the log is out of reach: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// An event is missing: the log is damaged.
+    /// An event is missing; the log is damaged.
     #[error("the log has a gap: position {expected} is missing, {found} follows")]
     Gap {
-        /// The position that should come.
+        /// The position that is missing.
         expected: i64,
-        /// The position that came.
+        /// The position that was read instead.
         found: i64,
     },
 }
 
-/// An event that this program cannot read: what stops a consumer that needs to know it.
+/// Why this program cannot read an event. It stops every consumer that must know the event.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The kind, version or body is not known.
+    /// Its kind or version is unknown, or its body is malformed.
     #[error(transparent)]
     Codec(#[from] codec::Error),
-    /// The merchant's id is not one.
+    /// Its merchant id is malformed.
     #[error("merchant {0}")]
     Merchant(#[from] ids::Malformed),
 }
 
-/// One event of the log: as it stands there, and as it was read.
+/// One event of the log: the stored row and the decoded event.
 #[derive(Debug)]
 pub struct Entry {
     position: i64,
     recorded: Result<Recorded, Unreadable>,
-    // Keeps the bytes that Postgres sent, so that nothing is copied for the relay.
+    // The bytes that Postgres sent, so that the relay copies nothing.
     row: Row,
 }
 
@@ -72,7 +72,7 @@ mod column {
 impl Entry {
     fn read(row: Row) -> Result<Self, tokio_postgres::Error> {
         let position = row.try_get(column::POSITION)?;
-        // Checked once here, so that the accessors below cannot fail.
+        // Checked here once, so that the accessors cannot fail.
         let _: (&str, &[u8]) = (row.try_get(column::KEY)?, row.try_get(column::HASH)?);
         let kind: &str = row.try_get(column::KIND)?;
         let version: i32 = row.try_get(column::SCHEMA_VERSION)?;
@@ -88,17 +88,17 @@ impl Entry {
         Ok(Self { position, recorded, row })
     }
 
-    /// Its place in the log.
+    /// The event's position in the log.
     pub const fn position(&self) -> i64 {
         self.position
     }
 
-    /// The event, if this program can read it.
+    /// The decoded event, or why this program cannot read it.
     pub const fn recorded(&self) -> Result<&Recorded, &Unreadable> {
         self.recorded.as_ref()
     }
 
-    /// The kind's name.
+    /// The name of its kind.
     pub fn kind(&self) -> &str {
         self.row.get(column::KIND)
     }
@@ -108,7 +108,7 @@ impl Entry {
         self.row.get(column::KEY)
     }
 
-    /// Whose it is, as text.
+    /// The id of its merchant, as text.
     pub fn merchant(&self) -> &str {
         self.row.get(column::MERCHANT_ID)
     }
@@ -118,13 +118,13 @@ impl Entry {
         self.row.get::<_, JsonText<'_>>(column::BODY).0
     }
 
-    /// Its link in the hash chain.
+    /// Its hash in the hash chain.
     pub fn hash(&self) -> &[u8] {
         self.row.get(column::HASH)
     }
 }
 
-/// A column of type `json` as the text it is.
+/// The exact text of a column of type `json`.
 struct JsonText<'a>(&'a str);
 
 impl<'a> FromSql<'a> for JsonText<'a> {
@@ -152,7 +152,7 @@ impl Reader {
         Ok(Self { client, read })
     }
 
-    /// At most `limit` events after `position`, in order and without a gap.
+    /// Reads at most `limit` events after `position`, in order and without a gap.
     pub async fn read(&self, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let parameters: [&(dyn ToSql + Sync); 2] = [&position, &limit];
@@ -173,13 +173,13 @@ impl Reader {
         Ok(entries)
     }
 
-    /// The hash of the event at `position`; none when there is no such event.
+    /// Reads the hash of the event at `position`; `None` if there is no such event.
     pub async fn hash_at(&self, position: i64) -> Result<Option<Vec<u8>>, Error> {
         let row = self.client.query_opt(READ_HASH, &[&position]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// The position of the newest event.
+    /// Reads the position of the newest event.
     pub async fn head(&self) -> Result<i64, Error> {
         Ok(self.client.query_one(READ_HEAD, &[]).await?.try_get(0)?)
     }

@@ -1,6 +1,6 @@
 //! Bounded reads: a pool of connections for states and read models, and a deadline on every read.
 //!
-//! Invariant: a read answers within [`READ_TIMEOUT`] or fails with [`Error::Unavailable`]; it never waits for ever.
+//! Invariant: a read returns within [`READ_TIMEOUT`] or fails with [`Error::Unavailable`].
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio_postgres::NoTls;
 use crate::connect::{self, Role, redacted};
 use crate::states;
 
-/// The longest that one read may take, waiting for a connection included.
+/// The longest that one read may take, including the wait for a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that one statement may run in the database, in milliseconds.
@@ -24,24 +24,24 @@ pub enum Error {
     /// Postgres cannot be reached or does not answer in time.
     #[error("the ledger is unavailable: {0}")]
     Unavailable(String),
-    /// The read itself is wrong, or what is stored cannot be read.
+    /// The statement is wrong, or a stored value cannot be read.
     #[error("{0}")]
     Internal(String),
 }
 
-/// Why a pool cannot be made.
+/// Why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The connection settings.
+    /// The connection settings are wrong.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
-    /// The pool of connections.
+    /// The pool's settings are wrong.
     #[error("the connection pool: {0}")]
     Pool(#[from] deadpool_postgres::BuildError),
 }
 
-/// A pool of at most `connections` under the gateway's role, opened when they are needed. Each statement has a timeout, so
-/// that a read whose caller has given up does not keep its connection busy.
+/// A pool of at most `connections` under the gateway's role, opened on demand. Each statement has a timeout, so that an
+/// abandoned read does not keep its connection busy.
 pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
     let mut settings = connect::config(database_url, Role::Gateway)?;
     let options = settings.get_options().unwrap_or_default().to_owned();
@@ -60,18 +60,18 @@ impl ReadPool {
         Self(pool)
     }
 
-    /// A connection.
+    /// Takes a connection from the pool.
     pub async fn connection(&self) -> Result<Object, Error> {
         within(async { self.0.get().await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
     }
 
-    /// The authoritative state of `key`.
+    /// Reads the authoritative state of `key`.
     pub async fn state(&self, key: StateKey) -> Result<Option<State>, Error> {
         let [state] = self.states([key]).await?;
         Ok(state)
     }
 
-    /// The authoritative states of `keys`, all of one snapshot.
+    /// Reads the authoritative states of `keys`, all from one snapshot.
     pub async fn states<const N: usize>(&self, keys: [StateKey; N]) -> Result<[Option<State>; N], Error> {
         let connection = self.connection().await?;
         let mut states = within(states::load(&connection, &keys)).await??.into_iter();
@@ -79,14 +79,15 @@ impl ReadPool {
     }
 }
 
-/// The output of `read`, or [`Error::Unavailable`] after [`READ_TIMEOUT`].
+/// Runs `read`; fails with [`Error::Unavailable`] after [`READ_TIMEOUT`].
 pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
     let outcome = tokio::time::timeout(READ_TIMEOUT, read).await;
     outcome.map_err(|_| Error::Unavailable("a read took too long".to_owned()))
 }
 
 impl From<tokio_postgres::Error> for Error {
-    /// A lost connection or a server that shuts down means that the ledger is unavailable; all else is a fault of ours.
+    /// A lost connection, a lack of resources or a shutdown of the server is [`Error::Unavailable`]; every other error is
+    /// [`Error::Internal`].
     fn from(error: tokio_postgres::Error) -> Self {
         let unavailable = match error.as_db_error() {
             // Classes 08 (connection), 53 (resources) and 57 (operator intervention, such as a shutdown).

@@ -1,5 +1,5 @@
-//! Brings the states to this program's shape: folds all of them anew from the log. Invariant: what is written is what
-//! the audit would find right, and it is written under the head's lock, so that no append comes between.
+//! Refold: rebuilds all states from the log when they are stored in the shape of another version. Invariant: the states
+//! pass the audit before they are committed, and no append happens meanwhile, because the head is locked.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::audit::{self, Report};
 use super::connect::{self, Role, redacted};
 use farthing_core::state::{State, StateKey};
 
-/// The version of the shape in which this program stores states. It goes up with every change by which a state that
-/// was stored before is read otherwise, or not at all, or by which a fold of the same events comes to another state.
+/// The version of the shape in which this program stores states. Increment it with every change after which a stored
+/// state is read differently or not at all, or after which the same events fold to another state.
 pub const VERSION: i64 = 2;
 
-/// The name under which the version of the states is kept; the read models have theirs beside it.
+/// The name of the states' version in `ledger.shape`, which also has a version per read model.
 const NAME: &str = "states";
 
 const STORED_VERSION: &str = "SELECT version FROM ledger.shape WHERE name = $1";
@@ -23,10 +23,10 @@ const SET_VERSION: &str = "\
 INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version";
 
-/// Whoever holds it is the only writer; a gateway that waits for it gives its append up.
+/// The holder of this lock is the only writer; a gateway that waits too long for it gives up its append.
 const LOCK_HEAD: &str = "SELECT position FROM ledger.head FOR UPDATE";
 
-/// An appender that decided on the old states finds another epoch, and reads anew.
+/// An appender that decided on the old states finds another epoch and reads the states again.
 const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
 const CLEAR: &str = "DELETE FROM ledger.state";
@@ -38,26 +38,28 @@ SELECT s.kind, s.id, s.body FROM unnest($1::text[], $2::text[], $3::text[]) AS s
 /// States written by one statement.
 const STATES_AT_ONCE: usize = 5_000;
 
-/// Why the states could not be folded anew.
+/// Why the states could not be rebuilt.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Postgres.
+    /// Postgres does not answer, or refuses.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
-    /// Reading the log.
+    /// The log cannot be read.
     #[error(transparent)]
     Audit(#[from] audit::Error),
-    /// The log does not prove itself: nothing is built on it.
-    #[error("{count} things are wrong with the log, so the states stay as they are: {first}")]
+    /// The log fails the audit, so the states are left unchanged.
+    #[error(
+        "the audit found {count} things wrong with the log; the states are unchanged. The first: {first}"
+    )]
     Broken {
-        /// How many.
+        /// The number of findings.
         count: usize,
-        /// The first of them.
+        /// The first finding.
         first: String,
     },
 }
 
-/// Are the states stored in this program's shape? Not where the database is from before there were versions.
+/// Whether the states are stored in this program's shape; `false` for a database older than `ledger.shape`.
 pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postgres::Error> {
     let stored = match client.query_opt(STORED_VERSION, &[&NAME]).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => return Ok(false),
@@ -66,8 +68,8 @@ pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postg
     Ok(stored.map(|row| row.try_get::<_, i64>(0)).transpose()? == Some(VERSION))
 }
 
-/// Folds all states anew where they are not stored in this program's shape; the audit of what was written, or none
-/// where nothing was to be done. All or nothing: one transaction.
+/// Rebuilds all states in one transaction, unless they are in this program's shape. Returns the audit of the new states,
+/// or `None` if nothing had to be done.
 pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let transaction = client.transaction().await?;

@@ -1,4 +1,4 @@
-//! Loading states from their cache in Postgres, each together with the log's position it is true at.
+//! Loads states from `ledger.state`, together with the position of the log that they are true at.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Statement};
 use super::connect::redacted;
 use farthing_core::state::{State, StateKey};
 
-/// One statement, hence one snapshot: the states and the head they belong to.
+/// The states and the head they belong to: one statement, hence one snapshot.
 pub(super) const LOAD: &str = "\
 SELECT h.position, k.n, s.body
 FROM ledger.head AS h
@@ -17,7 +17,7 @@ LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id";
 /// Why states could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Postgres.
+    /// Postgres does not answer, or refuses.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// A stored state that this program cannot read.
@@ -27,18 +27,18 @@ pub enum Error {
         kind: &'static str,
         /// The state's id.
         id: String,
-        /// What the reader says.
+        /// Why it cannot be read.
         source: serde_json::Error,
     },
 }
 
-/// The states of `keys`, in their order, none where there is none.
+/// Loads the states of `keys`, in the order of `keys`; `None` for a key without a state.
 pub async fn load(client: &Client, keys: &[StateKey]) -> Result<Vec<Option<State>>, Error> {
     let statement = client.prepare(LOAD).await?;
     load_prepared(client, &statement, keys).await.map(|(_, states)| states)
 }
 
-/// As [`load`], with the position of the head at that moment.
+/// As [`load`], with the position of the head in the same snapshot.
 pub(super) async fn load_prepared(
     client: &Client,
     statement: &Statement,
