@@ -5,7 +5,6 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
-use tracing::Instrument as _;
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,12 +49,11 @@ pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, 
 /// abort it with the client would lose those statements, such as the rollback of a dropped transaction.
 pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config(database_url, role)?.connect(NoTls).await?;
-    let serve = async move {
+    tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::warn!(event = "postgres.connection_lost", %error, "a connection to Postgres ended");
+            tracing::warn!(event = "postgres.connection_lost", ?role, %error, "a connection to Postgres ended");
         }
-    };
-    tokio::spawn(serve.instrument(tracing::info_span!("postgres_connection", ?role)));
+    });
     Ok(client)
 }
 

@@ -197,3 +197,94 @@ impl<C: Command> Job for ClosingJob<C> {
         let _ = self.reply.send(Err(Error::Unavailable(why.to_owned())));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::GENESIS;
+    use farthing_core::command::AlreadyApplied;
+    use farthing_core::idempotency::Scope;
+    use farthing_core::ids::MerchantId;
+    use farthing_core::secret::ServerKey;
+
+    type Answer = Result<IdempotentOutcome<()>, Error>;
+
+    fn claim(server_key: &ServerKey, body: &[u8]) -> Claim {
+        let merchant_id = MerchantId::new(ulid::Ulid::from_parts(1, 1));
+        Claim::new(server_key, Scope { merchant_id, method: "POST", path: "/v1/a" }, "key", &[body])
+    }
+
+    fn batch() -> AppendBatch {
+        AppendBatch::after(0, GENESIS, "{}".to_owned())
+    }
+
+    /// Decides a job under `claim` into `batch` and returns the answer to its caller.
+    fn decide_job(claim: Claim, record: ClaimRecord, batch: &mut AppendBatch) -> Answer {
+        let (reply, mut answer) = oneshot::channel();
+        let record = move |_: &Result<(), Refusal>| record.clone();
+        let mut job = Box::new(IdempotentJob { command: AlreadyApplied, claim, record, reply, answer: None });
+        assert!(matches!(job.decide(&mut StateCache::default(), batch), DecideResult::Decided));
+        job.confirm();
+        answer.try_recv().unwrap()
+    }
+
+    #[test]
+    fn a_key_is_used_once_within_a_batch() {
+        let server_key = ServerKey::random();
+        let (first, other) = (claim(&server_key, b"a"), claim(&server_key, b"b"));
+        let mut batch = batch();
+        let record = ClaimRecord::Answer(b"sealed".to_vec());
+        let decided = IdempotentOutcome::Decided(Ok(()), Some(b"sealed".to_vec()));
+        assert_eq!(decide_job(first.clone(), record.clone(), &mut batch), Ok(decided));
+        let repeated = IdempotentOutcome::Repeated(Standing::Answered(b"sealed".to_vec(), None));
+        assert_eq!(decide_job(first, record.clone(), &mut batch), Ok(repeated));
+        assert_eq!(decide_job(other, record, &mut batch), Ok(IdempotentOutcome::Repeated(Standing::Reused)));
+        assert_eq!(batch.claims.changes.put.len(), 1);
+    }
+
+    #[test]
+    fn a_call_that_begins_is_in_flight_under_its_key() {
+        let claim = claim(&ServerKey::random(), b"a");
+        let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
+        let mut batch = batch();
+        let outcome = decide_job(claim.clone(), ClaimRecord::Call(request_id), &mut batch);
+        assert_eq!(outcome, Ok(IdempotentOutcome::Decided(Ok(()), None)));
+        let repeated = decide_job(claim, ClaimRecord::Nothing, &mut batch);
+        assert_eq!(repeated, Ok(IdempotentOutcome::Repeated(Standing::InFlight(request_id))));
+    }
+
+    #[test]
+    fn a_decision_without_a_record_leaves_its_key_unused() {
+        let claim = claim(&ServerKey::random(), b"a");
+        let mut batch = batch();
+        for _ in 0..2 {
+            let outcome = decide_job(claim.clone(), ClaimRecord::Nothing, &mut batch);
+            assert_eq!(outcome, Ok(IdempotentOutcome::Decided(Ok(()), None)));
+        }
+        assert!(batch.claims.changes.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_call_keeps_its_answer_or_releases_its_key() {
+        let id = claim(&ServerKey::random(), b"a").id;
+        let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
+        let mut batch = batch();
+        for end in [ClaimEnd::Answer(b"sealed".to_vec()), ClaimEnd::Release] {
+            let (reply, mut answer) = oneshot::channel();
+            let mut job = Box::new(ClosingJob {
+                command: AlreadyApplied,
+                id: id.clone(),
+                request_id,
+                end,
+                reply,
+                answer: None,
+            });
+            assert!(matches!(job.decide(&mut StateCache::default(), &mut batch), DecideResult::Decided));
+            job.confirm();
+            assert_eq!(answer.try_recv(), Ok(Ok(())));
+        }
+        let changes = &batch.claims.changes;
+        assert_eq!(changes.answered, [(id.clone(), request_id.to_string(), b"sealed".to_vec())]);
+        assert_eq!(changes.released, [(id, request_id.to_string())]);
+    }
+}

@@ -7,8 +7,9 @@
 mod feed;
 mod stream;
 
-use async_nats::ConnectOptions;
 use std::time::Duration;
+
+use async_nats::ConnectOptions;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,7 +81,7 @@ pub fn start(config: Config, tail: &Tail, stop: CancellationToken, tasks: &TaskT
             let _ = runtime.block_on(stop.run_until_cancelled(run(&config, &tail)));
         }
         Err(error) => {
-            tracing::error!(event = "relay.thread_failed", %error, "the relay cannot start its thread")
+            tracing::error!(event = "relay.thread_failed", %error, "the relay cannot start its thread");
         }
     });
 }
