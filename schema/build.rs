@@ -1,4 +1,4 @@
-//! Builds this crate anew when a migration is added: they are embedded by a macro that cargo cannot see through.
+//! Rebuilds the crate when a migration is added: cargo does not see which files the embedding macro reads.
 
 fn main() {
     println!("cargo::rerun-if-changed=migrations");

@@ -1,4 +1,4 @@
--- How often each checkout session was tried with a card or a payment.
+-- The attempts of each checkout session at the payment processor.
 CREATE TABLE ledger.checkout_attempt (
     checkout_session_id text COLLATE "C" PRIMARY KEY,
     attempts            integer     NOT NULL,

@@ -1,4 +1,4 @@
--- The append-only log, its head, the states folded from it, and what stands beside it.
+-- The append-only log, its head, the states folded from it, and the tables beside it.
 
 CREATE SCHEMA ledger;
 CREATE SCHEMA personal;
@@ -29,8 +29,8 @@ CREATE TRIGGER append_only_statements BEFORE UPDATE OR DELETE OR TRUNCATE ON led
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
 
--- One row. Whoever holds its lock is the only writer of that moment. The epoch moves when an append is given up
--- without an answer, so that it writes nothing should it arrive after all.
+-- One row. The holder of its lock is the only writer. The epoch is incremented when an append without an answer is given
+-- up, so that the append writes nothing if it arrives later.
 CREATE TABLE ledger.head (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     position bigint  NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE ledger.head (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO ledger.head (position, hash) VALUES (0, decode(repeat('00', 32), 'hex'));
 
--- A cache of the log, one row per thing; the audit recomputes it.
+-- The states folded from the log, one row per state; the audit recomputes them.
 CREATE TABLE ledger.state (
     kind text NOT NULL,
     id   text NOT NULL,
@@ -47,13 +47,13 @@ CREATE TABLE ledger.state (
     PRIMARY KEY (kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
--- A running gateway beats here; a sweeper ends the requests of one that stopped.
+-- The heartbeat of each running gateway (beat). The sweeper ends the requests of a gateway whose heartbeat stopped.
 CREATE TABLE ledger.gateway_lease (
     gateway_id text   PRIMARY KEY,
     beat       bigint NOT NULL
 );
 
--- What this instance is: set once by `farthing migrate`, with the key that hashes keys and derives secrets.
+-- The instance's mode, and its server key, which hashes keys and derives secrets. Set once by `farthing migrate`.
 CREATE TABLE ledger.instance (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     mode       text    NOT NULL CHECK (mode IN ('live', 'test')),

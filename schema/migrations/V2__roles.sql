@@ -1,4 +1,4 @@
--- Roles without login: a process may be given a login that is a member of just the one it needs.
+-- Roles without login. A least-privilege login of a process is a member of exactly one of them.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'farthing_gateway') THEN
@@ -11,7 +11,7 @@ BEGIN
     EXECUTE format('GRANT CREATE ON DATABASE %I TO farthing_projector', current_database());
 END $$;
 
--- The gateway appends and reads; it can change no fact.
+-- The gateway appends and reads; it cannot change an event.
 GRANT USAGE ON SCHEMA ledger, personal TO farthing_gateway;
 GRANT INSERT, SELECT ON ledger.events TO farthing_gateway;
 GRANT SELECT, UPDATE ON ledger.head TO farthing_gateway;

@@ -1,5 +1,5 @@
--- What idempotency keys were used for, for 24 hours. Names are keyed hashes and answers are sealed under the server
--- key, so nothing here can be read without it. Not part of the log, and no fold of it: a record of what was answered.
+-- The uses of idempotency keys, for 24 hours, with the answers given. Ids are keyed hashes and answers are sealed under
+-- the server key, so nothing here can be read without it. Neither part of the log nor folded from it.
 CREATE TABLE ledger.idempotency (
     id          text        PRIMARY KEY,
     fingerprint text        NOT NULL,

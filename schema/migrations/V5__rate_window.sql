@@ -1,5 +1,5 @@
--- Calls with each secret key in its present window: a row per key. Unlogged: a crash of the database may forget a
--- minute's count, and nothing waits for a disk.
+-- The number of calls with each secret key in its current window, one row per key. Unlogged: no write waits for the disk,
+-- and a crash of the database may lose the counts of one minute.
 CREATE UNLOGGED TABLE ledger.rate_window (
     key_hash text    COLLATE "C" PRIMARY KEY,
     started  bigint  NOT NULL,

@@ -1,5 +1,5 @@
--- The version of the shape in which the states and each read model stand. One without a row is from before there were
--- versions; `farthing migrate` folds anew what is not of the program's version.
+-- The version of the shape in which the states and each read model are stored. Without a row they are older than this
+-- table. `farthing migrate` rebuilds those that are not of the program's version.
 CREATE TABLE ledger.shape (
     name    text    PRIMARY KEY,
     version bigint NOT NULL

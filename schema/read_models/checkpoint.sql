@@ -1,4 +1,4 @@
--- What every generation of every read model begins with: its schema and how far in the log it has come.
+-- The beginning of every generation of every read model: its schema, and its position in the log.
 
 CREATE SCHEMA {schema};
 CREATE TABLE {schema}.checkpoint (

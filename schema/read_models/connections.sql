@@ -1,5 +1,5 @@
--- Connections: the links between a merchant and a wallet, and what is in each wallet. A deleted connection's row keeps
--- only its place in the list, so that a cursor on it stays good; its wallet's row stays as it is.
+-- Connections, the links between a merchant and a wallet, and the wallets. A deleted connection keeps a row, without its
+-- data, so that a list cursor on it stays valid; its wallet's row is kept.
 
 CREATE TABLE {schema}.connections (
     connection_id text COLLATE "C" PRIMARY KEY,
@@ -15,8 +15,8 @@ CREATE INDEX connections_by_merchant
 CREATE INDEX connections_by_reference ON {schema}.connections (merchant_id, reference_id)
     WHERE reference_id IS NOT NULL;
 
--- Every wallet, a merchant's own (connection_id null) as well: balance, credit of plan and bundles, the cycle of the
--- subscription, and whether it is filled up by itself. Balances change often: room for updates in place.
+-- Every wallet, including the merchant's own (connection_id null): balance, credit of plan and bundles, the cycle of the
+-- subscription, and whether it recharges automatically. Balances change often, so pages leave room for HOT updates.
 CREATE TABLE {schema}.wallets (
     wallet_id     text COLLATE "C" PRIMARY KEY,
     merchant_id   text COLLATE "C" NOT NULL,

@@ -1,5 +1,5 @@
--- Meters, as GET /meters shows them; the price is its JSON text. A deleted meter's row stays as a place in the list,
--- so that a cursor on it stays good.
+-- Meters, as GET /meters shows them; the price is JSON text. A deleted meter keeps its row, so that a list cursor on it
+-- stays valid.
 
 CREATE TABLE {schema}.meters (
     meter_id    text COLLATE "C" PRIMARY KEY,

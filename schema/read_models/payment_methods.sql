@@ -1,4 +1,4 @@
--- Payment methods, as GET /payment_methods shows them: never more of a card than its owner may see.
+-- Payment methods, as GET /payment_methods shows them: of a card only the brand, the last four digits and the expiry.
 
 CREATE TABLE {schema}.payment_methods (
     payment_method_id text COLLATE "C" PRIMARY KEY,

@@ -1,5 +1,5 @@
--- Plans and their credit bundles, as GET /plans and GET /credit_bundles show them; terms and offers are their JSON
--- texts. What is deleted keeps its row as a place in the list, so that a cursor on it stays good.
+-- Plans and their credit bundles, as GET /plans and GET /credit_bundles show them; terms and offers are JSON text. Deleted
+-- ones keep their rows, so that a list cursor on them stays valid.
 
 CREATE TABLE {schema}.plans (
     plan_id     text COLLATE "C" PRIMARY KEY,
@@ -26,7 +26,7 @@ CREATE INDEX credit_bundles_by_plan
     ON {schema}.credit_bundles (merchant_id, plan_id, created_at DESC, credit_bundle_id DESC)
     WHERE deleted_at IS NULL;
 
--- The slugs of the meters that there are: a plan names its meters by id.
+-- The slugs of the existing meters; a plan names its meters by id.
 CREATE TABLE {schema}.meter_slugs (
     meter_id   text COLLATE "C" PRIMARY KEY,
     meter_slug text COLLATE "C" NOT NULL

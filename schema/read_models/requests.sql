@@ -1,6 +1,6 @@
--- Requests: one row per forwarded call. What its opening told and what its end told stand in two tables, so that
--- both are only ever inserted; the view puts them together. What only the end tells is null while a request is
--- pending, and amounts stay null when it ended as an error.
+-- Requests: one row per forwarded call. Its opening and its end are in two tables, so that rows are only inserted, never
+-- updated; the view joins them. The columns of the end are null while a request is pending, and amounts stay null when it
+-- ended with an error.
 
 CREATE TABLE {schema}.opened (
     request_id           text COLLATE "C" PRIMARY KEY,
@@ -31,9 +31,9 @@ CREATE INDEX opened_by_product
 CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (merchant_id, reported_id)
     WHERE reported_id IS NOT NULL;
 
--- One row per key-value pair of a request's metadata; `pair` is a digest of merchant, key and value. A filter walks it
--- in the order of the list, so that a page costs the same however deep it is and however many requests have the pair,
--- also where only those of a customer or on a meter are wanted.
+-- One row per key-value pair of a request's metadata; `pair` is a digest of merchant, key and value. A filter reads the
+-- index in the order of the list, so a page costs the same at any depth and for any number of matching requests, also
+-- when filtered by customer or meter.
 CREATE TABLE {schema}.metadata_pairs (
     pair          bytea       NOT NULL,
     created_at    timestamptz NOT NULL,

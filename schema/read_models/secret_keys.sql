@@ -1,4 +1,4 @@
--- Secret keys, as GET /secret_keys shows them; revoked ones stay, so that a cursor never loses its place.
+-- Secret keys, as GET /secret_keys shows them. Revoked keys keep their rows, so that a list cursor on them stays valid.
 
 CREATE TABLE {schema}.secret_keys (
     secret_key_id text COLLATE "C" PRIMARY KEY,

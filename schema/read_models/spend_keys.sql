@@ -1,5 +1,4 @@
--- Spend keys, as GET /spend_keys shows them. A deleted key's row stays as a place in the list, so that a cursor on it
--- stays good.
+-- Spend keys, as GET /spend_keys shows them. A deleted key keeps its row, so that a list cursor on it stays valid.
 
 CREATE TABLE {schema}.spend_keys (
     spend_key_id  text COLLATE "C" PRIMARY KEY,
@@ -22,8 +21,8 @@ CREATE INDEX spend_keys_by_connection
     ON {schema}.spend_keys (merchant_id, connection_id, created_at DESC, spend_key_id DESC)
     WHERE connection_id IS NOT NULL AND deleted_at IS NULL;
 
--- What was admitted in each cycle of each key, and what of it has been spent. It only ever adds up, so a key may
--- change the cycle of a limit at any time. Rows are moved often: room for updates in place.
+-- The requests admitted and the amount spent in each cycle of each key. All cycles are counted, so the cycle of a key's
+-- limit may change at any time. Rows change often, so pages leave room for HOT updates.
 CREATE TABLE {schema}.spending (
     spend_key_id text COLLATE "C" NOT NULL,
     cycle        text COLLATE "C" NOT NULL CHECK (cycle IN ('daily', 'weekly', 'monthly', 'total')),

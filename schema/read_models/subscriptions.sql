@@ -1,5 +1,5 @@
--- Subscriptions, as GET /subscriptions shows them; the terms of the cycle and what is to become of it are JSON texts.
--- Cancelled ones stay.
+-- Subscriptions, as GET /subscriptions shows them; the terms of the cycle and the pending change are JSON text. Cancelled
+-- ones keep their rows.
 
 CREATE TABLE {schema}.subscriptions (
     subscription_id       text COLLATE "C" PRIMARY KEY,
@@ -25,7 +25,7 @@ CREATE INDEX subscriptions_by_status
 CREATE INDEX subscriptions_by_customer
     ON {schema}.subscriptions (merchant_id, customer_id, started_at DESC, subscription_id DESC);
 
--- What is left of the bundle credit of each wallet that ever had any; it outlasts the subscription.
+-- The remaining bundle credit of each wallet that ever had any; it outlasts the subscription.
 CREATE TABLE {schema}.bundle_credit (
     wallet_id text COLLATE "C" PRIMARY KEY,
     remaining numeric(28, 10) NOT NULL CHECK (remaining >= 0 AND remaining <> 'NaN')

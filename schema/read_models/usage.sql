@@ -1,7 +1,6 @@
--- Usage: what a merchant's calls come to, summed by the quarter of an hour (UTC) in which they were opened; every UTC
--- offset in use is a multiple of a quarter, so days of any of them are sums of rows. A call stands in up to four rows:
--- of all calls, of its customer, of its meter, of both; '' is any customer, any meter. So each question reads one range
--- of the primary key.
+-- Usage: the sums of a merchant's calls per quarter of an hour (UTC) in which they were opened. Every UTC offset in use is a
+-- multiple of a quarter, so a day in any time zone is a sum of rows. A call counts in up to four rows: all calls, its
+-- customer, its meter, and both; '' means any customer or any meter. So each query reads one range of the primary key.
 
 CREATE TABLE {schema}.quarters (
     merchant_id           text COLLATE "C" NOT NULL,

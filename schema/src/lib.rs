@@ -1,7 +1,7 @@
-//! SQL migrations of the log, the tables of the read models, and the one way to apply them: under a lock.
+//! The SQL migrations of the log, the tables of the read models, and [`migrate()`], which applies them under a lock.
 //!
 //! Migrations are numbered and forward only. Read models are not migrated: each is a set of tables in a Postgres
-//! schema of its own, and a new generation is built beside the live one from its template.
+//! schema of its own, and a new generation is built from its template beside the live one.
 
 mod migrate;
 pub mod read_model;

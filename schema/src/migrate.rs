@@ -1,10 +1,11 @@
-//! Brings a database to today's schema. Invariant: one at a time, by an advisory lock held over all of it.
+//! Brings a database to this program's schema. Invariant: one migration at a time, by an advisory lock held throughout.
 
 use tokio_postgres::{Client, NoTls};
 
 use crate::read_model::ReadModel;
 
-/// The advisory lock of everything here.
+/// The advisory lock of a migration. It waits rather than polls, unlike `farthing_log::leadership`: migrations are rare,
+/// and this crate does without the log's dependencies.
 const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('farthing.migrate', 0))";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migrate', 0))";
 
@@ -20,33 +21,33 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// What a database is to be, when it is new.
+/// The settings of a new database. An existing one keeps its own.
 #[derive(Clone, Copy)]
 pub struct Migrate<'a> {
-    /// `live` or `test`: does the instance move real money?
+    /// `live` or `test`: whether the instance moves real money.
     pub mode: &'a str,
-    /// The instance's own key, as 64 hexadecimal digits; kept only if the database has none yet.
+    /// The instance's server key, as 64 hexadecimal digits. Ignored if the database has one.
     pub server_key_hex: &'a str,
 }
 
-/// What was done.
+/// The result of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The migrations applied now, as `V1__log`.
     pub applied: Vec<String>,
     /// The read models whose first generation was created now.
     pub created: Vec<&'static str>,
-    /// The mode of the instance: the one it was born with.
+    /// The mode of the instance, set by its first migration.
     pub mode: String,
 }
 
-/// Why a database cannot be brought to today's schema.
+/// Why a database cannot be migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer, or refuses.
     #[error("the database refuses: {}", detail(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// A migration fails, or one that was applied has been changed since.
+    /// A migration fails, or one that was applied has changed since.
     #[error("migration: {0}")]
     Migration(#[from] refinery::Error),
     /// The key is not 64 hexadecimal digits.
@@ -58,7 +59,7 @@ fn detail(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Applies what is missing: migrations, the instance's row, the first generation of each read model.
+/// Applies the missing migrations, and creates the instance's row and the first generation of each read model.
 pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report, Error> {
     let key = options.server_key_hex;
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -67,7 +68,7 @@ pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report,
     let (mut client, connection) = tokio_postgres::connect(database_url, NoTls).await?;
     let serve = async move {
         if let Err(error) = connection.await {
-            tracing::warn!(%error, "the connection of the migration ended");
+            tracing::warn!(event = "postgres.connection_lost", %error, "the connection of the migration ended");
         }
     };
     let work = async move {
@@ -99,7 +100,7 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
     Ok(Report { applied, created, mode })
 }
 
-/// Creates the live schema of a read model that has none; the projector owns it.
+/// Creates the live schema of a read model, owned by the projector, unless it exists. Returns whether it was created.
 async fn create_first_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
     let transaction = client.transaction().await?;
     let exists: bool = transaction.query_one(SCHEMA_EXISTS, &[&model.name()]).await?.try_get(0)?;

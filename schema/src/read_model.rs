@@ -1,10 +1,12 @@
-//! Templates of the read models' tables. Invariant: a template names no Postgres schema but `{schema}`, so that
-//! a generation can be built beside the live one.
+//! The read models and the templates of their tables. Invariant: a template names no Postgres schema but `{schema}`, so
+//! that a generation can be built beside the live one.
 
-/// What a template calls its Postgres schema.
+use sha2::{Digest as _, Sha256};
+
+/// The placeholder for the Postgres schema in a template.
 pub const SCHEMA_PLACEHOLDER: &str = "{schema}";
 
-/// Goes up when a fold comes to other rows from the same events: every read model is then built anew.
+/// The version of all folds. Increment it when a fold makes other rows of the same events: every read model is then rebuilt.
 const FOLDS: &str = "1";
 
 const GENERATION_PLACEHOLDER: &str = "{generation}";
@@ -28,7 +30,7 @@ pub enum ReadModel {
     CheckoutSessions,
     /// Forwarded calls.
     Requests,
-    /// Sums of forwarded calls.
+    /// Sums over forwarded calls, per quarter of an hour.
     Usage,
     /// Payment methods.
     PaymentMethods,
@@ -39,7 +41,7 @@ pub enum ReadModel {
 }
 
 impl ReadModel {
-    /// All of them.
+    /// All read models.
     pub const ALL: [Self; 11] = [
         Self::Customers,
         Self::Connections,
@@ -54,7 +56,7 @@ impl ReadModel {
         Self::Subscriptions,
     ];
 
-    /// Its name, which is also the Postgres schema of its live generation.
+    /// The name, which is also the Postgres schema of the live generation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Customers => "customers",
@@ -71,12 +73,12 @@ impl ReadModel {
         }
     }
 
-    /// The read model of this name.
+    /// The read model with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name() == name)
     }
 
-    /// Its tables that hold rows.
+    /// The tables that hold its rows.
     pub const fn tables(self) -> &'static [&'static str] {
         match self {
             Self::Customers => &["customers"],
@@ -109,23 +111,15 @@ impl ReadModel {
         }
     }
 
-    /// The Postgres schema of a generation that is not (or no longer) the live one.
+    /// The Postgres schema of a generation that is not, or no longer, the live one.
     pub fn generation_schema(self, generation: i32) -> String {
         format!("{}_g{generation}", self.name())
     }
 
-    /// The version of its shape: a digest of its tables' definition and of the version of the folds, so that it is
-    /// another whenever either changes. Comments and blanks do not count.
+    /// The version of its shape: the first 8 bytes of SHA-256 over the definition of its tables and the version of the
+    /// folds, so that it changes when either changes. Comments and white space do not count.
     pub fn version(self) -> i64 {
-        let ddl = self.ddl("s", 0);
-        let lines = ddl.lines().map(|line| line.split("--").next().unwrap_or_default());
-        let words = lines.flat_map(str::split_whitespace).chain([FOLDS]);
-        // FNV-1a, of 64 bits.
-        let digest =
-            words.flat_map(|word| word.bytes().chain([b' '])).fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
-                (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-            });
-        i64::from_ne_bytes(u64::to_ne_bytes(digest))
+        version_of(&self.ddl("s", 0))
     }
 
     /// The statements that create an empty generation in the Postgres schema `schema`.
@@ -135,6 +129,20 @@ impl ReadModel {
             .replace(SCHEMA_PLACEHOLDER, schema)
             .replace(GENERATION_PLACEHOLDER, &generation.to_string())
     }
+}
+
+/// The version of the shape that the statements `ddl` create.
+fn version_of(ddl: &str) -> i64 {
+    let lines = ddl.lines().map(|line| line.split("--").next().unwrap_or_default());
+    let mut digest = Sha256::new();
+    for word in lines.flat_map(str::split_whitespace).chain([FOLDS]) {
+        digest.update(word);
+        digest.update(b" ");
+    }
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut version = [0; 8];
+    version.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(version)
 }
 
 #[cfg(test)]
@@ -163,5 +171,12 @@ mod tests {
         versions.dedup();
         assert_eq!(versions.len(), ReadModel::ALL.len());
         assert_eq!(ReadModel::Usage.version(), ReadModel::Usage.version());
+    }
+
+    #[test]
+    fn comments_and_white_space_do_not_change_a_version() {
+        let version = version_of("CREATE TABLE s.a (b text);");
+        assert_eq!(version_of("-- A table.\nCREATE  TABLE s.a\n    (b text); -- the end\n"), version);
+        assert_ne!(version_of("CREATE TABLE s.a (b  text, c text);"), version);
     }
 }
