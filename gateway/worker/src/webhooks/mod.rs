@@ -1,0 +1,16 @@
+//! Webhook delivery (completion.md section 9). The projector fills an outbox; every gateway delivers from it, because a
+//! gateway has the guarded outbound connector and the key that signs.
+//!
+//! The deliveries of one webhook about one customer form a queue. Invariant: a queue is delivered in order and one delivery
+//! at a time, by the gateway that holds the claim on it. The claim of a gateway that died lapses.
+
+mod delivery;
+mod dispatcher;
+mod payload;
+pub mod queue;
+mod queue_tasks;
+mod timing;
+
+pub use self::dispatcher::Dispatcher;
+pub use self::payload::PayloadSource;
+pub use self::timing::WebhookTiming;
