@@ -20,7 +20,7 @@ use farthing_log::refold;
 use farthing_worker::lease;
 use farthing_worker::payments::{self, Payments, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
-use farthing_worker::webhooks::{Teller, WebhookTiming};
+use farthing_worker::webhooks::{Dispatcher, WebhookTiming};
 use ipnet::IpNet;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -166,9 +166,9 @@ pub async fn run(
     let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
-    let teller = config.webhooks.map(|timing| {
+    let dispatcher = config.webhooks.map(|timing| {
         let connector = connector(&guard, tls.clone(), timeouts.connect);
-        Teller::new(Arc::new(rest::Payloads), app.server_key.clone(), telling, connector, timing)
+        Dispatcher::new(Arc::new(rest::Payloads), app.server_key.clone(), telling, connector, timing)
     });
     let forwarder =
         Arc::new(Forwarder::new(Arc::clone(&app), guard, tls, calls.clone(), hurry.clone(), abort.clone()));
@@ -182,8 +182,8 @@ pub async fn run(
     let sweeper = Sweeper::new(gateway_id, app.ledger.clone(), clock(), database_url, sweep_after);
     tasks.spawn(sweeper.run(stop.clone()));
     tasks.spawn(payments::run(Arc::clone(&app.payments), stop.clone()));
-    if let Some(teller) = teller {
-        tasks.spawn(teller.run(stop.clone()));
+    if let Some(dispatcher) = dispatcher {
+        tasks.spawn(dispatcher.run(stop.clone()));
     }
     ready(address);
     tracing::info!(%address, %gateway_id, "the gateway listens");

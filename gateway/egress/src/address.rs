@@ -1,23 +1,24 @@
-//! Which addresses a call may go to: public ones, and what the operator allows. Pure; the dialer asks it about
-//! every address it is about to dial.
+//! The address guard: outbound calls may go to public addresses and to those that the operator allows. Pure; the dialer
+//! checks every address with it before it dials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// The operator's exceptions.
+/// Decides which addresses may be dialled.
 #[derive(Debug, Clone, Default)]
 pub struct AddressGuard {
+    /// The operator's exceptions: networks that are allowed though they are not public.
     allowed: Vec<IpNet>,
 }
 
 impl AddressGuard {
-    /// A guard with these exceptions.
+    /// A guard that also permits the networks in `allowed`.
     pub fn new(allowed: Vec<IpNet>) -> Self {
         Self { allowed }
     }
 
-    /// May this address be dialled?
+    /// Whether `address` may be dialled. A mapped IPv4 address counts as the IPv4 address.
     pub fn permits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.allowed.iter().any(|net| net.contains(&address)) || is_public(address)
@@ -35,7 +36,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let reserved = a == 0
         || a >= 240
-        || (a == 100 && (64..128).contains(&b)) // shared address space, with one cloud's metadata service
+        || (a == 100 && (64..128).contains(&b)) // shared address space; one cloud has its metadata service here
         || (a == 192 && b == 0 && c == 0)
         || (a == 192 && b == 88 && c == 99)
         || (a == 198 && (18..20).contains(&b));
@@ -52,14 +53,15 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         return is_public_v4(embedded);
     }
     let [first, second, ..] = address.segments();
-    // Only 2000::/3 is given out to the world; of it, not Teredo and its neighbours, documentation, or 5f00::.
+    // Only 2000::/3 is global unicast. Of it, 2001::/23 (with Teredo), 2001:db8::/32 (documentation) and 3ff0::/12 (it
+    // holds 3fff::/20, documentation) are not public.
     (first & 0xe000) == 0x2000
         && !(first == 0x2001 && second < 0x0200)
         && !(first == 0x2001 && second == 0x0db8)
         && (first & 0xfff0) != 0x3ff0
 }
 
-/// The IPv4 address that an IPv6 address leads to: NAT64 and 6to4. (Mapped ones are made canonical before.)
+/// The IPv4 address that packets to a NAT64 or 6to4 address reach. (Mapped addresses are made canonical before.)
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_may_allow_more() {
+    fn the_operator_may_allow_networks_that_are_not_public() {
         let guard = AddressGuard::new(vec!["127.0.0.0/8".parse().unwrap()]);
         assert!(guard.permits("127.0.0.1".parse().unwrap()));
         assert!(guard.permits("::ffff:127.0.0.1".parse().unwrap()));

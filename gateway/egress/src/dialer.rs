@@ -1,131 +1,153 @@
-//! The dialer: resolves a host once, checks every address it has, and dials the very addresses it checked. It is
-//! the only way out to a provider, so nothing can go round the guard: not a redirect, not a name that changes.
+//! The dialer resolves a host once, checks every address of the host, and dials only checked addresses. Every call to a
+//! host that a merchant names goes through it, so neither a redirect nor a changed DNS answer gets past the guard.
 
-use std::future::Future;
+use std::future::{self, Future};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec;
 
 use http::Uri;
 use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tower_service::Service;
 
 use crate::address::AddressGuard;
 use crate::tls;
 
-/// How long one address may take to accept.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a name may take to resolve.
+/// The limit on a DNS lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way out of a gateway: every call to a host that a merchant names is made through one.
-pub type Connector = Bounded<HttpsConnector<Dialer<SystemResolver>>>;
+/// The limit on connecting to the addresses of one family (IPv4 or IPv6), shared evenly between them.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connector under `guard`, given up after `timeout`.
+/// The outbound connector of a gateway, for `http` and `https` URLs.
+pub type Connector = Bounded<HttpsConnector<Dialer<GaiResolver>>>;
+
+/// A connector under `guard`. `timeout` bounds a connection from the DNS lookup to the end of the TLS handshake.
 pub fn connector(guard: &Arc<AddressGuard>, tls: rustls::ClientConfig, timeout: Duration) -> Connector {
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .with_server_name_resolver(tls::server_name)
         .enable_http1()
-        .wrap_connector(Dialer::new(SystemResolver, Arc::clone(guard)));
+        .wrap_connector(Dialer::new(GaiResolver::new(), Arc::clone(guard)));
     Bounded::new(connector, timeout)
 }
 
-/// Why a host could not be dialled.
+/// Why there is no connection, where the reason is this crate's. It stands in the source chain of the client's error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URL has no host.
-    #[error("the URL has no host")]
-    NoHost,
-    /// One of the host's addresses is not allowed.
-    #[error("the address of the host is not allowed")]
+    /// At least one address of the host is not allowed.
+    #[error("an address of the host is not allowed")]
     Forbidden,
-    /// No address, or none that accepts.
-    #[error("the provider cannot be reached: {0}")]
-    Unreachable(#[from] io::Error),
+    /// The host name does not resolve.
+    #[error("the host name cannot be resolved: {0}")]
+    Lookup(#[from] io::Error),
+    /// The connection was not established in time.
+    #[error("no connection within {0:?}")]
+    TimedOut(Duration),
 }
 
-/// Knows the addresses of hosts.
-pub trait Resolve: Clone + Send + Sync + 'static {
-    /// The addresses of `host` as of now, which is a name or an address itself.
-    fn resolve(&self, host: &str) -> impl Future<Output = io::Result<Vec<IpAddr>>> + Send;
+/// The error type of a connector.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// Dials checked addresses. IPv4 and IPv6 are tried with "happy eyeballs" (RFC 6555).
+#[derive(Debug, Clone)]
+pub struct Dialer<R> {
+    http: HttpConnector<GuardedResolver<R>>,
+    guard: Arc<AddressGuard>,
 }
 
-/// The resolver of this machine.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemResolver;
-
-impl Resolve for SystemResolver {
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        // The port is none of the resolver's business.
-        let found = tokio::net::lookup_host((host, 0)).await?;
-        Ok(found.map(|address| address.ip()).collect())
+impl<R> Dialer<R> {
+    /// A dialer under `guard`.
+    pub fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
+        let resolver = GuardedResolver { resolver, guard: Arc::clone(&guard) };
+        let mut http = HttpConnector::new_with_resolver(resolver);
+        // The TLS layer dials its `https` URLs through this connector.
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        http.set_nodelay(true);
+        Self { http, guard }
     }
 }
 
-/// Dials providers.
+impl<R> Service<Uri> for Dialer<R>
+where
+    R: Service<Name, Error = io::Error, Future: Send + 'static> + Clone + Send + Sync + 'static,
+    R::Response: Iterator<Item = SocketAddr>,
+{
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = BoxFuture<Self::Response, BoxError>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.http.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        if literal_address(&uri).is_some_and(|address| !self.guard.permits(address)) {
+            return Box::pin(future::ready(Err(Error::Forbidden.into())));
+        }
+        let connecting = self.http.call(uri);
+        Box::pin(async move { connecting.await.map_err(Into::into) })
+    }
+}
+
+/// The address of a URL whose host is one. [`HttpConnector`] dials it without asking the resolver, so this accepts the same
+/// spellings as that does; it leaves others, such as `127.1`, to the resolver.
+fn literal_address(uri: &Uri) -> Option<IpAddr> {
+    let host = uri.host()?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse().ok()
+}
+
+/// A resolver whose answers are checked: one address that is not allowed forbids the host.
 #[derive(Debug, Clone)]
-pub struct Dialer<R> {
+struct GuardedResolver<R> {
     resolver: R,
     guard: Arc<AddressGuard>,
 }
 
-impl<R: Resolve> Dialer<R> {
-    /// A dialer under `guard`.
-    pub fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
-        Self { resolver, guard }
-    }
-
-    async fn dial(&self, uri: &Uri) -> Result<TcpStream, Error> {
-        let host = uri.host().ok_or(Error::NoHost)?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-        let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.resolver.resolve(host));
-        let addresses = lookup.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        if addresses.iter().any(|address| !self.guard.permits(*address)) {
-            return Err(Error::Forbidden);
-        }
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-        for address in addresses {
-            let connect = TcpStream::connect(SocketAddr::new(address, port));
-            match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
-                Ok(Ok(stream)) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => last = error,
-                Err(_) => last = io::ErrorKind::TimedOut.into(),
-            }
-        }
-        Err(last.into())
-    }
-}
-
-impl<R: Resolve> tower_service::Service<Uri> for Dialer<R> {
-    type Response = TokioIo<TcpStream>;
+impl<R> Service<Name> for GuardedResolver<R>
+where
+    R: Service<Name, Error = io::Error, Future: Send + 'static>,
+    R::Response: Iterator<Item = SocketAddr>,
+{
+    type Response = vec::IntoIter<SocketAddr>;
     type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+    type Future = BoxFuture<Self::Response, Error>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.resolver.poll_ready(cx).map_err(Error::from)
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let dialer = self.clone();
-        Box::pin(async move { dialer.dial(&uri).await.map(TokioIo::new) })
+    fn call(&mut self, name: Name) -> Self::Future {
+        let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.resolver.call(name));
+        let guard = Arc::clone(&self.guard);
+        Box::pin(async move {
+            let addresses = lookup.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            let addresses: Vec<SocketAddr> = addresses.collect();
+            if addresses.iter().any(|address| !guard.permits(address.ip())) {
+                return Err(Error::Forbidden);
+            }
+            if addresses.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address").into());
+            }
+            Ok(addresses.into_iter())
+        })
     }
 }
 
-/// An error of a connector.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A connector with a bound on all that it does: a provider that accepts may still not finish its part of TLS.
+/// A connector with a limit on its whole work: a host that accepts may still not finish the TLS handshake.
 #[derive(Debug, Clone)]
 pub struct Bounded<C> {
     connector: C,
@@ -133,108 +155,185 @@ pub struct Bounded<C> {
 }
 
 impl<C> Bounded<C> {
-    /// `connector`, given up after `timeout`.
+    /// Limits `connector` to `timeout`.
     pub fn new(connector: C, timeout: Duration) -> Self {
         Self { connector, timeout }
     }
 }
 
-impl<C> tower_service::Service<Uri> for Bounded<C>
+impl<C> Service<Uri> for Bounded<C>
 where
-    C: tower_service::Service<Uri, Error = BoxError, Future: Send + 'static>,
+    C: Service<Uri, Error = BoxError, Future: Send + 'static>,
 {
     type Response = C::Response;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
+    type Future = BoxFuture<C::Response, BoxError>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.connector.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = tokio::time::timeout(self.timeout, self.connector.call(uri));
-        Box::pin(async move {
-            let in_time = connecting.await;
-            in_time.unwrap_or_else(|_| Err(Error::from(io::Error::from(io::ErrorKind::TimedOut)).into()))
-        })
+        let timeout = self.timeout;
+        let connecting = tokio::time::timeout(timeout, self.connector.call(uri));
+        Box::pin(async move { connecting.await.unwrap_or_else(|_| Err(Error::TimedOut(timeout).into())) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::Mutex;
 
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::Instant;
 
     use super::*;
 
-    /// A resolver that answers differently each time, and remembers what it was asked.
+    /// A resolver that gives a new answer at each lookup and records the names.
     #[derive(Debug, Clone)]
     struct Script {
-        asked: Arc<Mutex<Vec<String>>>,
-        /// The last one first.
-        answers: Arc<Mutex<Vec<Vec<IpAddr>>>>,
+        names: Arc<Mutex<Vec<String>>>,
+        /// The next answer is the last one. A lookup beyond them fails.
+        answers: Arc<Mutex<Vec<Vec<SocketAddr>>>>,
     }
 
     impl Script {
-        /// Answers with these, one after the other.
+        /// Gives these answers, in this order.
         fn of(answers: &[&[&str]]) -> Self {
-            let addresses = |answer: &&[&str]| answer.iter().map(|text| text.parse().unwrap()).collect();
-            let mut answers: Vec<_> = answers.iter().map(addresses).collect();
-            answers.reverse();
-            Self { asked: Arc::default(), answers: Arc::new(Mutex::new(answers)) }
+            let address = |text: &&str| SocketAddr::new(text.parse().unwrap(), 0);
+            let answers = answers.iter().rev().map(|answer| answer.iter().map(address).collect()).collect();
+            Self { names: Arc::default(), answers: Arc::new(Mutex::new(answers)) }
         }
 
-        fn asked(&self) -> Vec<String> {
-            self.asked.lock().unwrap().clone()
-        }
-    }
-
-    impl Resolve for Script {
-        async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-            self.asked.lock().unwrap().push(host.to_owned());
-            self.answers.lock().unwrap().pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+        fn names(&self) -> Vec<String> {
+            self.names.lock().unwrap().clone()
         }
     }
 
-    /// Dials the port of a listener at 127.0.0.1, which alone of its network is allowed, by a name with these addresses.
-    async fn dialled(answers: &[&[&str]], times: usize) -> (Script, Vec<Result<(), Error>>, TcpListener) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    impl Service<Name> for Script {
+        type Response = vec::IntoIter<SocketAddr>;
+        type Error = io::Error;
+        type Future = future::Ready<io::Result<Self::Response>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, name: Name) -> Self::Future {
+            self.names.lock().unwrap().push(name.as_str().to_owned());
+            let answer = self.answers.lock().unwrap().pop();
+            future::ready(answer.map(Vec::into_iter).ok_or_else(|| io::ErrorKind::NotFound.into()))
+        }
+    }
+
+    /// A resolver and a connector that never answer.
+    #[derive(Debug, Clone)]
+    struct Silent;
+
+    impl Service<Name> for Silent {
+        type Response = vec::IntoIter<SocketAddr>;
+        type Error = io::Error;
+        type Future = future::Pending<io::Result<Self::Response>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Name) -> Self::Future {
+            future::pending()
+        }
+    }
+
+    impl Service<Uri> for Silent {
+        type Response = ();
+        type Error = BoxError;
+        type Future = future::Pending<Result<(), BoxError>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Uri) -> Self::Future {
+            future::pending()
+        }
+    }
+
+    fn guard(allowed: &[&str]) -> Arc<AddressGuard> {
+        Arc::new(AddressGuard::new(allowed.iter().map(|net| net.parse().unwrap()).collect()))
+    }
+
+    async fn listen(address: Ipv4Addr, port: u16) -> TcpListener {
+        TcpListener::bind((address, port)).await.unwrap()
+    }
+
+    async fn dial<R>(dialer: &mut Dialer<R>, host: &str, port: u16) -> Result<(), BoxError>
+    where
+        Dialer<R>: Service<Uri, Response = TokioIo<TcpStream>, Error = BoxError>,
+    {
+        let uri = format!("http://{host}:{port}/v1?x=1").parse().unwrap();
+        future::poll_fn(|cx| dialer.poll_ready(cx)).await?;
+        let stream = dialer.call(uri).await?.into_inner();
+        assert!(stream.nodelay().unwrap());
+        Ok(())
+    }
+
+    /// This crate's error in the source chain, as callers look for it.
+    fn reason(error: &BoxError) -> Option<&Error> {
+        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+        while let Some(error) = source {
+            if let Some(found) = error.downcast_ref() {
+                return Some(found);
+            }
+            source = error.source();
+        }
+        None
+    }
+
+    fn is_forbidden(end: &Result<(), BoxError>) -> bool {
+        matches!(end, Err(error) if matches!(reason(error), Some(Error::Forbidden)))
+    }
+
+    fn is_lookup_error(end: &Result<(), BoxError>) -> bool {
+        matches!(end, Err(error) if matches!(reason(error), Some(Error::Lookup(_))))
+    }
+
+    /// Dials a listener at 127.0.0.1, which is the only allowed loopback address, by a name with these addresses.
+    async fn dialled(answers: &[&[&str]], times: usize) -> (Script, Vec<Result<(), BoxError>>, TcpListener) {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let guard = Arc::new(AddressGuard::new(vec!["127.0.0.1/32".parse().unwrap()]));
         let script = Script::of(answers);
-        let dialer = Dialer::new(script.clone(), guard);
-        let uri: Uri = format!("http://api.example:{port}/v1?x=1").parse().unwrap();
+        let mut dialer = Dialer::new(script.clone(), guard(&["127.0.0.1/32"]));
         let mut ends = Vec::new();
         for _ in 0..times {
-            ends.push(dialer.dial(&uri).await.map(drop));
+            ends.push(dial(&mut dialer, "api.example", port).await);
         }
         (script, ends, listener)
     }
 
-    /// How many connections have arrived. On the loopback a connection that was made is there to be accepted.
-    async fn arrived(listener: TcpListener) -> usize {
+    /// The number of connections that have arrived. On the loopback a connection that was made can be accepted at once.
+    async fn arrived(listener: &TcpListener) -> usize {
         let mut count = 0;
-        while let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await {
+        while let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(5), listener.accept()).await {
             count += 1;
         }
         count
     }
 
     #[tokio::test]
-    async fn a_checked_address_is_dialled_after_one_look_at_the_name() {
+    async fn a_checked_address_is_dialled_after_one_lookup() {
         let (script, ends, listener) = dialled(&[&["127.0.0.1"], &["10.0.0.1"]], 1).await;
         assert!(matches!(ends[..], [Ok(())]), "{ends:?}");
-        assert_eq!(script.asked(), ["api.example"], "checked and dialled are one answer");
-        assert_eq!(arrived(listener).await, 1);
+        assert_eq!(script.names(), ["api.example"], "the checked answer is the dialled one");
+        assert_eq!(arrived(&listener).await, 1);
     }
 
     #[tokio::test]
-    async fn a_name_that_turns_to_another_address_is_checked_anew() {
+    async fn a_changed_dns_answer_is_checked_again() {
         let (script, ends, listener) = dialled(&[&["127.0.0.1"], &["169.254.169.254"], &["::1"]], 3).await;
-        assert!(matches!(ends[..], [Ok(()), Err(Error::Forbidden), Err(Error::Forbidden)]), "{ends:?}");
-        assert_eq!(script.asked().len(), 3);
-        assert_eq!(arrived(listener).await, 1);
+        assert!(ends[0].is_ok() && ends[1..].iter().all(is_forbidden), "{ends:?}");
+        assert_eq!(script.names().len(), 3);
+        assert_eq!(arrived(&listener).await, 1);
     }
 
     #[tokio::test]
@@ -259,39 +358,118 @@ mod tests {
         ] {
             for answer in [["127.0.0.1", forbidden], [forbidden, "127.0.0.1"], [forbidden, "1.1.1.1"]] {
                 let (_, ends, listener) = dialled(&[&answer], 1).await;
-                assert!(matches!(ends[..], [Err(Error::Forbidden)]), "{answer:?}: {ends:?}");
-                assert_eq!(arrived_now(&listener).await, 0, "{answer:?} was dialled");
+                assert!(is_forbidden(&ends[0]), "{answer:?}: {ends:?}");
+                assert_eq!(arrived(&listener).await, 0, "{answer:?} was dialled");
             }
         }
     }
 
-    /// Has a connection arrived by now?
-    async fn arrived_now(listener: &TcpListener) -> usize {
-        let accepted = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await;
-        usize::from(accepted.is_ok())
-    }
-
     #[tokio::test]
-    async fn an_address_that_does_not_accept_gives_way_to_the_next() {
-        let guard = Arc::new(AddressGuard::new(vec!["127.0.0.0/8".parse().unwrap()]));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn an_address_in_the_url_is_checked_without_a_lookup() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let script = Script::of(&[&["127.0.0.3", "127.0.0.1"], &["127.0.0.3"], &[]]);
-        let dialer = Dialer::new(script, guard);
-        let uri: Uri = format!("http://api.example:{port}/").parse().unwrap();
-        assert!(dialer.dial(&uri).await.is_ok());
-        assert!(matches!(dialer.dial(&uri).await, Err(Error::Unreachable(_))), "nobody is there");
-        assert!(matches!(dialer.dial(&uri).await, Err(Error::Unreachable(_))), "no address");
-        assert!(matches!(dialer.dial(&uri).await, Err(Error::Unreachable(_))), "no such name");
-        assert_eq!(arrived(listener).await, 1);
+        let script = Script::of(&[]);
+        let mut dialer = Dialer::new(script.clone(), guard(&["127.0.0.1/32"]));
+        for forbidden in [
+            "0.0.0.0",
+            "10.0.0.1",
+            "127.0.0.2",
+            "169.254.169.254",
+            "[127.0.0.2]",
+            "[::]",
+            "[::1]",
+            "[0:0:0:0:0:0:0:1]",
+            "[::7f00:1]",
+            "[::127.0.0.1]",
+            "[::ffff:127.0.0.2]",
+            "[::FFFF:7F00:2]",
+            "[::ffff:169.254.169.254]",
+            "[64:ff9b::7f00:1]",
+            "[2002:7f00:1::1]",
+            "[fd00:ec2::254]",
+            "[fe80::1]",
+        ] {
+            let end = dial(&mut dialer, forbidden, port).await;
+            assert!(is_forbidden(&end), "{forbidden}: {end:?}");
+        }
+        assert_eq!(arrived(&listener).await, 0);
+        dial(&mut dialer, "127.0.0.1", port).await.unwrap();
+        assert_eq!(arrived(&listener).await, 1);
+        assert!(script.names().is_empty());
     }
 
     #[tokio::test]
-    async fn the_machines_own_resolver_is_under_the_guard_too() {
-        let dialer = Dialer::new(SystemResolver, Arc::default());
-        for host in ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"] {
-            let uri: Uri = format!("http://{host}:9/").parse().unwrap();
-            assert!(matches!(dialer.dial(&uri).await, Err(Error::Forbidden)), "{host}");
+    async fn the_system_resolver_is_guarded() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        let mut dialer = Dialer::new(GaiResolver::new(), Arc::default());
+        let end = dial(&mut dialer, "localhost", port).await;
+        assert!(is_forbidden(&end), "{end:?}");
+        // Resolvers differ in which of these spellings of 127.0.0.1 they accept.
+        for spelling in ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1."] {
+            let end = dial(&mut dialer, spelling, port).await;
+            assert!(is_forbidden(&end) || is_lookup_error(&end), "{spelling}: {end:?}");
         }
+        assert_eq!(arrived(&listener).await, 0);
+    }
+
+    #[tokio::test]
+    async fn the_next_address_is_dialled_when_one_refuses() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        let script = Script::of(&[&["127.0.0.3", "127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.3"], &[]]);
+        let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8", "::1/128"]));
+        dial(&mut dialer, "api.example", port).await.unwrap();
+        dial(&mut dialer, "api.example", port).await.unwrap();
+        let refused = dial(&mut dialer, "api.example", port).await;
+        assert!(matches!(&refused, Err(error) if reason(error).is_none()), "{refused:?}");
+        for case in ["no address", "no such name"] {
+            let end = dial(&mut dialer, "api.example", port).await;
+            assert!(is_lookup_error(&end), "{case}: {end:?}");
+        }
+        assert_eq!(arrived(&listener).await, 2);
+    }
+
+    #[tokio::test]
+    async fn the_other_address_family_is_dialled_when_the_first_is_silent() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        // A listener with a full backlog does not answer further connections.
+        let silent = SocketAddr::from(([127, 0, 0, 2], port));
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(silent).unwrap();
+        let _full = socket.listen(1).unwrap();
+        let mut backlog = Vec::new();
+        while let Ok(stream) =
+            tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(silent)).await
+        {
+            backlog.push(stream.unwrap());
+        }
+        // The mapped address is one of IPv6 to the connector, also where the machine has no other.
+        let script = Script::of(&[&["127.0.0.2", "::ffff:127.0.0.1"]]);
+        let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8"]));
+        let started = Instant::now();
+        dial(&mut dialer, "api.example", port).await.unwrap();
+        assert!(started.elapsed() < CONNECT_TIMEOUT / 2, "{:?}", started.elapsed());
+        assert_eq!(arrived(&listener).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lookup_ends_after_its_timeout() {
+        let mut dialer = Dialer::new(Silent, Arc::default());
+        let started = Instant::now();
+        let end = dial(&mut dialer, "api.example", 9).await;
+        assert!(is_lookup_error(&end), "{end:?}");
+        assert_eq!(started.elapsed(), LOOKUP_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_connection_ends_after_its_timeout() {
+        let timeout = Duration::from_secs(3);
+        let mut connector = Bounded::new(Silent, timeout);
+        let started = Instant::now();
+        let error = connector.call(Uri::from_static("https://api.example/")).await.unwrap_err();
+        assert!(matches!(reason(&error), Some(Error::TimedOut(limit)) if *limit == timeout), "{error}");
+        assert_eq!(started.elapsed(), timeout);
     }
 }

@@ -1,6 +1,6 @@
-//! The outbound side of a gateway: which addresses may be called, how they are dialed, and TLS.
+//! Outbound connections of a gateway: which addresses may be called, how they are dialled, and TLS.
 //!
-//! Invariant: every call to a host that a merchant names leaves through a [`Connector`], and a connector dials only
+//! Invariant: every call to a host that a merchant names goes through a [`Connector`], and a connector dials only
 //! addresses that its [`AddressGuard`] has checked.
 
 mod address;

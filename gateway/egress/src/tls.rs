@@ -1,4 +1,4 @@
-//! TLS towards providers: whom it trusts. Those whom this machine trusts, and whom the operator names beside them.
+//! TLS of outbound connections. Trusted are the certificates of this machine and those that the operator adds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,27 +8,31 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Why there is no TLS.
+/// Why the TLS configuration cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of certificates cannot be read.
+    /// A PEM file cannot be read or holds no certificate.
     #[error("{0}: {1}")]
     File(PathBuf, pem::Error),
-    /// A certificate in the file is none that could be trusted.
+    /// A certificate in the file cannot serve as a trust anchor.
     #[error("{0}: {1}")]
     Certificate(PathBuf, rustls::Error),
-    /// The protocol itself.
+    /// The TLS library refuses the configuration.
     #[error(transparent)]
     Protocol(#[from] rustls::Error),
 }
 
-/// TLS under the certificates that this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others in their
-/// place) and those in the PEM files of `trusted`.
+/// A client configuration that trusts the certificates of this machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` replace them)
+/// and those in the PEM files `trusted`.
 pub fn client_config(trusted: &[PathBuf]) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in native.errors {
-        tracing::warn!(%error, "some of this machine's trusted certificates cannot be read");
+        tracing::warn!(
+            event = "egress.system_certificates_unreadable",
+            %error,
+            "some of this machine's trusted certificates cannot be read"
+        );
     }
     roots.add_parsable_certificates(native.certs);
     for file in trusted {
@@ -37,20 +41,23 @@ pub fn client_config(trusted: &[PathBuf]) -> Result<ClientConfig, Error> {
         }
     }
     if roots.is_empty() {
-        tracing::warn!("no trusted certificates: calls to https providers will fail");
+        tracing::warn!(
+            event = "egress.no_trusted_certificates",
+            "no trusted certificates: calls to https providers will fail"
+        );
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The name that a provider is to prove: the URL's host, without the dot that may end it.
+/// The name that a provider's certificate must be for: the URL's host without a trailing dot.
 pub fn server_name(target: &Uri) -> Result<ServerName<'static>, InvalidDnsNameError> {
     let host = target.host().unwrap_or_default().trim_matches(['[', ']']);
     ServerName::try_from(host.strip_suffix('.').unwrap_or(host).to_owned())
 }
 
-/// The certificates of a PEM file; one at least.
+/// The certificates of a PEM file; an error if there are none.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = || CertificateDer::pem_file_iter(file)?.collect::<Result<Vec<_>, _>>();
     match read() {
@@ -65,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_is_to_prove_the_urls_host() {
+    fn the_certificate_must_be_for_the_urls_host() {
         let name = |url: &str| server_name(&url.parse().unwrap()).map(|name| name.to_str().into_owned());
         assert_eq!(name("https://api.example/v1").unwrap(), "api.example");
         assert_eq!(name("https://api.example.:8443/").unwrap(), "api.example");
@@ -75,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_certificate_is_an_error_and_not_ignored() {
+    fn a_file_without_a_certificate_is_an_error() {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         for file in [PathBuf::from("/nowhere/at/all.pem"), folder.join("Cargo.toml"), folder] {
             let config = client_config(std::slice::from_ref(&file));

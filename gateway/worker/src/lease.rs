@@ -1,5 +1,5 @@
-//! The lease of a gateway: a heartbeat in the database. A gateway whose heartbeat stands still is dead to the others, and
-//! its open requests are ended by their [`sweeper`](crate::sweeper).
+//! The lease of a gateway: a heartbeat in the database. When it stops, the sweepers of the other gateways end the open
+//! requests of this one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
 
 pub(crate) const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
 
-/// Heartbeats, and rounds of the sweeper, in the time after which a gateway counts as dead.
+/// Heartbeats and rounds of the sweeper within the time after which a gateway counts as dead.
 pub(crate) const ROUNDS_PER_TIMEOUT: u32 = 6;
 
 /// Why a heartbeat or a round of the sweeper failed; the next one follows.
@@ -33,7 +33,7 @@ pub(crate) enum Error {
     Timeout,
 }
 
-/// Sends heartbeats until `stop`, on a dedicated connection: slow reads must not make a live gateway seem dead. Each
+/// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead. Each
 /// heartbeat also measures Postgres's clock.
 pub async fn heartbeat(
     gateway_id: GatewayId,
@@ -48,8 +48,8 @@ pub async fn heartbeat(
         let sent = tokio::time::timeout(after / 3, async {
             let client = connection.client().await?;
             let started = Instant::now();
-            let theirs = client.query_one(HEARTBEAT, &[&own]).await?.try_get(0)?;
-            clock.measured(theirs, started.elapsed());
+            let database_time = client.query_one(HEARTBEAT, &[&own]).await?.try_get(0)?;
+            clock.measured(database_time, started.elapsed());
             Ok::<_, Error>(())
         });
         if let Err(error) = sent.await.unwrap_or(Err(Error::Timeout)) {
@@ -63,11 +63,11 @@ pub async fn heartbeat(
     }
 }
 
-/// Ends the lease of a gateway that stops in order: it leaves nothing to sweep.
+/// Deletes the lease of a gateway that stops with no open requests.
 pub async fn release(reads: &ReadPool, gateway_id: GatewayId) {
     let Ok(db) = reads.connection().await else { return };
     if let Err(error) = db.execute(END_LEASE, &[&gateway_id.to_string()]).await {
-        tracing::info!(event = "gateway.lease_kept", %error, "the lease was not released; it lapses unused");
+        tracing::info!(event = "gateway.lease_kept", %error, "the lease was not deleted; a sweeper does so");
     }
 }
 
@@ -78,12 +78,12 @@ pub(crate) struct DedicatedConnection {
 }
 
 impl DedicatedConnection {
-    /// Not connected yet.
+    /// A connection that is opened when it is first used.
     pub(crate) fn new(database_url: String) -> Self {
         Self { database_url, client: None }
     }
 
-    /// The connection, opened if it is not.
+    /// The open connection.
     pub(crate) async fn client(&mut self) -> Result<&Client, Error> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             let client = connect::connect(&self.database_url, Role::Gateway).await?;

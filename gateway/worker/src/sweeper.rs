@@ -1,9 +1,9 @@
-//! The sweeper: ends the requests of gateways that died with calls in flight, so that no hold leaks. It also
-//! deletes expired idempotency claims.
+//! The sweeper ends the abandoned requests of gateways that died with calls in flight, so that no hold leaks. It also deletes
+//! expired idempotency claims.
 //!
-//! A gateway counts as dead when this process has watched its heartbeat stand still for the whole of
-//! [`Sweeper::after`], by its own clock and with the database answering all the while; an outage of the database
-//! restarts the watch. Any number of gateways may sweep: a request ends once.
+//! A gateway counts as dead when its heartbeat has not changed for [`Sweeper::after`], measured by this process's clock with
+//! the database available throughout; an outage of the database restarts the measurement. Any number of gateways may sweep:
+//! a request ends once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 
 const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE kind = 'request'";
 
-/// Batches of expired claims that are deleted in one round.
-const PURGES: u32 = 10;
+/// Batches of expired claims that one round deletes.
+const PURGE_BATCHES: u32 = 10;
 
-/// Watches the other gateways.
+/// Watches the heartbeats of the other gateways.
 pub struct Sweeper {
     gateway_id: GatewayId,
     ledger: Appender,
     clock: Arc<Clock>,
     connection: DedicatedConnection,
     after: Duration,
-    /// The last heartbeat of each gateway, and since when it has not changed.
+    /// The last heartbeat of each gateway and the time when it was first seen.
     watched: HashMap<String, (i64, Instant)>,
 }
 
@@ -59,7 +59,7 @@ impl Sweeper {
         loop {
             let round = tokio::time::timeout(self.after / 2, self.round()).await;
             if let Err(error) = round.unwrap_or(Err(Error::Timeout)) {
-                tracing::warn!(%error, "a sweep was not carried out");
+                tracing::warn!(event = "sweeper.round_failed", %error, "a round of the sweeper failed");
                 self.watched.clear();
                 self.connection.close();
             }
@@ -82,15 +82,15 @@ impl Sweeper {
             }
         }
         let now = Instant::now();
-        // A gateway with open requests and no lease is watched like one that stands still.
+        // A gateway with open requests and no lease is watched like one whose heartbeat does not change.
         let gateways: Vec<String> =
             leases.keys().chain(open.keys()).filter(|id| **id != own).cloned().collect();
         self.watched.retain(|gateway, _| gateways.contains(gateway));
         for gateway in gateways {
-            let beat = leases.get(&gateway).copied().unwrap_or(0);
-            let (seen, since) = *self.watched.entry(gateway.clone()).or_insert((beat, now));
-            if seen != beat {
-                self.watched.insert(gateway, (beat, now));
+            let heartbeat = leases.get(&gateway).copied().unwrap_or(0);
+            let (seen, since) = *self.watched.entry(gateway.clone()).or_insert((heartbeat, now));
+            if seen != heartbeat {
+                self.watched.insert(gateway, (heartbeat, now));
                 continue;
             }
             if now.duration_since(since) < self.after {
@@ -98,7 +98,12 @@ impl Sweeper {
             }
             let abandoned = open.remove(&gateway).unwrap_or_default();
             if !abandoned.is_empty() {
-                tracing::warn!(gateway, requests = abandoned.len(), "a gateway died with calls in flight");
+                tracing::warn!(
+                    event = "sweeper.gateway_dead",
+                    gateway,
+                    requests = abandoned.len(),
+                    "a gateway died with calls in flight"
+                );
             }
             let mut ended = true;
             for request_id in abandoned {
@@ -114,45 +119,71 @@ impl Sweeper {
     }
 }
 
-/// Deletes expired idempotency claims, and attempts on checkout sessions that have ended, a bounded number in one round.
-/// They count as absent already, so a failure costs nothing but room.
+/// Deletes expired idempotency claims and the attempts of ended checkout sessions, in bounded batches. Readers ignore them
+/// already, so a failure only costs space.
 async fn purge(db: &Client) {
     if let Err(error) = checkout_attempts::purge(db).await {
-        tracing::warn!(%error, "attempts on ended checkout sessions are not purged");
+        tracing::warn!(
+            event = "sweeper.checkout_purge_failed",
+            %error,
+            "attempts of ended checkout sessions were not deleted"
+        );
     }
-    for _ in 0..PURGES {
+    for _ in 0..PURGE_BATCHES {
         match claims::purge(db).await {
             Ok(0) => return,
             Ok(_) => {}
-            Err(error) => return tracing::warn!(%error, "expired idempotency claims are not purged"),
+            Err(error) => {
+                tracing::warn!(
+                    event = "sweeper.claim_purge_failed",
+                    %error,
+                    "expired idempotency claims were not deleted"
+                );
+                return;
+            }
         }
     }
 }
 
-/// Ends an abandoned request; `false` when it may still be open.
+/// Ends an abandoned request; `false` if it may still be open.
 async fn end(ledger: &Appender, clock: &Clock, request_id: RequestId) -> bool {
     let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
     let command = SettleRequest { request_id, settled, now: clock.now() };
     match ledger.submit(command).await {
         Ok(()) => {
-            tracing::warn!(%request_id, "ended as abandoned: to be reconciled with the provider");
+            tracing::warn!(
+                event = "sweeper.request_abandoned",
+                %request_id,
+                "an abandoned request was ended; reconcile it with the provider"
+            );
             true
         }
         Err(appender::Error::Refused(Refusal::RequestNotOpen)) => true,
         Err(error) => {
-            tracing::warn!(%request_id, %error, "an abandoned request is not ended yet");
+            tracing::warn!(
+                event = "sweeper.request_not_ended",
+                %request_id,
+                %error,
+                "an abandoned request could not be ended; retrying"
+            );
             false
         }
     }
 }
 
+/// The gateway of an open request; `None` if the state is not one or cannot be read.
 fn read_open(id: &str, body: &str) -> Option<(String, RequestId)> {
     let id: RequestId = id.parse().ok()?;
     match State::from_json(&StateKey::Request(id), body) {
         Ok(State::Request(open)) => Some((open.gateway_id().to_string(), id)),
         Ok(_) => None,
         Err(error) => {
-            tracing::error!(%id, %error, "an open request cannot be read");
+            tracing::error!(
+                event = "sweeper.request_unreadable",
+                request_id = %id,
+                %error,
+                "an open request cannot be read"
+            );
             None
         }
     }

@@ -1,4 +1,4 @@
-//! What a payment processor does for us. A real one is one more implementation of [`Processor`].
+//! The interface to a payment processor. A real one is another implementation of [`Processor`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,9 +8,9 @@ use farthing_core::event::Card;
 use farthing_core::ids::PaymentId;
 use farthing_core::money::Amount;
 
-/// A card as its owner typed it. It goes to the processor and nowhere else: it has no `Debug`, and is never kept.
+/// A card as its owner typed it. It is sent to the processor and nowhere else: it has no `Debug` and is never stored.
 pub struct CardInput {
-    /// Digits; spaces and hyphens between them do not matter.
+    /// Digits; spaces and hyphens are ignored.
     pub number: String,
     /// 1 to 12.
     pub exp_month: u8,
@@ -20,60 +20,60 @@ pub struct CardInput {
     pub cvc: String,
 }
 
-/// A card in the processor's keeping.
+/// A card that the processor has stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredCard {
-    /// The processor's own name for it.
+    /// The processor's own id of the card.
     pub token: String,
-    /// What may be shown of it.
+    /// The part that may be shown.
     pub card: Card,
 }
 
-/// Why the processor does not take a card.
+/// Why the processor refuses a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CardRefused {
-    /// Not the number of a card.
-    #[error("is not the number of a card")]
+    /// The number is invalid.
+    #[error("is not a valid card number")]
     Number,
-    /// The card's time is over, or no such month.
-    #[error("is not a month to come")]
+    /// The card has expired, or there is no such month.
+    #[error("must be the current month or a later one")]
     Expiry,
-    /// Not a security code.
+    /// The security code is invalid.
     #[error("must be three or four digits")]
     Cvc,
 }
 
-/// The processor does not answer; nothing is known of what was asked.
+/// The processor did not answer. The request may or may not have had its effect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// Money to be taken.
+/// An amount to charge to a card.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'a> {
-    /// The idempotency key: a charge asked for again under it is the same charge, and has the same answer.
+    /// The idempotency key: a repeated request under it is the same charge and has the same response.
     pub payment_id: PaymentId,
-    /// The card.
+    /// The card, as in [`StoredCard::token`].
     pub token: &'a str,
-    /// How much, in dollars.
+    /// In dollars.
     pub amount: Amount,
 }
 
-/// What a processor answers, some time.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
+/// The future of a processor's response.
+pub(crate) type Response<'a, T> = Pin<Box<dyn Future<Output = Result<T, Unavailable>> + Send + 'a>>;
 
 /// A payment processor.
 pub trait Processor: Send + Sync {
-    /// Its name, as payment methods in the log tell whose they are.
+    /// Its name, which payment methods in the log refer to.
     fn name(&self) -> &'static str;
 
-    /// Takes a card into its keeping.
-    fn store(&self, card: CardInput) -> Answer<'_, Result<StoredCard, CardRefused>>;
+    /// Stores a card.
+    fn store(&self, card: CardInput) -> Response<'_, Result<StoredCard, CardRefused>>;
 
-    /// Takes money, once per payment.
-    fn charge<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Paid>;
+    /// Charges a payment. It takes the money once, however often it is called.
+    fn charge<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Paid>;
 
-    /// Takes nothing for this payment from now on, and gives back all that was taken; its own id of that, where anything
-    /// was. Asked again, it gives nothing back a second time, and answers the same.
-    fn take_back<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<String>>;
+    /// Voids a payment: it can no longer be charged, and an earlier charge is refunded. Returns the processor's id of the
+    /// refund, if there is one. A repeated call refunds nothing more and has the same response.
+    fn void<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Option<String>>;
 }

@@ -1,120 +1,120 @@
-//! Which payments a runner leaves alone for a while: those that it has tried in vain, for longer each time. They have places of
-//! their own in a round, in the order of their last try: so however many cannot be carried out, and however long each try
-//! takes, each further payment gets its turn, and so does each of them again.
+//! Exponential backoff per failed payment. Retries have a quota of their own in each round, in the order in which they fall due,
+//! so they never starve new payments, and every failed payment is retried however many there are.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farthing_core::ids::PaymentId;
+use tokio::time::Instant;
 
-/// After the first try in vain; each further one doubles it.
-const FIRST: Duration = Duration::from_secs(1);
+/// The delay after the first failed attempt. Each further failure doubles it.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest wait.
-const LONGEST: Duration = Duration::from_mins(5);
+/// The longest delay.
+const MAX_DELAY: Duration = Duration::from_mins(5);
 
-/// How many are remembered: beyond that it begins anew.
-const MOST: usize = 20_000;
+/// Payments that are remembered. Beyond that all are forgotten, and the backoff starts from scratch.
+const MAX_PAYMENTS: usize = 20_000;
 
 #[derive(Debug)]
-struct Tried {
-    times: u32,
-    again_at: Instant,
+struct FailedPayment {
+    attempts: u32,
+    retry_at: Instant,
 }
 
-/// The payments that were tried in vain and have not ended since, as far as is known.
+/// The payments whose last attempt of this process failed.
 #[derive(Debug, Default)]
 pub(super) struct RetryBackoff {
-    tried: HashMap<PaymentId, Tried>,
+    failed: HashMap<PaymentId, FailedPayment>,
 }
 
 impl RetryBackoff {
-    /// All of them.
-    pub(super) fn tried(&self) -> Vec<String> {
-        self.tried.keys().map(ToString::to_string).collect()
+    /// The ids of all failed payments.
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.failed.keys().map(ToString::to_string).collect()
     }
 
-    /// Those that have waited long enough at `now`, at most so many, the one that has waited longest first.
-    pub(super) fn due(&self, now: Instant, most: usize) -> Vec<PaymentId> {
-        let due = self.tried.iter().filter(|(_, tried)| tried.again_at <= now);
-        let mut due: Vec<_> = due.map(|(id, tried)| (tried.again_at, *id)).collect();
+    /// At most `limit` payments whose retry is due at `now`, the longest overdue first.
+    pub(super) fn due(&self, now: Instant, limit: usize) -> Vec<PaymentId> {
+        let due = self.failed.iter().filter(|(_, failed)| failed.retry_at <= now);
+        let mut due: Vec<_> = due.map(|(id, failed)| (failed.retry_at, *id)).collect();
         due.sort_unstable();
-        due.into_iter().take(most).map(|(_, id)| id).collect()
+        due.into_iter().take(limit).map(|(_, id)| id).collect()
     }
 
-    /// It was tried in vain at `now`.
+    /// Records a failed attempt at `now`.
     pub(super) fn failed(&mut self, payment_id: PaymentId, now: Instant) {
-        if self.tried.len() >= MOST {
-            self.tried.clear();
+        if self.failed.len() >= MAX_PAYMENTS {
+            self.failed.clear();
         }
-        let times = self.tried.get(&payment_id).map_or(0, |tried| tried.times);
-        let wait = FIRST.saturating_mul(1 << times.min(16)).min(LONGEST);
-        self.tried.insert(payment_id, Tried { times: times + 1, again_at: now + wait });
+        let attempts = self.failed.get(&payment_id).map_or(0, |failed| failed.attempts);
+        let delay = FIRST_DELAY.saturating_mul(1 << attempts.min(16)).min(MAX_DELAY);
+        self.failed.insert(
+            payment_id,
+            FailedPayment { attempts: attempts.saturating_add(1), retry_at: now + delay },
+        );
     }
 
-    /// It has ended.
+    /// Forgets a payment that has ended.
     pub(super) fn ended(&mut self, payment_id: PaymentId) {
-        self.tried.remove(&payment_id);
+        self.failed.remove(&payment_id);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn payment(number: u128) -> PaymentId {
         PaymentId::new(ulid::Ulid(number))
     }
 
-    /// A round: so many of those that were never tried, the oldest first, and so many of the others.
-    fn round(backoff: &RetryBackoff, open: u128, places: usize, now: Instant) -> Vec<PaymentId> {
-        let tried = backoff.tried();
-        let fresh = (0..open).map(payment).filter(|id| !tried.contains(&id.to_string()));
-        fresh.take(places).chain(backoff.due(now, places)).collect()
+    /// A round: at most `quota` payments that have not been tried, the oldest first, and at most `quota` retries.
+    fn round(backoff: &RetryBackoff, open: u128, quota: usize, now: Instant) -> Vec<PaymentId> {
+        let failed = backoff.ids();
+        let new = (0..open).map(payment).filter(|id| !failed.contains(&id.to_string()));
+        new.take(quota).chain(backoff.due(now, quota)).collect()
     }
 
     #[test]
-    fn payments_that_cannot_be_carried_out_keep_no_other_waiting() {
+    fn failing_payments_do_not_starve_others() {
         let (mut backoff, mut now) = (RetryBackoff::default(), Instant::now());
-        // 250 fail whenever they are tried, and each round takes so long that all of them are due again by its end.
-        let mut rounds = Vec::new();
+        // 250 payments always fail, and a round takes so long that all of them are due again at its end.
+        let mut retried = HashSet::new();
         for number in 0..50 {
             let tried = round(&backoff, 250, 10, now);
-            now += 2 * LONGEST;
+            now += 2 * MAX_DELAY;
             for id in &tried {
                 backoff.failed(*id, now);
             }
             if number < 25 {
-                let fresh = (number * 10..number * 10 + 10).map(payment);
-                assert!(fresh.eq(tried.iter().copied().take(10)), "what is new is not kept waiting");
+                let new = (number * 10..number * 10 + 10).map(payment);
+                assert!(new.eq(tried.iter().copied().take(10)), "new payments do not wait for retries");
             } else {
-                rounds.extend(tried);
+                retried.extend(tried);
             }
         }
-        assert_eq!(
-            rounds.iter().collect::<std::collections::HashSet<_>>().len(),
-            250,
-            "each again in its turn"
-        );
-        // A new one is tried in the next round.
-        assert_eq!(round(&backoff, 251, 10, now).first(), Some(&payment(250)));
+        assert_eq!(retried.len(), 250, "each payment is retried");
+        assert_eq!(round(&backoff, 251, 10, now).first(), Some(&payment(250)), "a new one is tried at once");
     }
 
     #[test]
-    fn each_is_tried_again_after_longer_and_longer_but_always_again() {
+    fn the_delay_doubles_up_to_its_maximum() {
         let (mut backoff, mut now) = (RetryBackoff::default(), Instant::now());
-        let mut waits = Vec::new();
+        let mut delays = Vec::new();
         for _ in 0..12 {
             backoff.failed(payment(0), now);
-            let mut wait = Duration::ZERO;
-            while backoff.due(now + wait, 1).is_empty() {
-                wait += Duration::from_secs(1);
+            let mut delay = Duration::ZERO;
+            while backoff.due(now + delay, 1).is_empty() {
+                delay += Duration::from_secs(1);
             }
-            waits.push(wait.as_secs());
-            now += wait;
+            delays.push(delay.as_secs());
+            now += delay;
         }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
         backoff.ended(payment(0));
-        assert!(backoff.tried().is_empty() && backoff.due(now + LONGEST, 1).is_empty());
+        assert!(backoff.ids().is_empty() && backoff.due(now + MAX_DELAY, 1).is_empty());
     }
 }

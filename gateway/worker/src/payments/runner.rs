@@ -1,106 +1,117 @@
-//! The runner of payments and the scheduler of subscriptions, in every gateway. Any number of them may run; what is due
-//! happens once, because the ledger decides so. Neither waits for the other.
+//! The background tasks of payments: one charges open payments, one advances due subscriptions. Neither waits for the
+//! other. Every gateway runs both; the ledger ensures that each piece of work has its effect once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farthing_core::ids::PaymentId;
+use farthing_log::reads::within;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
+use super::error::Error;
+use super::execution::Payments;
 use super::retry_backoff::RetryBackoff;
 use super::schedule::Scheduler;
-use super::{Error, Payments, within};
 
-/// Payments that are tried for the first time in one round; the rest follows in the next.
-const FRESH: i64 = 32;
+/// New payments that one round tries; the next round takes further ones.
+const NEW_PER_ROUND: i64 = 32;
 
-/// Payments that are tried again in one round.
-const AGAIN: usize = 16;
+/// Failed payments that one round retries.
+const RETRIES_PER_ROUND: usize = 16;
 
 /// Payments that are carried out at once.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
-/// The time between two looks, unless somebody says that there is something to do.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The time between two rounds, unless a notification ends it or the last round found work.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Those that this process has not tried in vain, the oldest first.
+/// Open payments without those that this process has failed to carry out, the oldest first.
 const OPEN_PAYMENTS: &str = "\
 SELECT id FROM ledger.state WHERE kind = 'payment' AND id <> ALL($1::text[]) ORDER BY id LIMIT $2";
 
-/// Runs until `stop`.
-pub async fn run(work: Arc<Payments>, stop: CancellationToken) {
-    let (to_pay, to_schedule) = (Notify::new(), Notify::new());
-    let told = async {
+/// Runs both tasks until `stop`.
+pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
+    let (payment_wakeup, schedule_wakeup) = (Notify::new(), Notify::new());
+    let forward_wakeups = async {
         loop {
-            work.due.notified().await;
-            to_pay.notify_one();
-            to_schedule.notify_one();
+            payments.due.notified().await;
+            payment_wakeup.notify_one();
+            schedule_wakeup.notify_one();
         }
     };
     tokio::select! {
-        () = told => {}
-        () = pay(&work, &to_pay) => {}
-        () = schedule(&work, &to_schedule) => {}
+        () = forward_wakeups => {}
+        () = run_payments(&payments, &payment_wakeup) => {}
+        () = run_schedule(&payments, &schedule_wakeup) => {}
         () = stop.cancelled() => {}
     }
 }
 
-async fn pay(work: &Payments, told: &Notify) {
-    let (mut backoff, mut well) = (RetryBackoff::default(), true);
+async fn run_payments(payments: &Payments, wakeup: &Notify) {
+    let (mut backoff, mut healthy) = (RetryBackoff::default(), true);
     loop {
-        let round = payments(work, &mut backoff).await;
-        rest(round, &mut well, told).await;
+        let round = payment_round(payments, &mut backoff).await;
+        pause(round, &mut healthy, wakeup).await;
     }
 }
 
-async fn schedule(work: &Payments, told: &Notify) {
-    let (mut scheduler, mut well) = (Scheduler::default(), true);
+async fn run_schedule(payments: &Payments, wakeup: &Notify) {
+    let (mut scheduler, mut healthy) = (Scheduler::default(), true);
     loop {
-        let round = scheduler.round(work).await;
-        rest(round, &mut well, told).await;
+        let round = scheduler.round(payments).await;
+        pause(round, &mut healthy, wakeup).await;
     }
 }
 
-/// Waits for the time of the next round: none where this one had something to do.
-async fn rest(round: Result<bool, Error>, well: &mut bool, told: &Notify) {
+/// Waits until the next round; not at all if this one found work (`Ok(true)`). Logs the first error of a series.
+async fn pause(round: Result<bool, Error>, healthy: &mut bool, wakeup: &Notify) {
     match round {
         Ok(true) => {
-            *well = true;
+            *healthy = true;
             return;
         }
-        Ok(false) => *well = true,
+        Ok(false) => *healthy = true,
         Err(error) => {
-            if *well {
-                tracing::warn!(?error, "what is due could not be done; it is tried again");
+            if *healthy {
+                tracing::warn!(
+                    event = "payment.round_failed",
+                    ?error,
+                    "due payments or renewals could not be read; retrying"
+                );
             }
-            *well = false;
+            *healthy = false;
         }
     }
     tokio::select! {
-        () = tokio::time::sleep(PAUSE) => {}
-        () = told.notified() => {}
+        () = tokio::time::sleep(POLL_INTERVAL) => {}
+        () = wakeup.notified() => {}
     }
 }
 
-/// Carries payments out; did any end?
-async fn payments(work: &Payments, backoff: &mut RetryBackoff) -> Result<bool, Error> {
-    let mut open = open_payments(work, &backoff.tried()).await?;
-    open.extend(backoff.due(Instant::now(), AGAIN));
+/// Carries out new and due payments; returns whether any has ended.
+async fn payment_round(payments: &Payments, backoff: &mut RetryBackoff) -> Result<bool, Error> {
+    let mut open = open_payments(payments, &backoff.ids()).await?;
+    open.extend(backoff.due(Instant::now(), RETRIES_PER_ROUND));
     let mut ended = false;
-    for some in open.chunks(AT_ONCE) {
-        let outcomes = join_all(some.iter().map(|payment_id| work.carry_out(*payment_id))).await;
-        for (payment_id, outcome) in some.iter().zip(outcomes) {
+    for chunk in open.chunks(CONCURRENCY) {
+        let outcomes = join_all(chunk.iter().map(|payment_id| payments.carry_out(*payment_id))).await;
+        for (payment_id, outcome) in chunk.iter().zip(outcomes) {
             match outcome {
                 Ok(_) => {
                     backoff.ended(*payment_id);
                     ended = true;
                 }
-                // The others need not wait for it.
                 Err(error) => {
-                    tracing::warn!(%payment_id, ?error, "a payment could not be carried out yet");
+                    tracing::warn!(
+                        event = "payment.attempt_failed",
+                        %payment_id,
+                        ?error,
+                        "a payment could not be carried out; it is retried"
+                    );
                     backoff.failed(*payment_id, Instant::now());
                 }
             }
@@ -109,17 +120,40 @@ async fn payments(work: &Payments, backoff: &mut RetryBackoff) -> Result<bool, E
     Ok(ended)
 }
 
-async fn open_payments(work: &Payments, but: &[String]) -> Result<Vec<PaymentId>, Error> {
-    let connection = work.reads.connection().await?;
-    within(read_open(&connection, but)).await?
+async fn open_payments(payments: &Payments, without: &[String]) -> Result<Vec<PaymentId>, Error> {
+    let connection = payments.reads.connection().await?;
+    within(read_open(&connection, without)).await?
 }
 
-async fn read_open(client: &Client, but: &[String]) -> Result<Vec<PaymentId>, Error> {
-    let rows = client.query(OPEN_PAYMENTS, &[&but, &FRESH]).await?;
+async fn read_open(client: &Client, without: &[String]) -> Result<Vec<PaymentId>, Error> {
+    let rows = client.query(OPEN_PAYMENTS, &[&without, &NEW_PER_ROUND]).await?;
     let mut payments = Vec::with_capacity(rows.len());
     for row in rows {
         let id: &str = row.try_get(0)?;
         payments.push(id.parse().map_err(|error| Error::Internal(format!("payment {id}: {error}")))?);
     }
     Ok(payments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long [`pause`] waits after `round`.
+    async fn paused(round: Result<bool, Error>, wakeup: &Notify) -> Duration {
+        let started = Instant::now();
+        pause(round, &mut true, wakeup).await;
+        started.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_follows_at_once_after_work_or_a_notification() {
+        let wakeup = Notify::new();
+        assert_eq!(paused(Ok(true), &wakeup).await, Duration::ZERO);
+        assert_eq!(paused(Ok(false), &wakeup).await, POLL_INTERVAL);
+        let error = Error::Unavailable("Postgres".to_owned());
+        assert_eq!(paused(Err(error), &wakeup).await, POLL_INTERVAL);
+        wakeup.notify_one();
+        assert_eq!(paused(Ok(false), &wakeup).await, Duration::ZERO);
+    }
 }

@@ -1,5 +1,5 @@
-//! Which subscriptions are due: by the instance's clock, or by a merchant's that is ahead of it (in test mode alone). A round
-//! is bounded, and one merchant's part of it is, so that nobody's renewals wait for all of another's.
+//! The scheduler advances due subscriptions: due by the instance's clock, or by the clock of a merchant that is ahead of it
+//! (test mode only). A round is bounded, and so is each merchant's share of it, so that no merchant starves another.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,30 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::{AdvanceSubscription, Advanced, Refusal};
 use farthing_core::ids::{PaymentId, SubscriptionId};
 use farthing_log::appender;
+use farthing_log::reads::within;
 use tokio_postgres::Client;
 
-use super::{Error, Payments, within};
+use super::error::Error;
+use super::execution::Payments;
 
-/// Subscriptions that each of the looks below finds in one round; the rest follows in the next.
+/// Subscriptions that [`DUE`] and [`DUE_BY_CLOCKS_AHEAD`] return; the next round takes further ones.
 const ROUND: i64 = 100;
 
-/// Of these, the most of one merchant, where there are others.
-const OF_A_MERCHANT: i64 = 10;
+/// Subscriptions of one merchant in a round in which merchants take turns.
+const MAX_PER_MERCHANT: i64 = 10;
 
-/// Merchants that are looked at in turn, where more is due than a round takes.
-const MERCHANTS: i64 = 10;
+/// Merchants whose turn it is in a round, when more subscriptions are due than a round takes.
+const MERCHANTS_PER_ROUND: i64 = 10;
 
-/// Milliseconds of Unix time are compared with what the states say of themselves; the index is on the same expression.
+/// The subscriptions that have been due longest. Times are Unix milliseconds; the index is on the same expression.
 const DUE: &str = "\
 SELECT id FROM ledger.state
 WHERE kind = 'subscription' AND ledger.due_ms(body) <= $1
 ORDER BY ledger.due_ms(body) LIMIT $2";
 
-/// The merchants after one, in the order of their ids, each found by a look into the index; and what is due of them. That a
-/// merchant is looked for between itself and itself, in that order, is so that no plan begins with what others have due.
-const DUE_IN_TURN: &str = "\
+/// The next merchants after `$1` in the order of their ids, each found by one index lookup, with their due subscriptions.
+/// `BETWEEN id AND id` instead of `=` stops the planner from starting with the due index.
+const DUE_BY_MERCHANT: &str = "\
 WITH RECURSIVE merchant (id, number) AS (
     (SELECT ledger.merchant_of(body), 1 FROM ledger.state
      WHERE kind = 'subscription' AND ledger.merchant_of(body) > $1
@@ -47,7 +49,8 @@ FROM merchant LEFT JOIN LATERAL (
     ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $4) AS due ON true
 WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
-/// The first of each merchant before the second of any; who comes first among equals is left to chance.
+/// Due subscriptions of merchants whose clock is ahead: the first of each merchant before the second of any, merchants in
+/// random order.
 const DUE_BY_CLOCKS_AHEAD: &str = "\
 SELECT due.id
 FROM ledger.state AS merchant
@@ -61,24 +64,24 @@ CROSS JOIN LATERAL (
 WHERE merchant.kind = 'merchant' AND ledger.ahead_seconds(merchant.body) > 0
 ORDER BY row_number() OVER (PARTITION BY merchant.id ORDER BY due.due_ms), random() LIMIT $2";
 
-/// What is due, round by round.
+/// The state between rounds.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
-    /// The merchant who had the last turn.
+    /// The merchant who had the last turn; empty at the start of a pass.
     after: String,
 }
 
 impl Scheduler {
-    /// Does what is due; is there more?
-    pub(super) async fn round(&mut self, work: &Payments) -> Result<bool, Error> {
-        let connection = work.reads.connection().await?;
-        let due = within(self.due(&connection, work.clock.now())).await??;
+    /// Advances due subscriptions; returns whether any changed, so that there may be more.
+    pub(super) async fn round(&mut self, payments: &Payments) -> Result<bool, Error> {
+        let connection = payments.reads.connection().await?;
+        let due = within(self.due(&connection, payments.clock.now())).await??;
         drop(connection);
-        let mut done = false;
+        let mut advanced = false;
         for subscription_id in due {
-            done |= advance(work, subscription_id).await;
+            advanced |= advance(payments, subscription_id).await;
         }
-        Ok(done)
+        Ok(advanced)
     }
 
     async fn due(&mut self, client: &Client, now: DateTime<Utc>) -> Result<BTreeSet<SubscriptionId>, Error> {
@@ -89,18 +92,19 @@ impl Scheduler {
             due.insert(read(row.try_get(0)?)?);
         }
         if oldest.len() == usize::try_from(ROUND).unwrap_or(usize::MAX) {
-            // The oldest may all be one merchant's: the others have their turns.
-            let in_turn =
-                client.query(DUE_IN_TURN, &[&self.after, &now_ms, &MERCHANTS, &OF_A_MERCHANT]).await?;
-            self.after = match in_turn.last() {
+            // The oldest may all belong to one merchant, so merchants also take turns.
+            let by_merchant = client
+                .query(DUE_BY_MERCHANT, &[&self.after, &now_ms, &MERCHANTS_PER_ROUND, &MAX_PER_MERCHANT])
+                .await?;
+            self.after = match by_merchant.last() {
                 Some(row) => row.try_get(0)?,
                 None => String::new(),
             };
-            for row in &in_turn {
+            for row in &by_merchant {
                 due.extend(row.try_get::<_, Option<&str>>(1)?.map(read).transpose()?);
             }
         }
-        for row in &client.query(DUE_BY_CLOCKS_AHEAD, &[&now_ms, &ROUND, &OF_A_MERCHANT]).await? {
+        for row in &client.query(DUE_BY_CLOCKS_AHEAD, &[&now_ms, &ROUND, &MAX_PER_MERCHANT]).await? {
             due.insert(read(row.try_get(0)?)?);
         }
         Ok(due)
@@ -111,21 +115,26 @@ fn read(id: &str) -> Result<SubscriptionId, Error> {
     id.parse().map_err(|error| Error::Internal(format!("subscription {id}: {error}")))
 }
 
-/// Does what is due of one; was there anything?
-async fn advance(work: &Payments, subscription_id: SubscriptionId) -> bool {
-    let now = work.clock.now();
-    let payment_id = PaymentId::new(work.mint.next(now));
-    match work.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
+/// Advances a subscription; returns whether anything was due.
+async fn advance(payments: &Payments, subscription_id: SubscriptionId) -> bool {
+    let now = payments.clock.now();
+    let payment_id = PaymentId::new(payments.mint.next(now));
+    match payments.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
         Ok(Advanced::Done) => true,
         Ok(Advanced::ToBePaid(_)) => {
-            work.wake();
+            payments.wake();
             true
         }
-        // Another scheduler was here.
+        // Another scheduler was faster.
         Ok(Advanced::NothingDue) | Err(appender::Error::Refused(Refusal::SubscriptionNotFound)) => false,
-        // The others need not wait for it.
+        // The other subscriptions do not wait for it.
         Err(error) => {
-            tracing::error!(%subscription_id, %error, "a subscription that is due cannot be advanced");
+            tracing::error!(
+                event = "subscription.advance_failed",
+                %subscription_id,
+                %error,
+                "a due subscription could not be advanced"
+            );
             false
         }
     }

@@ -1,28 +1,28 @@
-//! The built-in `test` processor, which moves no money: a mock of a real one. It accepts or declines by the well-known
-//! test card numbers, and remembers every charge in a table of its own, as a real one would.
+//! The built-in `test` processor. It moves no money. Well-known test card numbers decide whether it accepts or declines, and
+//! it records every charge in a table of its own, as a real processor would.
 
 use chrono::{DateTime, Datelike as _, Utc};
 use deadpool_postgres::Pool;
 use farthing_core::command::Paid;
 use farthing_core::event::{Card, DeclineReason};
 
-use super::processor::{Answer, CardInput, CardRefused, Charge, Processor, StoredCard, Unavailable};
+use super::processor::{CardInput, CardRefused, Charge, Processor, Response, StoredCard, Unavailable};
 
-/// The first answer stands, whoever asks again.
+/// The first response stands; a repeated request gets it again.
 const CHARGE: &str = "\
 INSERT INTO test_processor.charge (payment_id, token, amount, declined) VALUES ($1, $2, $3::text::numeric, $4)
 ON CONFLICT (payment_id) DO UPDATE SET asked = test_processor.charge.asked + 1
 RETURNING reference, declined";
 
-/// A charge that was never made never will be.
-const TAKE_BACK: &str = "\
+/// A payment that was never charged cannot be charged after this.
+const VOID: &str = "\
 INSERT INTO test_processor.charge (payment_id, token, amount, declined) VALUES ($1, $2, $3::text::numeric, 'voided')
 ON CONFLICT (payment_id) DO UPDATE SET refund = CASE
     WHEN test_processor.charge.declined IS NULL
     THEN coalesce(test_processor.charge.refund, gen_random_uuid()::text) END
 RETURNING refund";
 
-/// Card numbers, and what becomes of a charge on them: none is declined.
+/// Card numbers with their brand and the reason why a charge is declined; `None` accepts it.
 const CARDS: [(&str, &str, Option<DeclineReason>); 9] = [
     ("4242424242424242", "visa", None),
     ("4000056655665556", "visa", None),
@@ -41,17 +41,17 @@ pub struct TestProcessor {
 }
 
 impl TestProcessor {
-    /// What it is called.
+    /// Its name.
     pub const NAME: &'static str = "test";
 
-    /// One that keeps its charges in the database behind `pool`.
+    /// A processor that records its charges in the database behind `pool`.
     pub fn new(pool: Pool) -> Self {
         Self { pool }
     }
 
-    async fn charged(&self, charge: Charge<'_>) -> Result<Paid, Unavailable> {
+    async fn record_charge(&self, charge: Charge<'_>) -> Result<Paid, Unavailable> {
         let declined = declined(charge.token);
-        let unavailable = |why: &dyn std::fmt::Display| Unavailable(why.to_string());
+        let unavailable = |error: &dyn std::fmt::Display| Unavailable(error.to_string());
         let connection = self.pool.get().await.map_err(|error| unavailable(&error))?;
         let row = connection
             .query_one(
@@ -71,24 +71,19 @@ impl TestProcessor {
             Some(reason) => Ok(Paid::Declined(read(reason))),
         }
     }
-}
 
-impl TestProcessor {
-    async fn taken_back(&self, charge: Charge<'_>) -> Result<Option<String>, Unavailable> {
-        let unavailable = |why: &dyn std::fmt::Display| Unavailable(why.to_string());
+    async fn record_void(&self, charge: Charge<'_>) -> Result<Option<String>, Unavailable> {
+        let unavailable = |error: &dyn std::fmt::Display| Unavailable(error.to_string());
         let connection = self.pool.get().await.map_err(|error| unavailable(&error))?;
         let row = connection
-            .query_one(
-                TAKE_BACK,
-                &[&charge.payment_id.to_string(), &charge.token, &charge.amount.to_string()],
-            )
+            .query_one(VOID, &[&charge.payment_id.to_string(), &charge.token, &charge.amount.to_string()])
             .await
             .map_err(|error| unavailable(&error))?;
         row.try_get(0).map_err(|error| unavailable(&error))
     }
 }
 
-/// A token says what becomes of a charge on it.
+/// The reason why a charge on this token is declined; the token holds it.
 fn declined(token: &str) -> Option<DeclineReason> {
     match token.strip_prefix("test_") {
         Some("accepts") => None,
@@ -111,7 +106,7 @@ fn read(reason: &str) -> DeclineReason {
     all.into_iter().find(|known| name(*known) == reason).unwrap_or(DeclineReason::CardDeclined)
 }
 
-/// The card that was typed, if it is one of the test cards.
+/// Checks that the card is one of the test cards and has not expired.
 fn read_card(input: &CardInput, now: DateTime<Utc>) -> Result<StoredCard, CardRefused> {
     let digits: String = input.number.chars().filter(|digit| !matches!(digit, ' ' | '-')).collect();
     let known = CARDS.iter().find(|(number, ..)| *number == digits).ok_or(CardRefused::Number)?;
@@ -134,16 +129,16 @@ impl Processor for TestProcessor {
         Self::NAME
     }
 
-    fn store(&self, card: CardInput) -> Answer<'_, Result<StoredCard, CardRefused>> {
+    fn store(&self, card: CardInput) -> Response<'_, Result<StoredCard, CardRefused>> {
         Box::pin(async move { Ok(read_card(&card, Utc::now())) })
     }
 
-    fn charge<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Paid> {
-        Box::pin(self.charged(charge))
+    fn charge<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Paid> {
+        Box::pin(self.record_charge(charge))
     }
 
-    fn take_back<'a>(&'a self, charge: Charge<'a>) -> Answer<'a, Option<String>> {
-        Box::pin(self.taken_back(charge))
+    fn void<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Option<String>> {
+        Box::pin(self.record_void(charge))
     }
 }
 
@@ -160,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_card_is_taken_however_it_is_typed() {
+    fn spaces_and_hyphens_in_a_card_number_are_ignored() {
         let stored = read_card(&card("4242 4242-4242 4242", 11, 2026, "123"), now()).unwrap();
         assert_eq!(stored.token, "test_accepts");
         assert_eq!((stored.card.brand.as_str(), stored.card.last4.as_str()), ("visa", "4242"));
@@ -170,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn each_declining_card_declines_for_its_own_reason() {
+    fn each_declining_card_has_its_own_reason() {
         for (number, reason) in [
             ("4000000000000002", DeclineReason::CardDeclined),
             ("4000000000009995", DeclineReason::InsufficientFunds),
@@ -183,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_card_is_refused_by_the_part_that_is_wrong() {
+    fn an_invalid_card_is_refused_with_the_part_that_is_wrong() {
         for (input, refused) in [
             (card("4242424242424241", 12, 2030, "123"), CardRefused::Number),
             (card("", 12, 2030, "123"), CardRefused::Number),

@@ -1,13 +1,16 @@
-//! The outbox as whoever tells sees it. Invariant: every outcome is written under the claim that it was reached with; a
-//! claim that has lapsed and gone to another writes nothing. Whoever locks a lane and a delivery locks the lane first.
+//! The delivery queues in the outbox: rows of `webhooks.lane`, with their deliveries in `webhooks.delivery`.
+//!
+//! Invariants: an outcome is written under the claim that it was reached with, so a claim that has lapsed and was taken by
+//! another gateway writes nothing; a transaction that locks a queue and a delivery locks the queue first.
 
 use farthing_core::ids::{WebhookEventId, WebhookId};
+use farthing_log::connect::redacted;
 use tokio_postgres::{Client, Transaction};
 
-/// Lanes of one claim; [`CLAIM`] says it too.
+/// Queues that [`CLAIM`] claims at once.
 pub(super) const CLAIMS_AT_ONCE: usize = 32;
 
-/// A limit that is a parameter would be planned as a part of the table.
+/// The limit is a literal: with a parameter Postgres would plan for a fraction of the table.
 const CLAIM: &str = "\
 WITH due AS (
     SELECT webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
@@ -21,22 +24,22 @@ const NEXT: &str = "\
 SELECT position, event_id, attempts, extract(epoch FROM now() - queued_at)::double precision
 FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending' ORDER BY position LIMIT 1";
 
-/// Goes on holding the lane.
-const HOLD: &str = "\
+/// Extends the claim.
+const EXTEND: &str = "\
 UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $4)
 WHERE webhook_id = $1 AND lane = $2 AND claim = $3";
 
-/// Gives the lane back, due after a while.
+/// Releases the claim; the queue is due again after `$4` seconds.
 const RELEASE: &str = "\
 UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $4), claim = NULL
 WHERE webhook_id = $1 AND lane = $2 AND claim = $3";
 
-const TOLD: &str = "\
+const DELIVERED: &str = "\
 UPDATE webhooks.delivery SET status = 'delivered', attempts = attempts + 1, http_status = $3, error = NULL,
     next_attempt_at = NULL, delivered_at = now()
 WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
 
-const MISSED: &str = "\
+const RETRY: &str = "\
 UPDATE webhooks.delivery SET attempts = attempts + 1, http_status = $3, error = $4,
     next_attempt_at = now() + make_interval(secs => $5)
 WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
@@ -46,7 +49,7 @@ UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_st
     next_attempt_at = NULL
 WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
 
-/// A bounded part of a lane that is told no more.
+/// Fails a bounded part of a queue.
 const GIVE_UP: &str = "\
 UPDATE webhooks.delivery SET status = 'failed', error = $3, next_attempt_at = NULL
 WHERE webhook_id = $1 AND position = ANY (ARRAY(
@@ -54,7 +57,7 @@ WHERE webhook_id = $1 AND position = ANY (ARRAY(
     ORDER BY position LIMIT 500
 )) AND status = 'pending'";
 
-/// As the ledger's states have it.
+/// Reads the webhook's state in the ledger.
 const IS_ENABLED: &str = "\
 SELECT id FROM ledger.state WHERE kind = 'webhook' AND id = $1 AND (body::json #>> '{settings,enabled}')::boolean";
 
@@ -62,16 +65,15 @@ const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE webhook_i
 
 const CLOSE: &str = "DELETE FROM webhooks.lane WHERE webhook_id = $1 AND lane = $2";
 
-const LANE_OF: &str = "SELECT lane FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
+const QUEUE_OF: &str = "SELECT lane FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
 
-/// A lane that is being told stays claimed; one that is not is due now.
+/// Makes a queue due now. A claimed queue stays claimed.
 const OPEN: &str = "\
 INSERT INTO webhooks.lane AS l (webhook_id, lane) VALUES ($1, $2)
 ON CONFLICT (webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
 
-/// What is still to be told stays where it is; what had ended is out of its lane's order anyway, and keeps none of the
-/// lane's newer news waiting.
-const SEND_AGAIN: &str = "\
+/// A pending delivery keeps its place. A finished one moves to a queue of its own, so that it cannot block newer deliveries.
+const RESEND: &str = "\
 UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now(),
     http_status = NULL, error = NULL, delivered_at = NULL,
     lane = CASE WHEN status = 'pending' THEN lane ELSE event_id END
@@ -84,131 +86,153 @@ DELETE FROM webhooks.delivery WHERE (webhook_id, position) IN (
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
-/// Batches of one purge, at most.
-const PURGES: u32 = 10;
+/// Batches that one purge deletes at most.
+const PURGE_BATCHES: u32 = 10;
 
-type Outcome<T> = Result<T, tokio_postgres::Error>;
+type PgResult<T> = Result<T, tokio_postgres::Error>;
 
-/// The claim to a lane.
+/// Why the next delivery of a queue cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("the delivery at position {0} has an invalid event id: {1:?}")]
+    EventId(i64, String),
+}
+
+/// A claim on a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     pub(super) webhook_id: WebhookId,
     webhook: String,
+    /// The queue's key within the webhook: a customer's id, empty for events without a customer, or the event id of a
+    /// delivery that is resent.
     lane: String,
     number: i64,
 }
 
-/// What is to be told next.
+/// The next delivery of a queue.
 #[derive(Debug, Clone)]
-pub(super) struct Due {
+pub(super) struct PendingDelivery {
+    /// The event's position in the log.
     pub(super) position: i64,
     pub(super) event_id: WebhookEventId,
-    /// Failed ones so far.
+    /// Failed attempts so far.
     pub(super) attempts: u32,
-    /// How long it has been queued.
+    /// Seconds since it was queued.
     pub(super) queued_seconds: f64,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug, Clone)]
-pub(super) struct Missed {
+pub(super) struct FailedAttempt {
     pub(super) status: Option<u16>,
-    pub(super) why: &'static str,
-    /// When to try again; none to give up.
+    pub(super) reason: &'static str,
+    /// Seconds until the next attempt; `None` to give up.
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims lanes that are due, none of the webhooks in `full`.
-pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> Outcome<Vec<Claim>> {
+/// Claims due queues for `seconds`, none of the webhooks in `full`.
+pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> PgResult<Vec<Claim>> {
     let mut claims = Vec::new();
     for row in db.query(CLAIM, &[&full, &seconds]).await? {
         let (webhook, lane, number): (String, String, i64) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         match webhook.parse() {
             Ok(webhook_id) => claims.push(Claim { webhook_id, webhook, lane, number }),
-            Err(error) => tracing::error!(%error, webhook, "a lane of no webhook"),
+            Err(error) => {
+                tracing::error!(
+                    event = "webhook.queue_invalid",
+                    webhook,
+                    %error,
+                    "a webhook queue has an invalid webhook id"
+                );
+            }
         }
     }
     Ok(claims)
 }
 
-/// What the lane has to tell next.
-pub(super) async fn next(db: &Client, claim: &Claim) -> Outcome<Option<Due>> {
+/// The next delivery of a claimed queue; `None` if it is empty.
+pub(super) async fn next(db: &Client, claim: &Claim) -> Result<Option<PendingDelivery>, Error> {
     let Some(row) = db.query_opt(NEXT, &[&claim.webhook, &claim.lane]).await? else { return Ok(None) };
-    let event_id: String = row.try_get(1)?;
-    let Ok(event_id) = event_id.parse() else {
-        unreachable!("the outbox holds ids: {event_id}");
-    };
-    Ok(Some(Due {
-        position: row.try_get(0)?,
+    let (position, event_id): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+    let Ok(event_id) = event_id.parse() else { return Err(Error::EventId(position, event_id)) };
+    Ok(Some(PendingDelivery {
+        position,
         event_id,
         attempts: u32::try_from(row.try_get::<_, i32>(2)?).unwrap_or(0),
         queued_seconds: row.try_get(3)?,
     }))
 }
 
-/// Gives the lane back, due in so many seconds.
-pub(super) async fn release(db: &Client, claim: &Claim, seconds: f64) -> Outcome<()> {
+/// Releases a queue, which is due again in `seconds`.
+pub(super) async fn release(db: &Client, claim: &Claim, seconds: f64) -> PgResult<()> {
     db.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await?;
     Ok(())
 }
 
-/// Writes that it was told; with `keep` the lane stays claimed for so many seconds. Is there more, and may it be told?
-pub(super) async fn told(
+/// Records a successful delivery and extends the claim by `claim_seconds`, or releases it if that is `None`. Returns whether
+/// the caller still holds the claim and the queue has more deliveries.
+pub(super) async fn delivered(
     db: &mut Client,
     claim: &Claim,
     position: i64,
     status: u16,
-    keep: bool,
-    seconds: f64,
-) -> Outcome<bool> {
+    claim_seconds: Option<f64>,
+) -> PgResult<bool> {
     let transaction = db.transaction().await?;
-    let lane = if keep { HOLD } else { RELEASE };
-    if transaction.execute(lane, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await? == 0 {
+    let (update, seconds) = claim_seconds.map_or((RELEASE, 0.0), |seconds| (EXTEND, seconds));
+    if transaction.execute(update, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await? == 0 {
         return Ok(false);
     }
-    transaction.execute(TOLD, &[&claim.webhook, &position, &i32::from(status)]).await?;
+    transaction.execute(DELIVERED, &[&claim.webhook, &position, &i32::from(status)]).await?;
     let more = !close_if_empty(&transaction, claim).await?;
     transaction.commit().await?;
-    Ok(more && keep)
+    Ok(more && claim_seconds.is_some())
 }
 
-/// Writes that an attempt failed.
-pub(super) async fn missed(db: &mut Client, claim: &Claim, position: i64, missed: &Missed) -> Outcome<()> {
+/// Records a failed attempt and releases the queue until the next one.
+pub(super) async fn failed(
+    db: &mut Client,
+    claim: &Claim,
+    position: i64,
+    failed: &FailedAttempt,
+) -> PgResult<()> {
     let transaction = db.transaction().await?;
-    let seconds = missed.retry_seconds.unwrap_or(0.0);
+    let seconds = failed.retry_seconds.unwrap_or(0.0);
     if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await? == 0 {
         return Ok(());
     }
-    let status = missed.status.map(i32::from);
-    if let Some(seconds) = missed.retry_seconds {
+    let status = failed.status.map(i32::from);
+    if let Some(seconds) = failed.retry_seconds {
         let row: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&claim.webhook, &position, &status, &missed.why, &seconds];
-        transaction.execute(MISSED, &row).await?;
+            [&claim.webhook, &position, &status, &failed.reason, &seconds];
+        transaction.execute(RETRY, &row).await?;
     } else {
-        transaction.execute(FAILED, &[&claim.webhook, &position, &status, &missed.why]).await?;
+        transaction.execute(FAILED, &[&claim.webhook, &position, &status, &failed.reason]).await?;
         close_if_empty(&transaction, claim).await?;
     }
     transaction.commit().await
 }
 
-/// Ends a part of what is pending in the lane as failed, untold, unless the webhook has been enabled meanwhile; the lane
-/// is due again at once while there is more. Once the lane is locked nothing new comes into it.
-pub(super) async fn give_up(db: &mut Client, claim: &Claim, why: &str) -> Outcome<()> {
+/// Fails a bounded part of the queue's pending deliveries without an attempt, unless the webhook has been enabled in the
+/// meantime. The queue is due again at once while it has more. Locking the queue first keeps new deliveries out.
+pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
     if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? == 0 {
         return Ok(());
     }
     if transaction.query_opt(IS_ENABLED, &[&claim.webhook]).await?.is_none() {
-        transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &why]).await?;
+        transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &reason]).await?;
     }
     close_if_empty(&transaction, claim).await?;
     transaction.commit().await
 }
 
-/// Closes a lane in which nothing is pending.
-pub(super) async fn close(db: &mut Client, claim: &Claim) -> Outcome<()> {
+/// Deletes the queue if nothing is pending in it, and releases it otherwise.
+pub(super) async fn close(db: &mut Client, claim: &Claim) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
     if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? > 0 {
@@ -217,33 +241,33 @@ pub(super) async fn close(db: &mut Client, claim: &Claim) -> Outcome<()> {
     transaction.commit().await
 }
 
-/// Closes the lane, which this transaction has locked, where nothing is pending; whether that was so. The lock comes
-/// first: whoever queues more at the same time has done so by now, and is seen, or waits and opens the lane anew.
-async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> Outcome<bool> {
-    let lane: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&claim.webhook, &claim.lane];
-    if transaction.query_opt(IS_PENDING, &lane).await?.is_some() {
+/// Deletes the queue, which this transaction has locked, if nothing is pending in it; returns whether it did. With the lock
+/// held, a delivery that is queued at the same time is either visible, or its transaction waits and recreates the queue.
+async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResult<bool> {
+    let queue: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&claim.webhook, &claim.lane];
+    if transaction.query_opt(IS_PENDING, &queue).await?.is_some() {
         return Ok(false);
     }
-    transaction.execute(CLOSE, &lane).await?;
+    transaction.execute(CLOSE, &queue).await?;
     Ok(true)
 }
 
-/// Has it told again, as if it had just been queued; is there such a delivery?
-pub async fn send_again(db: &mut Client, webhook_id: WebhookId, event_id: WebhookEventId) -> Outcome<bool> {
+/// Queues a delivery again as if it were new; `false` if there is no such delivery.
+pub async fn resend(db: &mut Client, webhook_id: WebhookId, event_id: WebhookEventId) -> PgResult<bool> {
     let (webhook, event) = (webhook_id.to_string(), event_id.to_string());
     let transaction = db.transaction().await?;
-    let Some(row) = transaction.query_opt(LANE_OF, &[&webhook, &event]).await? else { return Ok(false) };
+    let Some(row) = transaction.query_opt(QUEUE_OF, &[&webhook, &event]).await? else { return Ok(false) };
     for lane in [row.try_get(0)?, event.as_str()] {
         transaction.execute(OPEN, &[&webhook, &lane]).await?;
     }
-    transaction.execute(SEND_AGAIN, &[&webhook, &event]).await?;
+    transaction.execute(RESEND, &[&webhook, &event]).await?;
     transaction.commit().await?;
     Ok(true)
 }
 
-/// Deletes what ended long ago, a bounded part at a time.
-pub(super) async fn purge(db: &Client) -> Outcome<()> {
-    for _ in 0..PURGES {
+/// Deletes finished deliveries older than 30 days, in bounded batches.
+pub(super) async fn purge(db: &Client) -> PgResult<()> {
+    for _ in 0..PURGE_BATCHES {
         if db.execute(PURGE, &[]).await? == 0 {
             break;
         }

@@ -40,7 +40,7 @@ pub(super) async fn resend(
     let unknown = ApiError::NotFound(Resource::WebhookEvent);
     let Ok(event_id) = event.parse() else { return Err(unknown) };
     let mut connection = app.connection().await?;
-    if !within(queue::send_again(&mut connection, webhook_id, event_id)).await? {
+    if !within(queue::resend(&mut connection, webhook_id, event_id)).await? {
         return Err(unknown);
     }
     let row = within(query::find(&connection, webhook_id, event_id)).await?.ok_or(unknown)?;

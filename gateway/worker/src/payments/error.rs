@@ -1,0 +1,43 @@
+//! The errors of payments.
+
+use farthing_core::command::Refusal;
+use farthing_log::appender;
+use farthing_log::reads;
+
+/// Why a payment has no outcome yet.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The ledger refused the command.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// Postgres or the payment processor is unavailable.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The log or a state contradicts the payment.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<appender::Error> for Error {
+    fn from(error: appender::Error) -> Self {
+        match error {
+            appender::Error::Refused(refusal) => Self::Refused(refusal),
+            appender::Error::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
+}
+
+impl From<reads::Error> for Error {
+    fn from(error: reads::Error) -> Self {
+        match error {
+            reads::Error::Unavailable(why) => Self::Unavailable(why),
+            reads::Error::Internal(why) => Self::Internal(why),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        reads::Error::from(error).into()
+    }
+}

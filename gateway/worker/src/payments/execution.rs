@@ -1,0 +1,162 @@
+//! Carrying out a payment: the request to the processor and the command that ends the payment in the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::command::{AutoRecharge, CompletePayment, Paid, Refusal, WalletShortfall};
+use farthing_core::event::{DeclineReason, PaymentRequested};
+use farthing_core::ids::{Mint, PaymentId};
+use farthing_core::money::Amount;
+use farthing_core::state::{State, StateKey};
+use farthing_log::appender::{self, Appender};
+use farthing_log::clock::Clock;
+use farthing_log::reads::{ReadPool, within};
+use tokio::sync::Notify;
+
+use super::error::Error;
+use super::outcome;
+use super::processor::{Charge, Processor, Unavailable};
+
+/// The limit on one request to the processor. A request that timed out is sent again under the same key.
+const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The payments of one gateway process: what charges them and where their outcomes go.
+pub struct Payments {
+    pub(super) ledger: Appender,
+    pub(super) reads: ReadPool,
+    pub(super) clock: Arc<Clock>,
+    pub(super) mint: Arc<Mint>,
+    processor: Arc<dyn Processor>,
+    /// Notified when a payment was requested or a renewal may be due.
+    pub(super) due: Notify,
+}
+
+impl Payments {
+    /// Payments that `processor` charges.
+    pub fn new(
+        ledger: Appender,
+        reads: ReadPool,
+        clock: Arc<Clock>,
+        mint: Arc<Mint>,
+        processor: Arc<dyn Processor>,
+    ) -> Self {
+        Self { ledger, reads, clock, mint, processor, due: Notify::new() }
+    }
+
+    /// The payment processor.
+    pub fn processor(&self) -> &dyn Processor {
+        self.processor.as_ref()
+    }
+
+    /// Wakes this process's runner: there may be a payment to charge or a renewal due.
+    pub fn wake(&self) {
+        self.due.notify_one();
+    }
+
+    /// Charges an open payment, appends the outcome and returns it. A payment that has already ended is only read. If the
+    /// customer was deleted, the payment is voided instead: nothing is charged, or the charge is refunded.
+    pub async fn carry_out(&self, payment_id: PaymentId) -> Result<Paid, Error> {
+        let Some(State::Payment(payment)) = self.reads.state(StateKey::Payment(payment_id)).await? else {
+            return self.ended(payment_id).await;
+        };
+        let requested = payment.requested;
+        let action = if self.has_owner(&requested).await? { Action::Charge } else { Action::Void };
+        if let Some(paid) = self.end(payment_id, self.request(&requested, action).await?).await? {
+            return Ok(paid);
+        }
+        // The customer was deleted during the request.
+        let voided = self.request(&requested, Action::Void).await?;
+        let ended = self.end(payment_id, voided).await?;
+        ended.ok_or_else(|| Error::Internal(format!("{payment_id} was voided and does not end")))
+    }
+
+    /// Whether the wallet's owner still exists. A merchant always does.
+    async fn has_owner(&self, requested: &PaymentRequested) -> Result<bool, Error> {
+        match requested.customer_id {
+            Some(id) => Ok(self.reads.state(StateKey::Customer(id)).await?.is_some()),
+            None => Ok(true),
+        }
+    }
+
+    /// Sends a payment to the processor.
+    async fn request(&self, requested: &PaymentRequested, action: Action) -> Result<Paid, Error> {
+        let method = match &requested.brings {
+            Some(brought) => Some((brought.processor.clone(), brought.token.clone())),
+            None => match self.reads.state(StateKey::PaymentMethod(requested.payment_method_id)).await? {
+                Some(State::PaymentMethod(method)) => Some((method.added.processor, method.added.token)),
+                Some(_) | None => None,
+            },
+        };
+        let token = match (method, action) {
+            (Some((processor, token)), _) if processor == self.processor.name() => token,
+            (None, Action::Charge) => return Ok(Paid::Declined(DeclineReason::MethodRemoved)),
+            // Only the processor that stores the card knows whether it has charged it already.
+            (Some(_), _) | (None, Action::Void) => {
+                let why = "its payment processor is not the one that this gateway uses";
+                return Err(Error::Unavailable(format!("{}: {why}", requested.payment_id)));
+            }
+        };
+        let (payment_id, amount) = (requested.payment_id, requested.amount);
+        let charge = Charge { payment_id, token: &token, amount };
+        let response = async {
+            match action {
+                Action::Charge => self.processor.charge(charge).await,
+                Action::Void => self.processor.void(charge).await.map(Paid::TakenBack),
+            }
+        };
+        let response = tokio::time::timeout(PROCESSOR_TIMEOUT, response).await;
+        let response = response.unwrap_or_else(|_| Err(Unavailable("no response in time".to_owned())));
+        response.map_err(|error| Error::Unavailable(format!("the payment processor: {error}")))
+    }
+
+    /// Appends the end of a payment and returns it as the log has it. `None` if money was taken from a customer who has been
+    /// deleted.
+    async fn end(&self, payment_id: PaymentId, paid: Paid) -> Result<Option<Paid>, Error> {
+        let complete = CompletePayment { payment_id, paid, now: self.clock.now() };
+        match self.ledger.submit(complete).await {
+            Ok(paid) => Ok(Some(paid)),
+            // Another process carried it out in the meantime.
+            Err(appender::Error::Refused(Refusal::PaymentNotOpen)) => self.ended(payment_id).await.map(Some),
+            Err(appender::Error::Refused(Refusal::CustomerNotFound)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How a payment that is not open ended, by the log.
+    async fn ended(&self, payment_id: PaymentId) -> Result<Paid, Error> {
+        let connection = self.reads.connection().await?;
+        within(outcome::ended(&connection, payment_id)).await?
+    }
+
+    /// The balance of the wallet right after a payment was credited to it.
+    pub async fn balance_after(&self, payment_id: PaymentId) -> Result<Amount, Error> {
+        let connection = self.reads.connection().await?;
+        within(outcome::balance_after(&connection, payment_id)).await?
+    }
+
+    /// Requests the automatic top-up or autopay of a wallet whose money did not cover a call, where the wallet has one. The
+    /// call stays refused: the money arrives when the processor has confirmed the charge.
+    pub async fn auto_recharge(&self, short: WalletShortfall, hold: Amount) {
+        let now = self.clock.now();
+        let payment_id = PaymentId::new(self.mint.next(now));
+        match self.ledger.submit(AutoRecharge { short, payment_id, hold, now }).await {
+            Ok(Some(_)) => self.wake(),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(
+                    event = "payment.auto_recharge_failed",
+                    wallet_id = %short.wallet_id,
+                    %error,
+                    "auto-recharge could not be requested"
+                );
+            }
+        }
+    }
+}
+
+/// A request to the processor.
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Charge,
+    Void,
+}

@@ -1,0 +1,256 @@
+//! The dispatcher: claims due queues and delivers them until a delivery fails, the queue is empty or its turn ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use farthing_core::event::{Event, Fact, Recorded, WebhookSettings, codec};
+use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_core::secret::ServerKey;
+use farthing_core::state::{State, StateKey};
+use farthing_egress::Connector;
+use farthing_log::connect::redacted;
+use farthing_log::states;
+use farthing_projector::{ReadModel, checkpoint};
+use tokio::time::Instant;
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::delivery::{DeliveryClient, DeliveryOutcome, DeliveryRequest};
+use super::payload::PayloadSource;
+use super::queue::{self, Claim, FailedAttempt, PendingDelivery};
+use super::queue_tasks::QueueTasks;
+use super::timing::WebhookTiming;
+
+/// How long a dispatcher without due queues waits before it looks again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Deliveries of a queue under one claim. Then the queue is released, so that others have their turn.
+const MAX_DELIVERIES_PER_TURN: usize = 50;
+
+/// A queue is also released after this time: the turn of a slow receiver is one attempt.
+const MAX_TURN: Duration = Duration::from_secs(1);
+
+/// How long a queue rests whose next event the read models have not reached.
+const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
+
+/// How often old deliveries are deleted.
+const PURGE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The read models that payloads are built from.
+const READ_MODELS: [ReadModel; 3] = [ReadModel::Customers, ReadModel::Requests, ReadModel::SpendKeys];
+
+const EVENT: &str = "\
+SELECT kind, schema_version, body::text, merchant_id, occurred_at FROM ledger.events WHERE position = $1";
+
+/// Why a queue was left. It can be claimed again when its claim lapses.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("no connection: {0}")]
+    Pool(#[from] deadpool_postgres::PoolError),
+    #[error(transparent)]
+    States(#[from] states::Error),
+    #[error(transparent)]
+    Queue(#[from] queue::Error),
+    #[error("the payload of the event at position {0} cannot be built: {1}")]
+    Payload(i64, String),
+}
+
+/// Delivers webhooks.
+pub struct Dispatcher {
+    payloads: Arc<dyn PayloadSource>,
+    server_key: ServerKey,
+    db: Pool,
+    client: DeliveryClient,
+    timing: WebhookTiming,
+    /// A position that all of [`READ_MODELS`] have reached.
+    read_to: AtomicI64,
+}
+
+impl Dispatcher {
+    /// A dispatcher whose deliveries leave through `connector` alone.
+    pub fn new(
+        payloads: Arc<dyn PayloadSource>,
+        server_key: ServerKey,
+        db: Pool,
+        connector: Connector,
+        timing: WebhookTiming,
+    ) -> Self {
+        let client = DeliveryClient::new(connector, timing.timeout);
+        Self { payloads, server_key, db, client, timing, read_to: AtomicI64::new(0) }
+    }
+
+    /// Delivers until `stop`. Running attempts are then finished, for as long as one attempt may take.
+    pub async fn run(self, stop: CancellationToken) {
+        let timeout = self.timing.timeout;
+        let dispatcher = Arc::new(self);
+        let mut tasks = QueueTasks::default();
+        let mut purged_at: Option<Instant> = None;
+        loop {
+            tasks.reap();
+            let claims =
+                if tasks.has_room() { dispatcher.claim(&tasks.full_webhooks()).await } else { Vec::new() };
+            let more = claims.len() == queue::CLAIMS_AT_ONCE;
+            for claim in claims {
+                if tasks.has_room_for(claim.webhook_id) {
+                    tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
+                } else {
+                    // Other queues of the same batch took the last places.
+                    dispatcher.release(&claim).await;
+                }
+            }
+            if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
+                dispatcher.purge().await;
+                purged_at = Some(Instant::now());
+            }
+            if more && !stop.is_cancelled() {
+                continue;
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                // A place is free: there may be a queue for it.
+                Some(()) = tasks.join_next() => {}
+            }
+        }
+        // The claims of attempts that have not ended by then lapse.
+        let _ = tokio::time::timeout(timeout, async { while tasks.join_next().await.is_some() {} }).await;
+    }
+
+    /// Claims due queues, none of the webhooks in `full`.
+    async fn claim(&self, full: &[WebhookId]) -> Vec<Claim> {
+        let full: Vec<String> = full.iter().map(ToString::to_string).collect();
+        let claimed = async {
+            let db = self.db.get().await?;
+            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds()).await?)
+        };
+        claimed.await.unwrap_or_else(|error| {
+            tracing::warn!(event = "webhook.claim_failed", %error, "webhook queues could not be claimed");
+            Vec::new()
+        })
+    }
+
+    /// Releases a queue without a delivery. If that fails, the claim lapses.
+    async fn release(&self, claim: &Claim) {
+        let released = async {
+            let db = self.db.get().await?;
+            Ok::<_, Error>(queue::release(&db, claim, 0.0).await?)
+        };
+        if let Err(error) = released.await {
+            tracing::warn!(event = "webhook.release_failed", %error, "a webhook queue was not released");
+        }
+    }
+
+    async fn purge(&self) {
+        let purged = async {
+            let db = self.db.get().await?;
+            Ok::<_, Error>(queue::purge(&db).await?)
+        };
+        if let Err(error) = purged.await {
+            tracing::warn!(event = "webhook.purge_failed", %error, "old webhook deliveries were not deleted");
+        }
+    }
+
+    /// Delivers a claimed queue; failures of the gateway's own are logged.
+    async fn deliver(self: Arc<Self>, claim: Claim, stop: CancellationToken) {
+        if let Err(error) = self.deliver_queue(&claim, &stop).await {
+            let webhook_id = claim.webhook_id;
+            tracing::warn!(
+                event = "webhook.queue_left",
+                %webhook_id,
+                %error,
+                "a webhook queue was left until its claim lapses"
+            );
+        }
+    }
+
+    /// Delivers what is pending in a queue, in order, until an attempt fails or the turn ends.
+    async fn deliver_queue(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
+        let since = Instant::now();
+        for number in 1..=MAX_DELIVERIES_PER_TURN {
+            let mut db = self.db.get().await?;
+            let [webhook] =
+                states::load(&db, &[StateKey::Webhook(claim.webhook_id)]).await?.try_into().unwrap_or([None]);
+            let Some(State::Webhook(webhook)) = webhook.filter(is_enabled) else {
+                queue::give_up(&mut db, claim, "the webhook is disabled or deleted").await?;
+                return Ok(());
+            };
+            let Some(pending) = queue::next(&db, claim).await? else {
+                queue::close(&mut db, claim).await?;
+                return Ok(());
+            };
+            if !self.read_models_reached(&db, pending.position).await? {
+                queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
+                return Ok(());
+            }
+            let request = self.request(&db, claim, &pending, &webhook.settings).await?;
+            drop(db);
+            let outcome = self.client.send(request).await;
+            let mut db = self.db.get().await?;
+            let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
+            let goes_on = match outcome {
+                DeliveryOutcome::Delivered(status) => {
+                    let claim_seconds = keep.then(|| self.timing.claim_seconds());
+                    queue::delivered(&mut db, claim, pending.position, status, claim_seconds).await?
+                }
+                DeliveryOutcome::Failed { status, reason } => {
+                    let retry_seconds =
+                        self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
+                    let failed = FailedAttempt { status, reason, retry_seconds };
+                    queue::failed(&mut db, claim, pending.position, &failed).await?;
+                    false
+                }
+            };
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the read models have reached `position`.
+    async fn read_models_reached(&self, db: &Client, position: i64) -> Result<bool, Error> {
+        if self.read_to.load(Ordering::Relaxed) >= position {
+            return Ok(true);
+        }
+        let mut read_to = i64::MAX;
+        for model in READ_MODELS {
+            read_to = read_to.min(checkpoint::position(db, model).await?);
+        }
+        self.read_to.fetch_max(read_to, Ordering::Relaxed);
+        Ok(read_to >= position)
+    }
+
+    async fn request(
+        &self,
+        db: &Client,
+        claim: &Claim,
+        pending: &PendingDelivery,
+        settings: &WebhookSettings,
+    ) -> Result<DeliveryRequest, Error> {
+        let invalid = |why: String| Error::Payload(pending.position, why);
+        let row = db.query_one(EVENT, &[&pending.position]).await?;
+        let event: Event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)
+            .map_err(|error| invalid(error.to_string()))?;
+        let merchant_id: MerchantId =
+            row.try_get::<_, &str>(3)?.parse().map_err(|error| invalid(format!("{error}")))?;
+        let fact = Fact { merchant_id, occurred_at: row.try_get(4)?, event };
+        let recorded = Recorded { position: pending.position, fact };
+        let body = self.payloads.payload(db, &recorded, pending.event_id).await.map_err(invalid)?;
+        let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
+        let secret = self.server_key.webhook_secret(claim.webhook_id);
+        Ok(DeliveryRequest {
+            url: settings.url.clone(),
+            secret,
+            event_id: pending.event_id.to_string(),
+            body,
+        })
+    }
+}
+
+fn is_enabled(state: &State) -> bool {
+    matches!(state, State::Webhook(webhook) if webhook.settings.enabled)
+}

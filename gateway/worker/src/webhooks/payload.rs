@@ -1,0 +1,19 @@
+//! The source of delivery bodies. The gateway's API implements it, since a body shows resources as the API does.
+
+use std::pin::Pin;
+
+use farthing_core::event::Recorded;
+use farthing_core::ids::WebhookEventId;
+use tokio_postgres::Client;
+
+/// Builds the body of a delivery.
+pub trait PayloadSource: Send + Sync {
+    /// The body of the delivery of `recorded` under `event_id`; `None` for an event that no webhook receives. The read models
+    /// must have reached the event's position.
+    fn payload<'a>(
+        &'a self,
+        db: &'a Client,
+        recorded: &'a Recorded,
+        event_id: WebhookEventId,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>>;
+}
