@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
 use crate::checkpoint;
-use crate::writer::{Statements, Writer};
+use crate::writer::{Statements, WriteRows, Writer};
 
 /// Events of one transaction, at most.
 pub(crate) const MAX_EVENTS: usize = 5_000;
@@ -72,18 +72,15 @@ pub enum Error {
 }
 
 /// A read model's fold: the value is a batch of row changes, made of events and nothing else.
-pub(crate) trait Projection: Default + Send + Sync + 'static {
+pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     /// The read model it writes.
     const MODEL: ReadModel;
 
     /// Takes in one event; events come in log order.
     fn fold(&mut self, recorded: &Recorded);
 
-    /// Does the batch change no row?
+    /// Whether the batch changes no row.
     fn is_empty(&self) -> bool;
-
-    /// Writes the changes.
-    fn write(&self, db: &mut Writer<'_>) -> impl Future<Output = Result<(), tokio_postgres::Error>> + Send;
 }
 
 /// Projects for as long as the process lives, whatever goes wrong.
@@ -216,7 +213,7 @@ async fn write_batch<P: Projection>(
         return Err(Error::Fenced { position: from });
     }
     if !batch.is_empty() {
-        batch.write(&mut writer).await?;
+        batch.write_rows(&mut writer).await?;
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! The read side: projections of the log into read models, their rebuild, and the queries that the gateway calls.
 //!
-//! A projection is `fold` (pure) and `write` (SQL). Its rows come from events only, so a rebuild equals the live
-//! tables byte for byte. The engine (`engine`, `rebuild`) is not the gateway's business; the `query` modules are.
+//! Each read model is a folder: `fold` makes row changes of events (pure), `write` writes them (SQL), `query` reads the
+//! rows. Rows come from events only, so a rebuild equals the live tables byte for byte. The gateway uses `query`; the
+//! engine (`engine`, `rebuild`) runs in the projector.
 
 pub mod checkout_sessions;
 pub mod checkpoint;
-pub mod column;
+mod column;
 pub mod connections;
 pub mod customers;
 mod engine;
@@ -15,6 +16,7 @@ pub mod plans;
 pub mod query;
 mod rebuild;
 pub mod requests;
+pub mod row;
 mod run;
 #[cfg(test)]
 mod sample;

@@ -1,39 +1,65 @@
-//! What the queries of all read models have in common: keyset pages, newest first by (`created_at`, id), and typed
-//! errors (completion.md section 1, Lists).
+//! What the queries of all read models share: keyset pages, newest first by (instant, id), and typed errors
+//! (completion.md section 1, Lists).
 
+use std::fmt::Display;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
 use farthing_log::connect::redacted;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 
-use crate::column;
+use crate::row::{FromRow, ReadColumn as _, Unreadable};
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cursor is not the id of a thing in this list.
+    /// The cursor is not the id of an item of this list.
     #[error("the cursor is not an id of this list")]
     CursorInvalid,
     /// Postgres does not answer.
     #[error("the read model is out of reach: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// A row holds what no projection writes.
+    /// A row holds a value that no projection writes.
     #[error("a row of the read model cannot be read: {0}")]
-    Row(#[from] column::Unreadable),
+    Row(#[from] Unreadable),
 }
 
-/// Which part of a list is wanted.
+/// The part of a list that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page<'a> {
     /// The id of the last item of the page before; none for the first page.
     pub cursor: Option<&'a str>,
-    /// How many items at most.
+    /// The largest number of items.
     pub limit: u16,
 }
 
 impl Page<'_> {
-    /// One more row than wanted tells whether there are more.
-    pub(crate) fn rows_to_ask(self) -> i64 {
+    /// Finds the item of the cursor, an id of type `I`. `sql` selects its instant as `at`; its parameters are `owner`
+    /// and the id.
+    pub(crate) async fn start<I: FromStr + Display>(
+        self,
+        db: &Client,
+        sql: &str,
+        owner: &str,
+    ) -> Result<Start, Error> {
+        let Some(cursor) = self.cursor else { return Ok(Start::default()) };
+        let id = cursor.parse::<I>().map_err(|_| Error::CursorInvalid)?.to_string();
+        let row = first_row(db, sql, &[text(&owner), text(&id)]).await?.ok_or(Error::CursorInvalid)?;
+        Ok(Start { at: Some(row.plain("at")?), id })
+    }
+
+    /// The number of rows to select: one more than the page has, which shows whether there are more.
+    pub(crate) fn rows_to_select(self) -> i64 {
         i64::from(self.limit) + 1
     }
+}
+
+/// The item after which a page begins: its instant and its id. The first page has no instant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Start {
+    pub(crate) at: Option<DateTime<Utc>>,
+    pub(crate) id: String,
 }
 
 /// A part of a list.
@@ -41,7 +67,7 @@ impl Page<'_> {
 pub struct Listed<T> {
     /// The items, newest first.
     pub items: Vec<T>,
-    /// Are there older ones?
+    /// Whether there are older ones.
     pub has_more: bool,
 }
 
@@ -51,7 +77,7 @@ impl<T> Listed<T> {
         Self { items: Vec::new(), has_more: false }
     }
 
-    /// Cuts off the row that was asked for beyond the page.
+    /// Cuts off the row that was selected beyond the page.
     pub(crate) fn cut(mut items: Vec<T>, page: Page<'_>) -> Self {
         let has_more = items.len() > usize::from(page.limit);
         items.truncate(usize::from(page.limit));
@@ -59,10 +85,67 @@ impl<T> Listed<T> {
     }
 }
 
-/// A parameter and its type: queries are planned for their values, and need no round trip to prepare them.
+/// A parameter and its type. Queries are planned for their values, and need no round trip to be prepared.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Postgres keeps no NUL in a text: nothing can be found by a name with one.
+/// A parameter of type `text`.
+pub(crate) const fn text<T: ToSql + Sync>(value: &T) -> Parameter<'_> {
+    (value, Type::TEXT)
+}
+
+/// A parameter of type `timestamptz`.
+pub(crate) const fn instant<T: ToSql + Sync>(value: &T) -> Parameter<'_> {
+    (value, Type::TIMESTAMPTZ)
+}
+
+/// The first row of a query.
+pub(crate) async fn first_row(
+    db: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Option<Row>, tokio_postgres::Error> {
+    Ok(db.query_typed(sql, parameters).await?.into_iter().next())
+}
+
+/// The first row of a query, as its type.
+pub(crate) async fn first<R: FromRow>(
+    db: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Option<R>, Error> {
+    Ok(first_row(db, sql, parameters).await?.as_ref().map(R::from_row).transpose()?)
+}
+
+/// All rows of a query, as their type.
+pub(crate) async fn all<R: FromRow>(
+    db: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<R>, Error> {
+    Ok(read(&db.query_typed(sql, parameters).await?)?)
+}
+
+/// The rows, as their type.
+pub(crate) fn read<R: FromRow>(rows: &[Row]) -> Result<Vec<R>, Unreadable> {
+    rows.iter().map(R::from_row).collect()
+}
+
+/// The items of a page. The parameters of `sql` are `parameters`, then the instant and the id after which the page
+/// begins, then the number of rows.
+pub(crate) async fn list<R: FromRow>(
+    db: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+    start: &Start,
+    page: Page<'_>,
+) -> Result<Listed<R>, Error> {
+    let limit = page.rows_to_select();
+    let mut parameters = parameters.to_vec();
+    parameters.extend([instant(&start.at), text(&start.id), (&limit, Type::INT8)]);
+    Ok(Listed::cut(all(db, sql, &parameters).await?, page))
+}
+
+/// Whether a stored text can equal `text`: Postgres stores no NUL.
 pub(crate) fn findable(text: &str) -> bool {
     !text.contains('\0')
 }

@@ -1,4 +1,4 @@
-//! The projector's process: the relay and all projections, on one shared tail of the log.
+//! The projector's process: the relay, all projections and the webhook outbox, on one shared tail of the log.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::{
     secret_keys, spend_keys, subscriptions, usage, webhooks,
 };
 
-/// How often the database is tried at the start.
+/// The interval between attempts to reach the database at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
 
-/// Where the log is, and where it is published.
+/// The addresses of the log and of the feed.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The database.
     pub database_url: String,
-    /// The NATS server; without one there is no feed, and the log is polled.
+    /// The NATS server. Without one there is no feed, and the log is polled.
     pub nats_url: Option<String>,
 }
 
-/// Relays and projects until `stop`; calls `ready` once every read model is there to be written.
+/// Relays and projects until `stop`. Calls `ready` once every read model can be written.
 pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() + Send) -> Result<(), Error> {
     match stop.run_until_cancelled(wait_for_read_models(&config.database_url)).await {
         None => return Ok(()),
@@ -82,17 +82,19 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
 fn spawn<P: Projection>(database_url: &str, tail: &Tail, stop: &CancellationToken, tasks: &TaskTracker) {
     let (database_url, tail, stop) = (database_url.to_owned(), tail.clone(), stop.clone());
     tasks.spawn(async move {
-        // A batch that is cut off rolls back, and is folded again.
+        // A batch that is cancelled rolls back; it is folded again after the next start.
         let _ = stop.run_until_cancelled(project::<P>(&database_url, &tail)).await;
     });
 }
 
-/// Waits for Postgres; a database without read models is the operator's to migrate.
+/// Waits for Postgres. Fails when the read models are missing or outdated: the operator must migrate the database.
 async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
     let client = loop {
         match connect::connect(database_url, Role::Projector).await {
             Ok(client) => break client,
-            Err(error) => tracing::warn!(%error, "waiting for the database"),
+            Err(error) => {
+                tracing::warn!(event = "projector.database_unreachable", %error, "waiting for the database")
+            }
         }
         tokio::time::sleep(START_RETRY).await;
     };

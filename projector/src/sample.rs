@@ -1,4 +1,4 @@
-//! Events for the tests of the folds.
+//! Events for the unit tests of the folds.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) fn fold<P: Projection>(events: Vec<Event>) -> P {
     batch
 }
 
-/// An event of the shape that stands in the log.
+/// An event, decoded from its form in the log.
 pub(crate) fn event(kind: &str, body: &serde_json::Value) -> Event {
     codec::decode(kind, 1, &body.to_string()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! In which shape the read models stand, and how they are brought to this program's.
+//! The versions of the read models' tables, and the rebuild of those that are not in this program's version.
 
 use farthing_log::connect::{self, Role};
 use farthing_schema::read_model::ReadModel;
@@ -14,8 +14,8 @@ const SET_VERSION: &str = "\
 INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version";
 
-/// The read models whose tables are not in this program's shape: all of them where the database is from before there
-/// were versions.
+/// The read models whose tables are not in this program's version. In a database that is older than the versions, that
+/// is all of them.
 pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Error> {
     let mut stored: Vec<(String, i64)> = Vec::new();
     let rows = match db.query(VERSIONS, &[]).await {
@@ -23,7 +23,7 @@ pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Err
         rows => rows?,
     };
     for row in rows {
-        stored.push((row.try_get(0)?, row.try_get(1)?));
+        stored.push((row.try_get("name")?, row.try_get("version")?));
     }
     let is_current = |model: &ReadModel| {
         stored.iter().any(|(name, version)| name == model.name() && *version == model.version())
@@ -31,8 +31,8 @@ pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Err
     Ok(ReadModel::ALL.into_iter().filter(|model| !is_current(model)).collect())
 }
 
-/// Builds every read model anew that is not in this program's shape, whatever its tables hold, and puts it in their
-/// place. No projector of another version may run meanwhile.
+/// Rebuilds every read model that is not in this program's version, whatever its tables hold. No projector of another
+/// version may run meanwhile.
 pub async fn renew_outdated(database_url: &str) -> Result<Vec<RebuildReport>, Error> {
     let owner = connect::connect(database_url, Role::Owner).await?;
     let mut renewed = Vec::new();

@@ -27,6 +27,9 @@ const CRATES: [&str; 9] = [
 /// What a statement begins with.
 const VERBS: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "COPY", "MERGE"];
 
+/// The projector's macros that make a statement of a declaration of rows.
+const ROW_MACROS: [&str; 2] = ["copy_rows", "unnest_rows"];
+
 /// A constant that holds a statement.
 #[derive(Debug, Clone)]
 pub struct Statement {
@@ -195,9 +198,19 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
-        // What a macro of the file's own comes to is seen where it is used.
-        if item.ident.is_none() {
-            visit::visit_item_macro(self, item);
+        // The expansion of a macro of the file's own is read where it is used.
+        if item.ident.is_some() {
+            return;
+        }
+        if !ROW_MACROS.iter().any(|name| item.mac.path.is_ident(name)) {
+            return visit::visit_item_macro(self, item);
+        }
+        match rows_statement(&item.mac) {
+            Some((name, sql)) => {
+                let name = format!("{} {name}", self.file);
+                self.found.statements.push(Statement { name, folder: self.folder.clone(), sql });
+            }
+            None => self.found.astray.push(format!("{}: {}", self.file, item.mac.tokens)),
         }
     }
 
@@ -213,6 +226,57 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 fn reads_a_file(expression: &Expr) -> bool {
     matches!(expression, Expr::Macro(expression)
         if expression.mac.path.is_ident("include_str") || expression.mac.path.is_ident("env"))
+}
+
+/// The name and the text of the statement that one of the [`ROW_MACROS`] makes.
+fn rows_statement(mac: &Macro) -> Option<(String, String)> {
+    let tokens: Vec<_> = mac.tokens.clone().into_iter().collect();
+    let (TokenTree::Ident(name), TokenTree::Group(declared)) = (tokens.first()?, tokens.last()?) else {
+        return None;
+    };
+    let columns = columns(declared.stream());
+    let names = columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    if mac.path.is_ident("copy_rows") {
+        let table = tokens.windows(2).find_map(|pair| match pair {
+            [TokenTree::Ident(into), TokenTree::Ident(table)] if into == "into" => Some(table),
+            _ => None,
+        })?;
+        return Some((name.to_string(), format!("COPY {{schema}}.{table} ({names}) FROM STDIN BINARY")));
+    }
+    let arrays = (1..).zip(&columns).map(|(number, (_, sql_type))| format!("${number}::{sql_type}[]"));
+    let arrays = arrays.collect::<Vec<_>>().join(", ");
+    let pieces = tokens.iter().find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket => Some(group.stream()),
+        _ => None,
+    })?;
+    let mut sql = String::new();
+    for piece in pieces {
+        if let TokenTree::Group(group) = &piece {
+            let words: Vec<_> = group.stream().into_iter().map(|token| token.to_string()).collect();
+            match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                ["columns"] => sql.push_str(&names),
+                ["rows", "as", table] => sql.push_str(&format!("unnest({arrays}) AS {table}({names})")),
+                _ => return None,
+            }
+        } else {
+            let Lit::Str(text) = syn::parse2(piece.into()).ok()? else { return None };
+            sql.push_str(&text.value());
+        }
+    }
+    Some((name.to_string(), sql))
+}
+
+/// The declared columns, `name: sql_type = value`: their names and types.
+fn columns(declared: TokenStream) -> Vec<(String, String)> {
+    let tokens: Vec<_> = declared.into_iter().collect();
+    let columns = tokens.split(|token| matches!(token, TokenTree::Punct(comma) if comma.as_char() == ','));
+    let named = columns.filter_map(|column| match column {
+        [TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Ident(sql_type), ..] => {
+            Some((name.to_string(), sql_type.to_string()))
+        }
+        _ => None,
+    });
+    named.collect()
 }
 
 /// The arms of `macro_rules!`.

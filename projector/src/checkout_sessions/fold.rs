@@ -3,48 +3,56 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{CheckoutSessionCreated, Event, Recorded};
-use farthing_core::ids::MerchantId;
+use farthing_core::event::{CheckoutMode, CheckoutSessionCreated, Event, Recorded};
+use farthing_core::ids::{CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PlanId};
 use farthing_schema::read_model::ReadModel;
 
-use crate::column::{storable, word};
+use crate::column::storable;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
-/// New rows, column by column, and completions.
+/// New rows, and the sessions that were completed.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) new: New,
-    pub(super) completed: BTreeMap<String, (String, DateTime<Utc>)>,
+    pub(super) new: Vec<New>,
+    pub(super) completed: BTreeMap<CheckoutSessionId, Completed>,
 }
 
-/// Rows of the table `checkout_sessions`.
-#[derive(Debug, Default)]
+/// A row of the table `checkout_sessions`.
+#[derive(Debug)]
 pub(super) struct New {
-    pub(super) checkout_session_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) checkout_mode: Vec<String>,
-    pub(super) origin_url: Vec<String>,
-    pub(super) customer_id: Vec<Option<String>>,
-    pub(super) reference_id: Vec<Option<String>>,
-    pub(super) plan_id: Vec<Option<String>>,
-    pub(super) credit_bundle_id: Vec<Option<String>>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
-    pub(super) expires_at: Vec<DateTime<Utc>>,
+    pub(super) checkout_session_id: CheckoutSessionId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) checkout_mode: CheckoutMode,
+    pub(super) origin_url: String,
+    pub(super) customer_id: Option<CustomerId>,
+    pub(super) reference_id: Option<String>,
+    pub(super) plan_id: Option<PlanId>,
+    pub(super) credit_bundle_id: Option<CreditBundleId>,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) expires_at: DateTime<Utc>,
+}
+
+/// The columns that a completion fills.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Completed {
+    pub(super) customer_id: CustomerId,
+    pub(super) completed_at: DateTime<Utc>,
 }
 
 impl New {
-    fn push(&mut self, event: &CheckoutSessionCreated, merchant_id: MerchantId, created_at: DateTime<Utc>) {
-        self.checkout_session_id.push(event.checkout_session_id.to_string());
-        self.merchant_id.push(merchant_id.to_string());
-        self.checkout_mode.push(word(event.checkout_mode));
-        self.origin_url.push(storable(&event.origin_url).into_owned());
-        self.customer_id.push(event.customer_id.map(|id| id.to_string()));
-        self.reference_id.push(event.reference_id.as_deref().map(|id| storable(id).into_owned()));
-        self.plan_id.push(event.plan_id.map(|id| id.to_string()));
-        self.credit_bundle_id.push(event.credit_bundle_id.map(|id| id.to_string()));
-        self.created_at.push(created_at);
-        self.expires_at.push(event.expires_at);
+    fn of(event: &CheckoutSessionCreated, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
+        Self {
+            checkout_session_id: event.checkout_session_id,
+            merchant_id,
+            checkout_mode: event.checkout_mode,
+            origin_url: storable(&event.origin_url),
+            customer_id: event.customer_id,
+            reference_id: event.reference_id.as_deref().map(storable),
+            plan_id: event.plan_id,
+            credit_bundle_id: event.credit_bundle_id,
+            created_at,
+            expires_at: event.expires_at,
+        }
     }
 }
 
@@ -55,11 +63,11 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::CheckoutSessionCreated(event) => {
-                self.new.push(event, fact.merchant_id, fact.occurred_at);
+                self.new.push(New::of(event, fact.merchant_id, fact.occurred_at));
             }
             Event::CheckoutSessionCompleted(event) => {
-                let end = (event.customer_id.to_string(), fact.occurred_at);
-                self.completed.insert(event.checkout_session_id.to_string(), end);
+                let completed = Completed { customer_id: event.customer_id, completed_at: fact.occurred_at };
+                self.completed.insert(event.checkout_session_id, completed);
             }
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
@@ -107,12 +115,7 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.new.checkout_session_id.is_empty() && self.completed.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.complete(db).await
+        self.new.is_empty() && self.completed.is_empty()
     }
 }
 
@@ -137,9 +140,12 @@ mod tests {
             sample::event("checkout_session.created", &created),
             sample::event("checkout_session.completed", &completed),
         ]);
-        assert_eq!(batch.new.checkout_mode, ["credit_bundle"]);
-        assert_eq!(batch.new.reference_id, [Some("a\u{FFFD}b".to_owned())]);
-        assert_eq!(batch.completed[id], (customer_id.to_owned(), DateTime::UNIX_EPOCH));
+        let row = batch.new.first().unwrap();
+        assert_eq!(row.checkout_mode, CheckoutMode::CreditBundle);
+        assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
+        let completed =
+            Completed { customer_id: customer_id.parse().unwrap(), completed_at: DateTime::UNIX_EPOCH };
+        assert_eq!(batch.completed[&id.parse().unwrap()], completed);
         assert!(!batch.is_empty());
     }
 }

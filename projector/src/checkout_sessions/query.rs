@@ -4,50 +4,34 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::CheckoutMode;
 use farthing_core::ids::{CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PlanId};
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
-use crate::column::{Columns, Unreadable};
-use crate::query::{Error, Listed, Page, Parameter, findable};
+use crate::query::{self, Error, Listed, Page, findable, text};
+use crate::row::row;
 
-/// A checkout session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckoutSessionRow {
-    /// Its id.
-    pub checkout_session_id: CheckoutSessionId,
-    /// What it is for.
-    pub checkout_mode: CheckoutMode,
-    /// Where the merchant's app is.
-    pub origin_url: String,
-    /// The customer: the one it was created for, or the one who completed it.
-    pub customer_id: Option<CustomerId>,
-    /// The merchant's own identifier of the customer.
-    pub reference_id: Option<String>,
-    /// The plan.
-    pub plan_id: Option<PlanId>,
-    /// The bundle.
-    pub credit_bundle_id: Option<CreditBundleId>,
-    /// When it was created.
-    pub created_at: DateTime<Utc>,
-    /// It cannot be completed from then on.
-    pub expires_at: DateTime<Utc>,
-    /// When it was completed.
-    pub completed_at: Option<DateTime<Utc>>,
-}
-
-impl CheckoutSessionRow {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
-        Ok(Self {
-            checkout_session_id: columns.id()?,
-            checkout_mode: columns.word()?,
-            origin_url: columns.plain()?,
-            customer_id: columns.id_or_null()?,
-            reference_id: columns.plain()?,
-            plan_id: columns.id_or_null()?,
-            credit_bundle_id: columns.id_or_null()?,
-            created_at: columns.plain()?,
-            expires_at: columns.plain()?,
-            completed_at: columns.plain()?,
-        })
+row! {
+    /// A checkout session.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CheckoutSessionRow {
+        /// The session.
+        pub checkout_session_id: CheckoutSessionId = id,
+        /// What it sells.
+        pub checkout_mode: CheckoutMode = variant,
+        /// The origin of the merchant's app.
+        pub origin_url: String = plain,
+        /// The customer: the one it was created for, or the one who completed it.
+        pub customer_id: Option<CustomerId> = id_or_null,
+        /// The merchant's own identifier of the customer.
+        pub reference_id: Option<String> = plain,
+        /// The plan.
+        pub plan_id: Option<PlanId> = id_or_null,
+        /// The bundle.
+        pub credit_bundle_id: Option<CreditBundleId> = id_or_null,
+        /// When it was created.
+        pub created_at: DateTime<Utc> = plain,
+        /// From this instant on it cannot be completed.
+        pub expires_at: DateTime<Utc> = plain,
+        /// When it was completed.
+        pub completed_at: Option<DateTime<Utc>> = plain,
     }
 }
 
@@ -62,23 +46,23 @@ macro_rules! select_sessions {
     };
 }
 
-/// A merchant's session.
+/// A merchant's session by id.
 pub const FIND: &str = select_sessions!("AND checkout_session_id = $2");
 
-/// A merchant's sessions after a place in the list; the first page starts at `infinity`.
+/// A merchant's sessions, newest first.
 pub const LIST: &str = select_sessions!(
     "AND (created_at, checkout_session_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
      ORDER BY created_at DESC, checkout_session_id DESC LIMIT $4"
 );
 
-/// The same, of those with a reference id.
+/// A merchant's sessions with a reference id.
 pub const LIST_BY_REFERENCE: &str = select_sessions!(
-    "AND (created_at, checkout_session_id) < (COALESCE($2::timestamptz, 'infinity'), $3) AND reference_id = $5 \
-     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $4"
+    "AND reference_id = $2 AND (created_at, checkout_session_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $5"
 );
 
-/// When the session of a cursor was created.
-pub const CURSOR: &str = "SELECT created_at FROM checkout_sessions.checkout_sessions WHERE merchant_id = $1 AND checkout_session_id = $2";
+/// The session of a cursor.
+pub const CURSOR: &str = "SELECT created_at AS at FROM checkout_sessions.checkout_sessions WHERE merchant_id = $1 AND checkout_session_id = $2";
 
 /// The merchant's session with this id.
 pub async fn find(
@@ -86,10 +70,7 @@ pub async fn find(
     merchant_id: MerchantId,
     id: CheckoutSessionId,
 ) -> Result<Option<CheckoutSessionRow>, Error> {
-    let (merchant, id) = (merchant_id.to_string(), id.to_string());
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
-    let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
-    Ok(row.map(|row| CheckoutSessionRow::read(&mut Columns::of(&row))).transpose()?)
+    query::first(db, FIND, &[text(&merchant_id.to_string()), text(&id.to_string())]).await
 }
 
 /// The merchant's sessions, newest first; only those with `reference_id` when one is given.
@@ -100,30 +81,10 @@ pub async fn list(
     reference_id: Option<&str>,
 ) -> Result<Listed<CheckoutSessionRow>, Error> {
     let merchant = merchant_id.to_string();
-    let (after, id) = match page.cursor {
-        None => (None, String::new()),
-        Some(cursor) => {
-            let id = cursor.parse::<CheckoutSessionId>().map_err(|_| Error::CursorInvalid)?.to_string();
-            let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
-            let row = db.query_typed(CURSOR, &parameters).await?.into_iter().next();
-            (Some(row.ok_or(Error::CursorInvalid)?.try_get::<_, DateTime<Utc>>(0)?), id)
-        }
-    };
-    if !reference_id.is_none_or(findable) {
-        return Ok(Listed::empty());
+    let start = page.start::<CheckoutSessionId>(db, CURSOR, &merchant).await?;
+    match reference_id {
+        None => query::list(db, LIST, &[text(&merchant)], &start, page).await,
+        Some(id) if !findable(id) => Ok(Listed::empty()),
+        Some(id) => query::list(db, LIST_BY_REFERENCE, &[text(&merchant), text(&id)], &start, page).await,
     }
-    let limit = page.rows_to_ask();
-    let mut parameters: Vec<Parameter<'_>> =
-        vec![(&merchant, Type::TEXT), (&after, Type::TIMESTAMPTZ), (&id, Type::TEXT), (&limit, Type::INT8)];
-    let sql = match &reference_id {
-        None => LIST,
-        Some(reference_id) => {
-            parameters.push((reference_id, Type::TEXT));
-            LIST_BY_REFERENCE
-        }
-    };
-    let rows = db.query_typed(sql, &parameters).await?;
-    let rows: Result<Vec<_>, _> =
-        rows.iter().map(|row| CheckoutSessionRow::read(&mut Columns::of(row))).collect();
-    Ok(Listed::cut(rows?, page))
 }

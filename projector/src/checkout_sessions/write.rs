@@ -1,49 +1,44 @@
-//! Writes the rows.
+//! Writes the rows of checkout sessions.
+
+use farthing_core::ids::CheckoutSessionId;
 
 use super::Batch;
-use crate::writer::Writer;
+use super::fold::{Completed, New};
+use crate::column::variant_name;
+use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
-pub(crate) const INSERT: &str = "INSERT INTO {schema}.checkout_sessions (checkout_session_id, merchant_id, \
-     checkout_mode, origin_url, customer_id, reference_id, plan_id, credit_bundle_id, created_at, expires_at) \
-     SELECT checkout_session_id, merchant_id, checkout_mode, origin_url, customer_id, reference_id, plan_id, \
-         credit_bundle_id, created_at, expires_at \
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], \
-         $9::timestamptz[], $10::timestamptz[]) AS new(checkout_session_id, merchant_id, checkout_mode, origin_url, \
-         customer_id, reference_id, plan_id, credit_bundle_id, created_at, expires_at)";
-
-pub(crate) const COMPLETE: &str = "UPDATE {schema}.checkout_sessions AS s \
-     SET customer_id = ended.customer_id, completed_at = ended.completed_at \
-     FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS ended(checkout_session_id, customer_id, completed_at) \
-     WHERE s.checkout_session_id = ended.checkout_session_id COLLATE \"C\"";
-
-impl Batch {
-    pub(super) async fn insert(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        let new = &self.new;
-        if !new.checkout_session_id.is_empty() {
-            let columns: [&(dyn tokio_postgres::types::ToSql + Sync); 10] = [
-                &new.checkout_session_id,
-                &new.merchant_id,
-                &new.checkout_mode,
-                &new.origin_url,
-                &new.customer_id,
-                &new.reference_id,
-                &new.plan_id,
-                &new.credit_bundle_id,
-                &new.created_at,
-                &new.expires_at,
-            ];
-            db.execute(INSERT, &columns).await?;
-        }
-        Ok(())
+copy_rows! {
+    INSERT, insert<'a>,
+    into checkout_sessions,
+    for row in &'a New => {
+        checkout_session_id: text = row.checkout_session_id.to_string(),
+        merchant_id: text = row.merchant_id.to_string(),
+        checkout_mode: text = variant_name(row.checkout_mode),
+        origin_url: text = row.origin_url,
+        customer_id: text = row.customer_id.map(|id| id.to_string()),
+        reference_id: text = row.reference_id,
+        plan_id: text = row.plan_id.map(|id| id.to_string()),
+        credit_bundle_id: text = row.credit_bundle_id.map(|id| id.to_string()),
+        created_at: timestamptz = row.created_at,
+        expires_at: timestamptz = row.expires_at,
     }
+}
 
-    pub(super) async fn complete(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        if !self.completed.is_empty() {
-            let ids: Vec<_> = self.completed.keys().collect();
-            let customers: Vec<_> = self.completed.values().map(|(customer, _)| customer).collect();
-            let instants: Vec<_> = self.completed.values().map(|(_, at)| at).collect();
-            db.execute(COMPLETE, &[&ids, &customers, &instants]).await?;
-        }
-        Ok(())
+unnest_rows! {
+    COMPLETE, complete<'a>,
+    ["UPDATE {schema}.checkout_sessions AS s \
+      SET customer_id = ended.customer_id, completed_at = ended.completed_at \
+      FROM " (rows as ended) " WHERE s.checkout_session_id = ended.checkout_session_id COLLATE \"C\""],
+    for (id, row) in (&'a CheckoutSessionId, &'a Completed) => {
+        checkout_session_id: text = id.to_string(),
+        customer_id: text = row.customer_id.to_string(),
+        completed_at: timestamptz = row.completed_at,
+    }
+}
+
+impl WriteRows for Batch {
+    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        insert(db, self.new.iter()).await?;
+        complete(db, self.completed.iter()).await
     }
 }

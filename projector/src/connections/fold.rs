@@ -14,14 +14,13 @@ use rust_decimal::Decimal;
 
 use crate::column::storable;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(super) new: BTreeMap<CustomerId, New>,
     pub(super) changed: BTreeMap<CustomerId, Change>,
-    pub(super) wallets: Wallets,
+    pub(super) wallets: Vec<NewWallet>,
     /// In the order of their ids, so that two writers could never wait for each other crosswise.
     pub(super) moved: BTreeMap<WalletId, Moved>,
 }
@@ -58,24 +57,17 @@ pub(super) struct Change {
     pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Wallets {
-    pub(super) ids: Vec<String>,
-    pub(super) merchants: Vec<String>,
-    pub(super) connections: Vec<Option<String>>,
-}
-
-impl Wallets {
-    fn push(&mut self, wallet_id: WalletId, merchant_id: String, connection_id: Option<String>) {
-        self.ids.push(wallet_id.to_string());
-        self.merchants.push(merchant_id);
-        self.connections.push(connection_id);
-    }
+/// A row of the table `wallets`, before anything moves in it.
+#[derive(Debug)]
+pub(super) struct NewWallet {
+    pub(super) wallet_id: WalletId,
+    pub(super) merchant_id: String,
+    pub(super) connection_id: Option<String>,
 }
 
 impl Change {
     fn named(reference_id: Option<&str>) -> Self {
-        Self { reference_id: reference_id.map(|id| storable(id).into_owned()), deleted_at: None }
+        Self { reference_id: reference_id.map(storable), deleted_at: None }
     }
 }
 
@@ -117,12 +109,16 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::MerchantRegistered(event) => {
-                self.wallets.push(event.wallet_id, event.merchant_id.to_string(), None);
+                let merchant_id = event.merchant_id.to_string();
+                self.wallets.push(NewWallet { wallet_id: event.wallet_id, merchant_id, connection_id: None });
             }
             Event::CustomerCreated(event) => {
                 let merchant_id = fact.merchant_id.to_string();
-                let connection_id = event.customer_id.to_string();
-                self.wallets.push(event.wallet_id, merchant_id.clone(), Some(connection_id));
+                self.wallets.push(NewWallet {
+                    wallet_id: event.wallet_id,
+                    merchant_id: merchant_id.clone(),
+                    connection_id: Some(event.customer_id.to_string()),
+                });
                 let row = New {
                     merchant_id,
                     wallet_id: event.wallet_id.to_string(),
@@ -204,14 +200,7 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.wallets.ids.is_empty() && self.moved.is_empty() && self.changed.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert_connections(db).await?;
-        self.update_connections(db).await?;
-        self.insert_wallets(db).await?;
-        self.update_wallets(db).await
+        self.wallets.is_empty() && self.moved.is_empty() && self.changed.is_empty()
     }
 }
 
@@ -242,7 +231,7 @@ mod tests {
         let batch: Batch = sample::fold(events);
         let moved = |balance: &str| Moved { balance: Some(balance.parse().unwrap()), ..Moved::default() };
         assert_eq!(batch.moved, [(one, moved("1.5")), (other, moved("7"))].into());
-        assert!(batch.wallets.ids.is_empty() && !batch.is_empty());
+        assert!(batch.wallets.is_empty() && !batch.is_empty());
     }
 
     #[test]
@@ -255,8 +244,9 @@ mod tests {
         let batch: Batch = sample::fold(vec![created.clone()]);
         let row = &batch.new[&customer_id];
         assert_eq!(row.present, Change { reference_id: Some("ada".to_owned()), deleted_at: None });
-        assert_eq!(batch.wallets.connections, [Some(customer_id.to_string())]);
-        assert_eq!(batch.wallets.ids.first(), Some(&row.wallet_id));
+        let wallet = batch.wallets.first().unwrap();
+        assert_eq!(wallet.connection_id, Some(customer_id.to_string()));
+        assert_eq!(wallet.wallet_id.to_string(), row.wallet_id);
 
         let deleted = Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None });
         let gone = Change { reference_id: None, deleted_at: Some(DateTime::UNIX_EPOCH) };

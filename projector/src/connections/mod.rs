@@ -1,4 +1,4 @@
-//! Connections, the links between a merchant and a wallet, and the money in every wallet.
+//! Connections (the links between a merchant and a wallet) and the money in every wallet.
 
 mod fold;
 pub mod query;

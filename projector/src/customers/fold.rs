@@ -11,7 +11,6 @@ use farthing_schema::read_model::ReadModel;
 use super::query::Subscribed;
 use crate::column::{json, storable};
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
@@ -58,7 +57,7 @@ impl New {
         Self {
             merchant_id: merchant_id.to_string(),
             wallet_id: event.wallet_id.to_string(),
-            reference_id: event.reference_id.as_deref().map(|id| storable(id).into_owned()),
+            reference_id: event.reference_id.as_deref().map(storable),
             metadata: json(&event.metadata),
             created_at,
             deleted_at: None,
@@ -98,7 +97,7 @@ impl Batch {
 
     fn update(&mut self, event: &CustomerUpdated) {
         let reference_id = event.reference_id.as_ref().map(|change| {
-            let to = change.to.as_deref().map(|id| storable(id).into_owned());
+            let to = change.to.as_deref().map(storable);
             Reference(to)
         });
         let metadata = event.metadata.as_ref().map(json);
@@ -180,11 +179,6 @@ impl Projection for Batch {
 
     fn is_empty(&self) -> bool {
         self.new.is_empty() && self.changed.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.update_rows(db).await
     }
 }
 

@@ -10,7 +10,6 @@ use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
@@ -40,7 +39,7 @@ pub(super) struct Shown {
 
 impl Shown {
     fn of(name: &str, price: &Price) -> Self {
-        Self { name: storable(name).into_owned(), price: json(price) }
+        Self { name: storable(name), price: json(price) }
     }
 }
 
@@ -53,7 +52,7 @@ impl Projection for Batch {
             Event::MeterDefined(event) => {
                 let row = New {
                     merchant_id: fact.merchant_id.to_string(),
-                    meter_slug: storable(&event.meter_slug).into_owned(),
+                    meter_slug: storable(&event.meter_slug),
                     shown: Shown::of(&event.name, &event.price),
                     created_at: fact.occurred_at,
                     deleted_at: None,
@@ -117,12 +116,6 @@ impl Projection for Batch {
 
     fn is_empty(&self) -> bool {
         self.new.is_empty() && self.updated.is_empty() && self.deleted.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.update(db).await?;
-        self.delete(db).await
     }
 }
 

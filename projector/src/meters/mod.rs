@@ -1,4 +1,4 @@
-//! Meters, in the older words products, as `GET /meters` shows them.
+//! Meters (the older name is products), as `GET /meters` shows them.
 
 mod fold;
 pub mod query;

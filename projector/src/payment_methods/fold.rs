@@ -1,24 +1,45 @@
 //! The fold: a row per payment method.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, PaymentMethodAdded, Recorded};
+use farthing_core::ids::{CustomerId, MerchantId, PaymentMethodId};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::storable;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
-/// New rows, column by column.
+/// New rows.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) payment_method_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) customer_id: Vec<Option<String>>,
-    pub(super) brand: Vec<String>,
-    pub(super) last4: Vec<String>,
-    pub(super) exp_month: Vec<i16>,
-    pub(super) exp_year: Vec<i16>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
+    pub(super) new: Vec<New>,
+}
+
+/// A row of the table `payment_methods`.
+#[derive(Debug)]
+pub(super) struct New {
+    pub(super) payment_method_id: PaymentMethodId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) customer_id: Option<CustomerId>,
+    pub(super) brand: String,
+    pub(super) last4: String,
+    pub(super) exp_month: i16,
+    pub(super) exp_year: i16,
+    pub(super) created_at: DateTime<Utc>,
+}
+
+impl New {
+    fn of(event: &PaymentMethodAdded, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
+        Self {
+            payment_method_id: event.payment_method_id,
+            merchant_id,
+            customer_id: event.customer_id,
+            brand: storable(&event.card.brand),
+            last4: storable(&event.card.last4),
+            exp_month: event.card.exp_month.into(),
+            exp_year: i16::try_from(event.card.exp_year).unwrap_or(i16::MAX),
+            created_at,
+        }
+    }
 }
 
 impl Projection for Batch {
@@ -28,14 +49,7 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::PaymentMethodAdded(event) => {
-                self.payment_method_id.push(event.payment_method_id.to_string());
-                self.merchant_id.push(fact.merchant_id.to_string());
-                self.customer_id.push(event.customer_id.map(|id| id.to_string()));
-                self.brand.push(storable(&event.card.brand).into_owned());
-                self.last4.push(storable(&event.card.last4).into_owned());
-                self.exp_month.push(event.card.exp_month.into());
-                self.exp_year.push(i16::try_from(event.card.exp_year).unwrap_or(i16::MAX));
-                self.created_at.push(fact.occurred_at);
+                self.new.push(New::of(event, fact.merchant_id, fact.occurred_at));
             }
             Event::MerchantRegistered(_)
             | Event::CustomerCreated(_)
@@ -84,11 +98,7 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.payment_method_id.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await
+        self.new.is_empty()
     }
 }
 
@@ -107,10 +117,8 @@ mod tests {
             "card": {"brand": "visa", "last4": "4242", "exp_month": 12, "exp_year": 2030},
         });
         let batch: Batch = sample::fold(vec![sample::event("payment_method.added", &added)]);
-        assert_eq!(
-            (batch.last4.as_slice(), batch.exp_year.as_slice()),
-            (&["4242".to_owned()][..], &[2030][..])
-        );
+        let row = batch.new.first().unwrap();
+        assert_eq!((row.last4.as_str(), row.exp_year), ("4242", 2030));
         assert!(!format!("{batch:?}").contains("secret"));
     }
 }

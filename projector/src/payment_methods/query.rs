@@ -3,50 +3,55 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::Card;
 use farthing_core::ids::{CustomerId, MerchantId, PaymentMethodId};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
-use crate::column::{Columns, Unreadable};
-use crate::query::{Error, Parameter};
+use crate::query::{self, Error, text};
+use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
-/// The most that are listed; the newest.
-const MOST: i64 = 100;
+/// The largest number of methods that are listed; the newest ones.
+const MAX_LISTED: i64 = 100;
 
-/// A payment method.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PaymentMethodRow {
-    /// Its id.
-    pub payment_method_id: PaymentMethodId,
-    /// What may be shown of it.
-    pub card: Card,
-    /// When it was added.
-    pub created_at: DateTime<Utc>,
-}
-
-impl PaymentMethodRow {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
-        let payment_method_id = columns.id()?;
-        let (brand, last4) = (columns.plain()?, columns.plain()?);
-        let (exp_month, exp_year): (i16, i16) = (columns.plain()?, columns.plain()?);
-        let card = Card {
-            brand,
-            last4,
-            exp_month: u8::try_from(exp_month).unwrap_or(0),
-            exp_year: u16::try_from(exp_year).unwrap_or(0),
-        };
-        Ok(Self { payment_method_id, card, created_at: columns.plain()? })
+row! {
+    /// A payment method.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct PaymentMethodRow {
+        /// The payment method.
+        pub payment_method_id: PaymentMethodId = id,
+        /// What may be shown of it.
+        pub card: Card = nested,
+        /// When it was added.
+        pub created_at: DateTime<Utc> = plain,
     }
 }
 
+impl FromRow for Card {
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
+        Ok(Self {
+            brand: row.plain("brand")?,
+            last4: row.plain("last4")?,
+            exp_month: u8::try_from(row.plain::<i16>("exp_month")?).unwrap_or(0),
+            exp_year: u16::try_from(row.plain::<i16>("exp_year")?).unwrap_or(0),
+        })
+    }
+}
+
+macro_rules! select_methods {
+    ($rest:literal) => {
+        concat!(
+            "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at ",
+            "FROM payment_methods.payment_methods WHERE merchant_id = $1 ",
+            $rest,
+            " ORDER BY created_at DESC, payment_method_id DESC LIMIT $2"
+        )
+    };
+}
+
 /// The methods of a merchant's own wallet.
-pub const LIST_OWN: &str = "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at \
-     FROM payment_methods.payment_methods WHERE merchant_id = $1 AND customer_id IS NULL \
-     ORDER BY created_at DESC, payment_method_id DESC LIMIT $2";
+pub const LIST_OWN: &str = select_methods!("AND customer_id IS NULL");
 
 /// The methods of the wallet of a merchant's customer.
-pub const LIST_OF_CUSTOMER: &str = "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at \
-     FROM payment_methods.payment_methods WHERE merchant_id = $1 AND customer_id = $3 \
-     ORDER BY created_at DESC, payment_method_id DESC LIMIT $2";
+pub const LIST_OF_CUSTOMER: &str = select_methods!("AND customer_id = $3");
 
 /// The methods of the merchant's own wallet, or of a customer's, newest first.
 pub async fn list(
@@ -54,17 +59,10 @@ pub async fn list(
     merchant_id: MerchantId,
     customer_id: Option<CustomerId>,
 ) -> Result<Vec<PaymentMethodRow>, Error> {
-    let (merchant, customer) = (merchant_id.to_string(), customer_id.map(|id| id.to_string()));
-    let mut parameters: Vec<Parameter<'_>> = vec![(&merchant, Type::TEXT), (&MOST, Type::INT8)];
-    let sql = match &customer {
-        None => LIST_OWN,
-        Some(customer) => {
-            parameters.push((customer, Type::TEXT));
-            LIST_OF_CUSTOMER
-        }
-    };
-    let rows = db.query_typed(sql, &parameters).await?;
-    let rows: Result<Vec<_>, _> =
-        rows.iter().map(|row| PaymentMethodRow::read(&mut Columns::of(row))).collect();
-    Ok(rows?)
+    let merchant = merchant_id.to_string();
+    let (owner, limit) = (text(&merchant), (&MAX_LISTED as _, Type::INT8));
+    match customer_id.map(|id| id.to_string()) {
+        None => query::all(db, LIST_OWN, &[owner, limit]).await,
+        Some(customer) => query::all(db, LIST_OF_CUSTOMER, &[owner, limit, text(&customer)]).await,
+    }
 }

@@ -1,30 +1,26 @@
-//! Writes the rows.
+//! Writes the rows of payment methods.
 
 use super::Batch;
-use crate::writer::Writer;
+use super::fold::New;
+use crate::writer::{WriteRows, Writer, copy_rows};
 
-pub(crate) const INSERT: &str = "INSERT INTO {schema}.payment_methods \
-         (payment_method_id, merchant_id, customer_id, brand, last4, exp_month, exp_year, created_at) \
-     SELECT payment_method_id, merchant_id, customer_id, brand, last4, exp_month, exp_year, created_at \
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int2[], $7::int2[], $8::timestamptz[]) \
-         AS new(payment_method_id, merchant_id, customer_id, brand, last4, exp_month, exp_year, created_at)";
+copy_rows! {
+    INSERT, insert<'a>,
+    into payment_methods,
+    for row in &'a New => {
+        payment_method_id: text = row.payment_method_id.to_string(),
+        merchant_id: text = row.merchant_id.to_string(),
+        customer_id: text = row.customer_id.map(|id| id.to_string()),
+        brand: text = row.brand,
+        last4: text = row.last4,
+        exp_month: int2 = row.exp_month,
+        exp_year: int2 = row.exp_year,
+        created_at: timestamptz = row.created_at,
+    }
+}
 
-impl Batch {
-    pub(super) async fn insert(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        if self.payment_method_id.is_empty() {
-            return Ok(());
-        }
-        let columns: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [
-            &self.payment_method_id,
-            &self.merchant_id,
-            &self.customer_id,
-            &self.brand,
-            &self.last4,
-            &self.exp_month,
-            &self.exp_year,
-            &self.created_at,
-        ];
-        db.execute(INSERT, &columns).await?;
-        Ok(())
+impl WriteRows for Batch {
+    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        insert(db, self.new.iter()).await
     }
 }

@@ -10,7 +10,6 @@ use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows, and what changes in rows that are there.
 #[derive(Debug, Default)]
@@ -97,7 +96,7 @@ impl Projection for Batch {
             }
             Event::CreditBundleDeleted(event) => self.change_bundle(event.credit_bundle_id, gone()),
             Event::MeterDefined(event) => {
-                self.slugs.insert(event.meter_id, storable(&event.meter_slug).into_owned());
+                self.slugs.insert(event.meter_id, storable(&event.meter_slug));
             }
             Event::MeterDeleted(event) => {
                 if self.slugs.remove(&event.meter_id).is_none() {
@@ -150,12 +149,6 @@ impl Projection for Batch {
             && self.bundles.is_empty()
             && self.slugs.is_empty()
             && self.meters_gone.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.write_plans(db).await?;
-        self.write_bundles(db).await?;
-        self.write_slugs(db).await
     }
 }
 

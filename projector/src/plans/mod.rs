@@ -1,4 +1,4 @@
-//! Plans, in the older words subscription configs, and their credit bundles, as `GET /plans` and `GET /credit_bundles`
+//! Plans (the older name is subscription configs) and their credit bundles, as `GET /plans` and `GET /credit_bundles`
 //! show them.
 
 mod fold;

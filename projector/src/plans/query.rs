@@ -1,4 +1,4 @@
-//! Finds and lists plans with what belongs to them, and lists credit bundles.
+//! Finds and lists plans with their bundles and meters, and lists credit bundles.
 
 use std::collections::BTreeMap;
 
@@ -6,60 +6,60 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::BundleOffer;
 use farthing_core::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use farthing_core::plan::PlanTerms;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
-use crate::column::{Columns, Unreadable};
-use crate::query::{Error, Listed, Page, Parameter};
+use crate::query::{self, Error, Listed, Page, text};
+use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanRow {
-    /// The plan, in the older words the subscription config.
+    /// The plan; the older name is subscription config.
     pub plan_id: PlanId,
-    /// What it takes and gives.
+    /// Its price, its credit and its rules.
     pub terms: PlanTerms,
     /// When it was created.
     pub created_at: DateTime<Utc>,
-    /// Its bundles, in the order of their creation.
+    /// Its bundles, oldest first.
     pub bundles: Vec<BundleRow>,
-    /// The slugs of those of its meters that are there.
+    /// The slugs of its meters that are not deleted.
     pub slugs: BTreeMap<MeterId, String>,
 }
 
-/// A credit bundle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BundleRow {
-    /// The bundle.
-    pub credit_bundle_id: CreditBundleId,
-    /// The plan whose subscribers may buy it.
-    pub plan_id: PlanId,
-    /// What it costs and brings.
-    pub offer: BundleOffer,
-    /// When it was created.
-    pub created_at: DateTime<Utc>,
-}
-
-impl PlanRow {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
+impl FromRow for PlanRow {
+    /// Reads a plan without its bundles and slugs; [`complete`] adds them.
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
         Ok(Self {
-            plan_id: columns.id()?,
-            terms: columns.json()?,
-            created_at: columns.plain()?,
+            plan_id: row.id("plan_id")?,
+            terms: row.json("terms")?,
+            created_at: row.plain("created_at")?,
             bundles: Vec::new(),
             slugs: BTreeMap::new(),
         })
     }
 }
 
-impl BundleRow {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
-        Ok(Self {
-            credit_bundle_id: columns.id()?,
-            plan_id: columns.id()?,
-            offer: columns.json()?,
-            created_at: columns.plain()?,
-        })
+row! {
+    /// A credit bundle.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct BundleRow {
+        /// The bundle.
+        pub credit_bundle_id: CreditBundleId = id,
+        /// The plan whose subscribers may buy it.
+        pub plan_id: PlanId = id,
+        /// Its name, its cost and its credit.
+        pub offer: BundleOffer = json,
+        /// When it was created.
+        pub created_at: DateTime<Utc> = plain,
+    }
+}
+
+row! {
+    /// The slug of a meter.
+    struct SlugRow {
+        meter_id: MeterId = id,
+        meter_slug: String = plain,
     }
 }
 
@@ -77,14 +77,13 @@ macro_rules! select_plans {
 pub const FIND: &str = select_plans!("AND plan_id = $2");
 
 /// A merchant's plans, newest first.
-pub const LIST: &str = select_plans!("ORDER BY created_at DESC, plan_id DESC LIMIT $2");
+pub const LIST: &str = select_plans!(
+    "AND (created_at, plan_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
+     ORDER BY created_at DESC, plan_id DESC LIMIT $4"
+);
 
-/// The same, after a cursor.
-pub const LIST_AFTER: &str =
-    select_plans!("AND (created_at, plan_id) < ($3, $4) ORDER BY created_at DESC, plan_id DESC LIMIT $2");
-
-/// When the plan of a cursor was created; one deleted in the meantime still has its place in the list.
-pub const CURSOR: &str = "SELECT created_at FROM plans.plans WHERE merchant_id = $1 AND plan_id = $2";
+/// The plan of a cursor. A deleted one keeps its place in the list.
+pub const CURSOR: &str = "SELECT created_at AS at FROM plans.plans WHERE merchant_id = $1 AND plan_id = $2";
 
 macro_rules! select_bundles {
     ($rest:literal) => {
@@ -96,31 +95,25 @@ macro_rules! select_bundles {
     };
 }
 
-/// The bundles of some plans, in the order of their creation.
+/// The bundles of some plans, oldest first.
 pub const BUNDLES_OF: &str =
     select_bundles!("AND plan_id = ANY ($2::text[] COLLATE \"C\") ORDER BY created_at, credit_bundle_id");
 
 /// A merchant's bundles, newest first.
-pub const LIST_BUNDLES: &str = select_bundles!("ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $2");
-
-/// The same, after a cursor.
-pub const LIST_BUNDLES_AFTER: &str = select_bundles!(
-    "AND (created_at, credit_bundle_id) < ($3, $4) ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $2"
+pub const LIST_BUNDLES: &str = select_bundles!(
+    "AND (created_at, credit_bundle_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
+     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $4"
 );
 
 /// A plan's bundles, newest first.
-pub const LIST_BUNDLES_OF: &str =
-    select_bundles!("AND plan_id = $3 ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $2");
-
-/// The same, after a cursor.
-pub const LIST_BUNDLES_OF_AFTER: &str = select_bundles!(
-    "AND plan_id = $3 AND (created_at, credit_bundle_id) < ($4, $5) \
-     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $2"
+pub const LIST_BUNDLES_OF: &str = select_bundles!(
+    "AND plan_id = $2 AND (created_at, credit_bundle_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $5"
 );
 
-/// When the bundle of a cursor was created; one deleted in the meantime still has its place in the list.
+/// The bundle of a cursor. A deleted one keeps its place in the list.
 pub const BUNDLE_CURSOR: &str =
-    "SELECT created_at FROM plans.credit_bundles WHERE merchant_id = $1 AND credit_bundle_id = $2";
+    "SELECT created_at AS at FROM plans.credit_bundles WHERE merchant_id = $1 AND credit_bundle_id = $2";
 
 /// The slugs of some meters.
 pub const SLUGS: &str =
@@ -129,30 +122,15 @@ pub const SLUGS: &str =
 /// The merchant's plan `id`.
 pub async fn find(db: &Client, merchant_id: MerchantId, id: PlanId) -> Result<Option<PlanRow>, Error> {
     let merchant = merchant_id.to_string();
-    let rows = db.query_typed(FIND, &[(&merchant, Type::TEXT), (&id.to_string(), Type::TEXT)]).await?;
-    let rows: Result<Vec<_>, _> = rows.iter().map(|row| PlanRow::read(&mut Columns::of(row))).collect();
-    Ok(complete(db, &merchant, rows?).await?.pop())
+    let plans = query::all(db, FIND, &[text(&merchant), text(&id.to_string())]).await?;
+    Ok(complete(db, &merchant, plans).await?.pop())
 }
 
 /// The merchant's plans, newest first.
 pub async fn list(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Result<Listed<PlanRow>, Error> {
     let merchant = merchant_id.to_string();
-    let after = match page.cursor {
-        Some(cursor) => {
-            let id: PlanId = cursor.parse().map_err(|_| Error::CursorInvalid)?;
-            Some(position(db, CURSOR, &merchant, id.to_string()).await?)
-        }
-        None => None,
-    };
-    let limit = page.rows_to_ask();
-    let mut parameters: Vec<Parameter<'_>> = vec![(&merchant, Type::TEXT), (&limit, Type::INT8)];
-    if let Some((created_at, id)) = &after {
-        parameters.extend([(created_at as _, Type::TIMESTAMPTZ), (id as _, Type::TEXT)]);
-    }
-    let sql = if after.is_some() { LIST_AFTER } else { LIST };
-    let rows = db.query_typed(sql, &parameters).await?;
-    let rows: Result<Vec<_>, _> = rows.iter().map(|row| PlanRow::read(&mut Columns::of(row))).collect();
-    let Listed { items, has_more } = Listed::cut(rows?, page);
+    let start = page.start::<PlanId>(db, CURSOR, &merchant).await?;
+    let Listed { items, has_more } = query::list(db, LIST, &[text(&merchant)], &start, page).await?;
     Ok(Listed { items: complete(db, &merchant, items).await?, has_more })
 }
 
@@ -178,30 +156,11 @@ pub async fn list_bundles(
     plan_id: Option<PlanId>,
 ) -> Result<Listed<BundleRow>, Error> {
     let merchant = merchant_id.to_string();
-    let after = match page.cursor {
-        Some(cursor) => {
-            let id: CreditBundleId = cursor.parse().map_err(|_| Error::CursorInvalid)?;
-            Some(position(db, BUNDLE_CURSOR, &merchant, id.to_string()).await?)
-        }
-        None => None,
-    };
-    let (limit, plan) = (page.rows_to_ask(), plan_id.map(|id| id.to_string()));
-    let mut parameters: Vec<Parameter<'_>> = vec![(&merchant, Type::TEXT), (&limit, Type::INT8)];
-    if let Some(plan) = &plan {
-        parameters.push((plan, Type::TEXT));
+    let start = page.start::<CreditBundleId>(db, BUNDLE_CURSOR, &merchant).await?;
+    match plan_id.map(|id| id.to_string()) {
+        None => query::list(db, LIST_BUNDLES, &[text(&merchant)], &start, page).await,
+        Some(plan) => query::list(db, LIST_BUNDLES_OF, &[text(&merchant), text(&plan)], &start, page).await,
     }
-    if let Some((created_at, id)) = &after {
-        parameters.extend([(created_at as _, Type::TIMESTAMPTZ), (id as _, Type::TEXT)]);
-    }
-    let sql = match (&plan, &after) {
-        (None, None) => LIST_BUNDLES,
-        (None, Some(_)) => LIST_BUNDLES_AFTER,
-        (Some(_), None) => LIST_BUNDLES_OF,
-        (Some(_), Some(_)) => LIST_BUNDLES_OF_AFTER,
-    };
-    let rows = db.query_typed(sql, &parameters).await?;
-    let rows: Result<Vec<_>, _> = rows.iter().map(|row| BundleRow::read(&mut Columns::of(row))).collect();
-    Ok(Listed::cut(rows?, page))
 }
 
 /// The plans with their bundles and the slugs of their meters.
@@ -210,21 +169,18 @@ async fn complete(db: &Client, merchant: &str, mut plans: Vec<PlanRow>) -> Resul
         return Ok(plans);
     }
     let ids: Vec<String> = plans.iter().map(|plan| plan.plan_id.to_string()).collect();
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&ids, Type::TEXT_ARRAY)];
     let mut bundles: BTreeMap<PlanId, Vec<BundleRow>> = BTreeMap::new();
-    for row in db.query_typed(BUNDLES_OF, &parameters).await? {
-        let bundle = BundleRow::read(&mut Columns::of(&row))?;
+    let rows: Vec<BundleRow> =
+        query::all(db, BUNDLES_OF, &[text(&merchant), (&ids, Type::TEXT_ARRAY)]).await?;
+    for bundle in rows {
         bundles.entry(bundle.plan_id).or_default().push(bundle);
     }
     let meters: Vec<String> =
         plans.iter().flat_map(|plan| &plan.terms.meter_ids).map(ToString::to_string).collect();
     let mut slugs = BTreeMap::new();
     if !meters.is_empty() {
-        for row in db.query_typed(SLUGS, &[(&meters, Type::TEXT_ARRAY)]).await? {
-            let mut columns = Columns::of(&row);
-            let (id, slug): (MeterId, String) = (columns.id()?, columns.plain()?);
-            slugs.insert(id, slug);
-        }
+        let rows: Vec<SlugRow> = query::all(db, SLUGS, &[(&meters, Type::TEXT_ARRAY)]).await?;
+        slugs.extend(rows.into_iter().map(|row| (row.meter_id, row.meter_slug)));
     }
     for plan in &mut plans {
         plan.bundles = bundles.remove(&plan.plan_id).unwrap_or_default();
@@ -232,15 +188,4 @@ async fn complete(db: &Client, merchant: &str, mut plans: Vec<PlanRow>) -> Resul
         plan.slugs = known.collect();
     }
     Ok(plans)
-}
-
-async fn position(
-    db: &Client,
-    sql: &str,
-    merchant: &str,
-    id: String,
-) -> Result<(DateTime<Utc>, String), Error> {
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&id, Type::TEXT)];
-    let row = db.query_typed(sql, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
-    Ok((row.try_get(0)?, id))
 }

@@ -1,5 +1,5 @@
-//! Which requests are wanted: the conditions that lists and sums share. Invariant: every filter is answered from an
-//! index that is in the order of the list.
+//! Selects requests: the conditions that lists and sums share. Invariant: every filter is answered from an index that
+//! is in the order of the list.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub(super) fn digest(merchant_id: MerchantId, key: &str, value: &str) -> Pair {
     pair
 }
 
-/// Which requests are wanted; all conditions must hold.
+/// Selects requests; all conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// Only of this customer.
+    /// Only this customer's.
     pub connection_id: Option<CustomerId>,
     /// Only on this meter.
     pub product_id: Option<MeterId>,
@@ -37,15 +37,19 @@ pub struct Filter {
     pub metadata: Vec<(String, String)>,
 }
 
-/// The rarest of several pairs, as far as a look at so many rows of each tells: the one whose rows are walked.
-pub(super) const RAREST: &str = "SELECT p.n FROM unnest($1::bytea[]) WITH ORDINALITY AS p(pair, n) \
+/// The rarest of several pairs, judged by the first 1,000 rows of each: the one whose rows are walked.
+pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) WITH ORDINALITY AS p(pair, n) \
      CROSS JOIN LATERAL (SELECT count(*) AS found FROM ( \
          SELECT FROM requests.metadata_pairs AS m WHERE m.pair = p.pair LIMIT 1000) AS walked) AS seen \
      ORDER BY seen.found, p.n LIMIT 1";
 
 impl Filter {
-    /// The filter with its values as columns take them; none when no request can meet it.
-    pub(super) async fn wanted(&self, db: &Client, merchant_id: MerchantId) -> Result<Option<Wanted>, Error> {
+    /// The filter with its values in the form of the columns; none when no request can meet it.
+    pub(super) async fn conditions(
+        &self,
+        db: &Client,
+        merchant_id: MerchantId,
+    ) -> Result<Option<Conditions>, Error> {
         let Some(metadata) = self.metadata() else { return Ok(None) };
         let pairs: Vec<Pair> = metadata.iter().map(|(key, value)| digest(merchant_id, key, value)).collect();
         let at = match pairs.len() {
@@ -53,11 +57,11 @@ impl Filter {
             _ => {
                 let pairs: Vec<&[u8]> = pairs.iter().map(Pair::as_slice).collect();
                 let rows = db.query_typed(RAREST, &[(&pairs, Type::BYTEA_ARRAY)]).await?;
-                let number: i64 = rows.first().map_or(Ok(1), |row| row.try_get(0))?;
+                let number: i64 = rows.first().map_or(Ok(1), |row| row.try_get("number"))?;
                 usize::try_from(number - 1).unwrap_or(0)
             }
         };
-        Ok(Some(Wanted {
+        Ok(Some(Conditions {
             merchant: merchant_id.to_string(),
             connection: self.connection_id.map(|id| id.to_string()),
             product: self.product_id.map(|id| id.to_string()),
@@ -67,33 +71,33 @@ impl Filter {
         }))
     }
 
-    /// The pairs, each key once; none when there is one that no request can have.
+    /// The pairs, each key once; none when no request can have one of them.
     fn metadata(&self) -> Option<BTreeMap<&str, &str>> {
-        let mut wanted = BTreeMap::new();
+        let mut pairs = BTreeMap::new();
         for (key, value) in &self.metadata {
-            let other = wanted.insert(key.as_str(), value.as_str());
+            let other = pairs.insert(key.as_str(), value.as_str());
             if !findable(key) || !findable(value) || other.is_some_and(|other| other != value) {
                 return None;
             }
         }
-        Some(wanted)
+        Some(pairs)
     }
 }
 
-/// A filter that requests can meet.
-pub(super) struct Wanted {
+/// The conditions of a filter that requests can meet.
+pub(super) struct Conditions {
     merchant: String,
     connection: Option<String>,
     product: Option<String>,
     /// The pair whose rows are walked.
     pair: Option<Vec<u8>>,
-    /// Are there others, for which the metadata itself is looked at?
+    /// Whether there are others, which are compared with the metadata itself.
     other_pairs: bool,
     metadata: Jsonb,
 }
 
-impl Wanted {
-    /// `columns` of the requests wanted, called `r`.
+impl Conditions {
+    /// Selects `columns` of the requests, called `r`.
     pub(super) fn select(&self, columns: &'static str) -> Query<'_> {
         let query = match &self.pair {
             None => Query::new(columns, Vec::new(), "r").from(
@@ -110,9 +114,9 @@ impl Wanted {
         self.narrowed(query)
     }
 
-    /// `sums` over the ends of the requests wanted, called `e`; `{at}` in them is what tells of the opening. The sums have
-    /// `parameters` of their own, the first of the statement. A single pair is found by its digest alone, so that a
-    /// million of them need no look at a million openings.
+    /// Selects `sums` over the ends of the requests, called `e`; `{at}` in them is the table that has the instant of
+    /// the opening. `parameters` belong to the sums and are the first of the statement. A single pair is found by its
+    /// digest alone, so that a million of them do not need a million openings.
     pub(super) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
         let query = match &self.pair {
             None => Query::new(sums, parameters, "o").from(
@@ -146,8 +150,8 @@ impl Wanted {
     }
 }
 
-/// A statement that grows by conditions. In a piece of it `{1}`, `{2}` stand for its own parameters, `{at}` for the
-/// table whose index gives the order.
+/// A statement that grows by conditions. In a piece of it `{1}`, `{2}` are the parameters of the piece, and `{at}` is
+/// the table whose index has the order.
 pub(super) struct Query<'a> {
     sql: String,
     parameters: Vec<Parameter<'a>>,
@@ -155,12 +159,12 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Selects `columns`, in which `parameters` stand, in the order of the table called `at`.
+    /// Selects `columns`, which use `parameters`, in the order of the table called `at`.
     fn new(columns: &'static str, parameters: Vec<Parameter<'a>>, at: &'static str) -> Self {
         Self { sql: columns.replace("{at}", at), parameters, at }
     }
 
-    /// Adds the tables and what joins them.
+    /// Adds the tables and their joins.
     fn from<const N: usize>(mut self, clause: &'static str, parameters: [Parameter<'a>; N]) -> Self {
         self.add(clause, parameters);
         self
@@ -173,7 +177,7 @@ impl<'a> Query<'a> {
         self.sql.push(' ');
     }
 
-    /// Adds what follows the conditions.
+    /// Adds the clause after the conditions.
     pub(super) fn end<const N: usize>(&mut self, clause: &'static str, parameters: [Parameter<'a>; N]) {
         self.add(clause, parameters);
     }
@@ -203,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn a_metadata_filter_that_nothing_can_meet_is_known_before_the_query() {
+    fn a_metadata_filter_that_no_request_can_meet_is_recognised_before_the_query() {
         assert_eq!(filter(&[]).metadata(), Some(BTreeMap::new()));
-        let wanted = filter(&[("b", "\""), ("a", "1"), ("a", "1")]);
-        assert_eq!(wanted.metadata(), Some(BTreeMap::from([("a", "1"), ("b", "\"")])));
+        let pairs = filter(&[("b", "\""), ("a", "1"), ("a", "1")]);
+        assert_eq!(pairs.metadata(), Some(BTreeMap::from([("a", "1"), ("b", "\"")])));
         assert_eq!(filter(&[("a", "1"), ("a", "2")]).metadata(), None);
         assert_eq!(filter(&[("a", "\0")]).metadata(), None);
     }
 
     #[test]
-    fn conditions_number_their_parameters_on() {
+    fn conditions_number_their_parameters_consecutively() {
         let (one, two) = (1_i64, 2_i64);
         let mut query = Query { sql: String::new(), parameters: vec![(&one, Type::INT8)], at: "p" };
         query.and("a = {1}", [(&one, Type::INT8)]);
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_told_from_every_other() {
+    fn every_pair_has_a_digest_of_its_own() {
         let merchants = ["mer_01ARZ3NDEKTSV4RRFFQ69G5FAV", "mer_01ARZ3NDEKTSV4RRFFQ69G5FAW"];
         let [one, other] = merchants.map(|id| id.parse().unwrap());
         let pairs = [

@@ -7,15 +7,15 @@ use farthing_core::event::{
     Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestFailed, RequestMetered, RequestOpened,
 };
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
-use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_core::meter::Payer;
 use farthing_core::usage::Usage;
 use farthing_schema::read_model::ReadModel;
+use rust_decimal::Decimal;
 
 use super::filter::{Pair, digest};
-use super::query::Status;
-use crate::column::{Jsonb, Numeric, json, storable};
+use super::query::{ShownTerms, Status};
+use crate::column::{Jsonb, json, storable};
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub(super) provider_key_type: ProviderKeyType,
     pub(super) endpoint: String,
     pub(super) model: Option<String>,
-    pub(super) terms: Option<(RateType, TierType, TokenBasis, Payer)>,
+    pub(super) terms: Option<ShownTerms>,
     pub(super) service_charge_payer: Payer,
     pub(super) metadata: Jsonb,
     pub(super) reported_id: Option<String>,
@@ -74,32 +74,24 @@ pub(super) struct Metered {
     pub(super) provider_timestamp: Option<DateTime<Utc>>,
     pub(super) usage: String,
     pub(super) total_tokens: i64,
-    pub(super) units: Numeric,
+    pub(super) units: Decimal,
     pub(super) breakdown: Option<String>,
     pub(super) marks: Option<String>,
     pub(super) service_charge_payer: Payer,
-    pub(super) input_cost: Numeric,
-    pub(super) output_cost: Numeric,
-    pub(super) model_cost: Numeric,
-    pub(super) fee_amount: Numeric,
-    pub(super) service_charge_amount: Numeric,
-    pub(super) total_request_cost: Numeric,
-    pub(super) total_wallet_cost: Numeric,
-    pub(super) total_merchant_cost: Numeric,
-    pub(super) overrun: Numeric,
+    pub(super) input_cost: Decimal,
+    pub(super) output_cost: Decimal,
+    pub(super) model_cost: Decimal,
+    pub(super) fee_amount: Decimal,
+    pub(super) service_charge_amount: Decimal,
+    pub(super) total_request_cost: Decimal,
+    pub(super) total_wallet_cost: Decimal,
+    pub(super) total_merchant_cost: Decimal,
+    pub(super) overrun: Decimal,
 }
 
 /// Tokens of both directions: at most twice the largest count that is believed.
 fn total_tokens(usage: &Usage) -> i64 {
     i64::try_from(usage.tokens.input.saturating_add(usage.tokens.output)).unwrap_or(i64::MAX)
-}
-
-fn text(text: &str) -> String {
-    storable(text).into_owned()
-}
-
-fn text_or_null(text_or_null: Option<&String>) -> Option<String> {
-    text_or_null.map(|some| text(some))
 }
 
 impl Opened {
@@ -112,16 +104,15 @@ impl Opened {
             product_id: event.terms.as_ref().map(|terms| terms.meter_id),
             created_at,
             charge: event.charge,
-            provider: text(&event.provider),
+            provider: storable(&event.provider),
             provider_key_type: event.provider_key_type,
-            endpoint: text(&event.endpoint),
-            model: text_or_null(event.model.as_ref()),
-            terms: price
-                .map(|price| (price.rate_type, price.tier_type, price.token_basis, price.base_cost_payer)),
+            endpoint: storable(&event.endpoint),
+            model: event.model.as_deref().map(storable),
+            terms: price.map(ShownTerms::of),
             // Who would bear a service charge, by the rule that the settlement follows.
             service_charge_payer: service_charge_payer(event.charge, event.terms.as_ref()),
             metadata: Jsonb(json(&event.metadata)),
-            reported_id: text_or_null(event.reported_id.as_ref()),
+            reported_id: event.reported_id.as_deref().map(storable),
         }
     }
 }
@@ -135,25 +126,25 @@ impl Ended {
             http_status: Some(event.http_status.into()),
             failure_reason: None,
             raw_usage: None,
-            response_id: text_or_null(event.response_id.as_ref()),
-            model: text_or_null(event.model.as_ref()),
+            response_id: event.response_id.as_deref().map(storable),
+            model: event.model.as_deref().map(storable),
             metered: Some(Metered {
                 provider_timestamp: event.provider_timestamp,
                 usage: json(&event.usage),
                 total_tokens: total_tokens(&event.usage),
-                units: Numeric(event.units),
+                units: event.units,
                 breakdown: (!event.fee.breakdown.is_empty()).then(|| json(&event.fee.breakdown)),
                 marks: (!event.marks.is_empty()).then(|| json(&event.marks)),
                 service_charge_payer: event.service_charge.payer,
-                input_cost: event.model_cost.input.into(),
-                output_cost: event.model_cost.output.into(),
-                model_cost: event.model_cost.total.into(),
-                fee_amount: event.fee.amount.into(),
-                service_charge_amount: event.service_charge.amount.into(),
-                total_request_cost: event.total_request_cost.into(),
-                total_wallet_cost: event.total_wallet_cost.into(),
-                total_merchant_cost: event.total_merchant_cost.into(),
-                overrun: event.overrun.into(),
+                input_cost: event.model_cost.input.decimal(),
+                output_cost: event.model_cost.output.decimal(),
+                model_cost: event.model_cost.total.decimal(),
+                fee_amount: event.fee.amount.decimal(),
+                service_charge_amount: event.service_charge.amount.decimal(),
+                total_request_cost: event.total_request_cost.decimal(),
+                total_wallet_cost: event.total_wallet_cost.decimal(),
+                total_merchant_cost: event.total_merchant_cost.decimal(),
+                overrun: event.overrun.decimal(),
             }),
         }
     }
@@ -165,9 +156,9 @@ impl Ended {
             at,
             http_status: event.http_status.map(i32::from),
             failure_reason: Some(event.reason),
-            raw_usage: text_or_null(event.raw_usage.as_ref()),
-            response_id: text_or_null(event.response_id.as_ref()),
-            model: text_or_null(event.model.as_ref()),
+            raw_usage: event.raw_usage.as_deref().map(storable),
+            response_id: event.response_id.as_deref().map(storable),
+            model: event.model.as_deref().map(storable),
             metered: None,
         }
     }
@@ -238,19 +229,12 @@ impl Projection for Batch {
     fn is_empty(&self) -> bool {
         self.opened.is_empty() && self.ended.is_empty()
     }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.copy_opened(db).await?;
-        self.copy_pairs(db).await?;
-        self.copy_ended(db).await
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use farthing_core::ids::Mint;
-    use farthing_core::meter::{OnDisconnect, Price, Terms, Tier, Tiers};
-    use rust_decimal::Decimal;
+    use farthing_core::meter::{OnDisconnect, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
 
     use super::*;
     use crate::sample;

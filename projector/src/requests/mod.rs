@@ -1,4 +1,4 @@
-//! Requests: one row per forwarded call. The hot read model: every call writes here.
+//! Requests: one row per forwarded or reported call. Every call writes to this read model.
 
 mod filter;
 mod fold;

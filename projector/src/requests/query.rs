@@ -7,18 +7,18 @@ use farthing_core::event::{
     Charge, FailureReason, Mark, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge,
 };
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
-use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
+use farthing_core::meter::{Payer, Price, RateType, TierType, TokenBasis};
 use farthing_core::money::Amount;
-use farthing_core::pricing::{Fee, FeeLine, ModelCost};
+use farthing_core::pricing::{Fee, ModelCost};
 use farthing_core::usage::Usage;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 use super::Filter;
-use crate::column::{Columns, Numeric, Unreadable};
-use crate::query::{Error, Listed, Page, Parameter, findable};
+use crate::query::{self, Error, Listed, Page, Start, findable, instant, text};
+use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// How far a call has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,84 +34,134 @@ pub enum Status {
     Error,
 }
 
-/// What a request shows of its meter's terms.
+/// The part of its meter's terms that a request shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// How the rates are meant.
+pub struct ShownTerms {
+    /// What the rates apply to.
     pub rate_type: RateType,
-    /// What is counted.
+    /// The unit that is counted.
     pub tier_type: TierType,
-    /// Which direction is counted.
+    /// The direction of tokens that is counted.
     pub token_basis: TokenBasis,
     /// Who bears the provider's cost.
     pub base_cost_payer: Payer,
 }
 
-/// A request. Amounts and counts of one that was not metered are zero.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestRow {
-    /// The request.
-    pub request_id: RequestId,
-    /// The merchant's own id of a call that was reported.
-    pub reported_id: Option<String>,
-    /// The customer, when the call named one.
-    pub connection_id: Option<CustomerId>,
-    /// The meter, when the call named one.
-    pub product_id: Option<MeterId>,
-    /// When it was admitted.
-    pub created_at: DateTime<Utc>,
-    /// How far it has come.
-    pub status: Status,
-    /// Who pays: the row of completion.md section 3.
-    pub charge: Charge,
-    /// The provider's name.
-    pub provider: String,
-    /// Whose provider key.
-    pub provider_key_type: ProviderKeyType,
-    /// Method and full forwarded URL.
-    pub endpoint: String,
-    /// The model that answered, or else the one that was asked for.
-    pub model: Option<String>,
-    /// The meter's terms, when there is a meter.
-    pub terms: Option<Terms>,
-    /// Free key-value pairs of the caller.
-    pub metadata: BTreeMap<String, String>,
-    /// When it ended.
-    pub ended_at: Option<DateTime<Utc>>,
-    /// The provider's status, when it answered.
-    pub http_status: Option<u16>,
-    /// Why it was not metered.
-    pub failure_reason: Option<FailureReason>,
-    /// The usage as reported, when it was not believed.
-    pub raw_usage: Option<String>,
-    /// The provider's own id of its answer.
-    pub response_id: Option<String>,
-    /// The completion time that the provider returned.
-    pub provider_timestamp: Option<DateTime<Utc>>,
-    /// What the provider reported.
-    pub usage: Usage,
-    /// The units counted on the meter.
-    pub units: Decimal,
-    /// What is worth knowing about it.
-    pub marks: Vec<Mark>,
-    /// What the provider's list price makes of the usage.
-    pub model_cost: ModelCost,
-    /// The fee by the meter.
-    pub fee: Fee,
-    /// The service charge.
-    pub service_charge: ServiceCharge,
-    /// `total_wallet_cost` + `total_merchant_cost`.
-    pub total_request_cost: Amount,
-    /// What the customer's wallet bears.
-    pub total_wallet_cost: Amount,
-    /// What the merchant bears.
-    pub total_merchant_cost: Amount,
-    /// The part of the merchant's that the customer's wallet could not cover.
-    pub overrun: Amount,
+impl ShownTerms {
+    pub(super) const fn of(price: &Price) -> Self {
+        Self {
+            rate_type: price.rate_type,
+            tier_type: price.tier_type,
+            token_basis: price.token_basis,
+            base_cost_payer: price.base_cost_payer,
+        }
+    }
+}
+
+row! {
+    /// A request. Amounts and counts of one that was not metered are zero.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct RequestRow {
+        /// The request.
+        pub request_id: RequestId = id,
+        /// The merchant's own id of a reported call.
+        pub reported_id: Option<String> = plain,
+        /// The customer, when the call named one.
+        pub connection_id: Option<CustomerId> = id_or_null,
+        /// The meter, when the call named one.
+        pub product_id: Option<MeterId> = id_or_null,
+        /// When it was admitted.
+        pub created_at: DateTime<Utc> = plain,
+        /// How far it has come.
+        pub status: Status = variant,
+        /// Who pays: the row of completion.md section 3.
+        pub charge: Charge = variant,
+        /// The provider's name.
+        pub provider: String = plain,
+        /// The owner of the provider key.
+        pub provider_key_type: ProviderKeyType = variant,
+        /// Method and full forwarded URL.
+        pub endpoint: String = plain,
+        /// The model that answered, or else the requested one.
+        pub model: Option<String> = plain,
+        /// The meter's terms, when there is a meter.
+        pub terms: Option<ShownTerms> = nested,
+        /// Free key-value pairs of the caller.
+        pub metadata: BTreeMap<String, String> = jsonb,
+        /// When it ended.
+        pub ended_at: Option<DateTime<Utc>> = plain,
+        /// The provider's status, when it answered.
+        pub http_status: Option<u16> = integer_or_null,
+        /// Why it was not metered.
+        pub failure_reason: Option<FailureReason> = variant_or_null,
+        /// The reported usage, when it was not plausible.
+        pub raw_usage: Option<String> = plain,
+        /// The provider's own id of its answer.
+        pub response_id: Option<String> = plain,
+        /// The completion time that the provider returned.
+        pub provider_timestamp: Option<DateTime<Utc>> = plain,
+        /// The usage that the provider reported.
+        pub usage: Usage = json_or_default,
+        /// The units counted on the meter.
+        pub units: Decimal = decimal_or_zero,
+        /// Marks, such as an overrun.
+        pub marks: Vec<Mark> = json_or_default,
+        /// The cost of the usage at the provider's list price.
+        pub model_cost: ModelCost = nested,
+        /// The fee by the meter.
+        pub fee: Fee = nested,
+        /// The service charge.
+        pub service_charge: ServiceCharge = nested,
+        /// `total_wallet_cost` + `total_merchant_cost`.
+        pub total_request_cost: Amount = amount_or_zero,
+        /// The part of the customer's wallet.
+        pub total_wallet_cost: Amount = amount_or_zero,
+        /// The part of the merchant.
+        pub total_merchant_cost: Amount = amount_or_zero,
+        /// The part of the merchant's that the customer's wallet could not cover.
+        pub overrun: Amount = amount_or_zero,
+    }
+}
+
+impl FromRow for Option<ShownTerms> {
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
+        let Some(rate_type) = row.variant_or_null("rate_type")? else { return Ok(None) };
+        Ok(Some(ShownTerms {
+            rate_type,
+            tier_type: row.variant("tier_type")?,
+            token_basis: row.variant("token_basis")?,
+            base_cost_payer: row.variant("base_cost_payer")?,
+        }))
+    }
+}
+
+impl FromRow for ModelCost {
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
+        Ok(Self {
+            input: row.amount_or_zero("input_cost")?,
+            output: row.amount_or_zero("output_cost")?,
+            total: row.amount_or_zero("model_cost")?,
+        })
+    }
+}
+
+impl FromRow for Fee {
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
+        Ok(Self { breakdown: row.json_or_default("breakdown")?, amount: row.amount_or_zero("fee_amount")? })
+    }
+}
+
+impl FromRow for ServiceCharge {
+    fn from_row(row: &Row) -> Result<Self, Unreadable> {
+        Ok(Self {
+            payer: row.variant("service_charge_payer")?,
+            amount: row.amount_or_zero("service_charge_amount")?,
+        })
+    }
 }
 
 impl RequestRow {
-    /// Who bears the provider's cost (completion.md section 3); none when nobody does.
+    /// Who bears the provider's cost (completion.md section 3), if anybody does.
     pub fn model_cost_payer(&self) -> Option<Payer> {
         if self.provider_key_type == ProviderKeyType::Unmanaged && self.provider != "other" {
             // Shown for information: the provider bills the owner of the key.
@@ -127,7 +177,7 @@ impl RequestRow {
         }
     }
 
-    /// A reported request as its own events tell it: what the read model will show.
+    /// A reported request, made of its own events: equal to the row that the read model will show.
     pub fn reported(opened: RequestOpened, metered: RequestMetered, at: DateTime<Utc>) -> Self {
         Self {
             request_id: opened.request_id,
@@ -141,12 +191,7 @@ impl RequestRow {
             provider_key_type: opened.provider_key_type,
             endpoint: opened.endpoint,
             model: metered.model.or(opened.model),
-            terms: opened.terms.map(|terms| Terms {
-                rate_type: terms.price.rate_type,
-                tier_type: terms.price.tier_type,
-                token_basis: terms.price.token_basis,
-                base_cost_payer: terms.price.base_cost_payer,
-            }),
+            terms: opened.terms.map(|terms| ShownTerms::of(&terms.price)),
             metadata: opened.metadata,
             ended_at: Some(at),
             http_status: Some(metered.http_status),
@@ -166,63 +211,6 @@ impl RequestRow {
             overrun: metered.overrun,
         }
     }
-
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
-        Ok(Self {
-            request_id: columns.id()?,
-            reported_id: columns.plain()?,
-            connection_id: columns.id_or_null()?,
-            product_id: columns.id_or_null()?,
-            created_at: columns.plain()?,
-            status: columns.word()?,
-            charge: columns.word()?,
-            provider: columns.plain()?,
-            provider_key_type: columns.word()?,
-            endpoint: columns.plain()?,
-            model: columns.plain()?,
-            terms: read_terms(columns)?,
-            metadata: columns.jsonb()?,
-            ended_at: columns.plain()?,
-            http_status: columns.plain::<Option<i32>>()?.and_then(|status| u16::try_from(status).ok()),
-            failure_reason: columns.word_or_null()?,
-            raw_usage: columns.plain()?,
-            response_id: columns.plain()?,
-            provider_timestamp: columns.plain()?,
-            usage: columns.json_or_null()?.unwrap_or_default(),
-            units: columns.plain::<Option<Numeric>>()?.map(|units| units.0).unwrap_or_default(),
-            marks: columns.json_or_null()?.unwrap_or_default(),
-            model_cost: ModelCost {
-                input: columns.amount_or_null()?.unwrap_or_default(),
-                output: columns.amount_or_null()?.unwrap_or_default(),
-                total: columns.amount_or_null()?.unwrap_or_default(),
-            },
-            fee: Fee {
-                breakdown: columns.json_or_null::<Vec<FeeLine>>()?.unwrap_or_default(),
-                amount: columns.amount_or_null()?.unwrap_or_default(),
-            },
-            service_charge: ServiceCharge {
-                payer: columns.word()?,
-                amount: columns.amount_or_null()?.unwrap_or_default(),
-            },
-            total_request_cost: columns.amount_or_null()?.unwrap_or_default(),
-            total_wallet_cost: columns.amount_or_null()?.unwrap_or_default(),
-            total_merchant_cost: columns.amount_or_null()?.unwrap_or_default(),
-            overrun: columns.amount_or_null()?.unwrap_or_default(),
-        })
-    }
-}
-
-fn read_terms(columns: &mut Columns<'_>) -> Result<Option<Terms>, Unreadable> {
-    let rate_type = columns.word_or_null()?;
-    let tier_type = columns.word_or_null()?;
-    let token_basis = columns.word_or_null()?;
-    let base_cost_payer = columns.word_or_null()?;
-    Ok(match (rate_type, tier_type, token_basis, base_cost_payer) {
-        (Some(rate_type), Some(tier_type), Some(token_basis), Some(base_cost_payer)) => {
-            Some(Terms { rate_type, tier_type, token_basis, base_cost_payer })
-        }
-        _ => None,
-    })
 }
 
 macro_rules! select_requests {
@@ -247,31 +235,29 @@ pub const FIND: &str =
 pub const FIND_REPORTED: &str =
     select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.reported_id = $2");
 
-/// The columns of a list; a [`Filter`] says of which requests.
+/// The columns of a list; a [`Filter`] selects the requests.
 pub const LIST: &str = select_requests!("");
 
-/// Where in the list the request of a cursor stands.
+/// The request of a cursor.
 pub const CURSOR: &str =
-    "SELECT created_at, request_id FROM requests.opened WHERE merchant_id = $1 AND request_id = $2";
+    "SELECT created_at AS at, request_id FROM requests.opened WHERE merchant_id = $1 AND request_id = $2";
 
-/// The same, by the merchant's own id.
+/// The request of a cursor that is the merchant's own id.
 pub const CURSOR_REPORTED: &str =
-    "SELECT created_at, request_id FROM requests.opened WHERE merchant_id = $1 AND reported_id = $2";
+    "SELECT created_at AS at, request_id FROM requests.opened WHERE merchant_id = $1 AND reported_id = $2";
 
-/// The statement that finds the request of a name: of one of our ids, or of the merchant's own.
-fn by_name(name: &str, ours: &'static str, reported: &'static str) -> &'static str {
-    if name.parse::<RequestId>().is_ok() { ours } else { reported }
+/// The statement that finds the request called `name`: `by_id` for one of our ids, `reported` for a merchant's own.
+fn by_name(name: &str, by_id: &'static str, reported: &'static str) -> &'static str {
+    if name.parse::<RequestId>().is_ok() { by_id } else { reported }
 }
 
-/// The merchant's request called `name`, by its id or by the one it was reported under.
+/// The merchant's request called `name`, by its id or by the merchant's own id.
 pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<RequestRow>, Error> {
     if !findable(name) {
         return Ok(None);
     }
-    let parameters: [Parameter<'_>; 2] = [(&merchant_id.to_string(), Type::TEXT), (&name, Type::TEXT)];
     let sql = by_name(name, FIND, FIND_REPORTED);
-    let row = db.query_typed(sql, &parameters).await?.into_iter().next();
-    Ok(row.map(|row| RequestRow::read(&mut Columns::of(&row))).transpose()?)
+    query::first(db, sql, &[text(&merchant_id.to_string()), text(&name)]).await
 }
 
 /// The merchant's requests, newest first.
@@ -281,33 +267,25 @@ pub async fn list(
     page: Page<'_>,
     filter: &Filter,
 ) -> Result<Listed<RequestRow>, Error> {
-    let after = match page.cursor {
-        Some(cursor) => Some(cursor_position(db, &merchant_id.to_string(), cursor).await?),
-        None => None,
-    };
-    let Some(wanted) = filter.wanted(db, merchant_id).await? else { return Ok(Listed::empty()) };
-    let mut query = wanted.select(LIST);
-    if let Some((created_at, id)) = &after {
-        let parameters: [Parameter<'_>; 2] = [(created_at, Type::TIMESTAMPTZ), (id, Type::TEXT)];
-        query.and("({at}.created_at, {at}.request_id) < ({1}, {2})", parameters);
+    let start = start(db, merchant_id, page).await?;
+    let Some(conditions) = filter.conditions(db, merchant_id).await? else { return Ok(Listed::empty()) };
+    let mut query = conditions.select(LIST);
+    if let Some(at) = &start.at {
+        query.and("({at}.created_at, {at}.request_id) < ({1}, {2})", [instant(at), text(&start.id)]);
     }
-    let limit = page.rows_to_ask();
+    let limit = page.rows_to_select();
     query.end("ORDER BY {at}.created_at DESC, {at}.request_id DESC LIMIT {1}", [(&limit, Type::INT8)]);
-    let rows = query.rows(db).await?;
-    let rows: Result<Vec<_>, _> = rows.iter().map(|row| RequestRow::read(&mut Columns::of(row))).collect();
-    Ok(Listed::cut(rows?, page))
+    Ok(Listed::cut(query::read(&query.rows(db).await?)?, page))
 }
 
-async fn cursor_position(
-    db: &Client,
-    merchant: &str,
-    cursor: &str,
-) -> Result<(DateTime<Utc>, String), Error> {
+/// Finds the request of the cursor, which may be the merchant's own id.
+async fn start(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Result<Start, Error> {
+    let Some(cursor) = page.cursor else { return Ok(Start::default()) };
     if !findable(cursor) {
         return Err(Error::CursorInvalid);
     }
-    let parameters: [Parameter<'_>; 2] = [(&merchant, Type::TEXT), (&cursor, Type::TEXT)];
     let sql = by_name(cursor, CURSOR, CURSOR_REPORTED);
-    let row = db.query_typed(sql, &parameters).await?.into_iter().next().ok_or(Error::CursorInvalid)?;
-    Ok((row.try_get(0)?, row.try_get(1)?))
+    let row = query::first_row(db, sql, &[text(&merchant_id.to_string()), text(&cursor)]).await?;
+    let row = row.ok_or(Error::CursorInvalid)?;
+    Ok(Start { at: Some(row.plain("at")?), id: row.plain("request_id")? })
 }

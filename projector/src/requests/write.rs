@@ -1,148 +1,82 @@
-//! Writes the rows, by `COPY`: nothing is faster, and nothing is ever updated.
-
-use tokio_postgres::types::Type;
+//! Writes the rows of requests. They are only ever inserted.
 
 use super::Batch;
 use super::fold::{Ended, Opened, Tagged};
-use crate::column::word;
-use crate::writer::Writer;
+use crate::column::variant_name;
+use crate::writer::{WriteRows, Writer, copy_rows};
 
-pub(crate) const COPY_OPENED: &str = "COPY {schema}.opened \
-     (request_id, merchant_id, connection_id, product_id, created_at, charge, provider, provider_key_type, \
-      endpoint, model, rate_type, tier_type, token_basis, base_cost_payer, service_charge_payer, metadata, reported_id) \
-     FROM STDIN BINARY";
-
-const OPENED_TYPES: [Type; 17] = [
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TIMESTAMPTZ,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::JSONB,
-    Type::TEXT,
-];
-
-pub(crate) const COPY_PAIRS: &str = "COPY {schema}.metadata_pairs (pair, created_at, request_id, connection_id, product_id) FROM STDIN BINARY";
-
-const PAIRS_TYPES: [Type; 5] = [Type::BYTEA, Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::TEXT];
-
-pub(crate) const COPY_ENDED: &str = "COPY {schema}.ended \
-     (request_id, status, ended_at, http_status, failure_reason, raw_usage, response_id, model, \
-      provider_timestamp, usage, total_tokens, units, breakdown, marks, service_charge_payer, input_cost, output_cost, \
-      model_cost, fee_amount, service_charge_amount, total_request_cost, total_wallet_cost, \
-      total_merchant_cost, overrun) \
-     FROM STDIN BINARY";
-
-const ENDED_TYPES: [Type; 24] = [
-    Type::TEXT,
-    Type::TEXT,
-    Type::TIMESTAMPTZ,
-    Type::INT4,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TIMESTAMPTZ,
-    Type::TEXT,
-    Type::INT8,
-    Type::NUMERIC,
-    Type::TEXT,
-    Type::TEXT,
-    Type::TEXT,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-    Type::NUMERIC,
-];
-
-impl Batch {
-    pub(super) async fn copy_opened(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        db.copy(COPY_OPENED, &OPENED_TYPES, &self.opened, async |copy, row: &Opened| {
-            let terms = row.terms;
-            copy.write(&[
-                &row.request_id.to_string(),
-                &row.merchant_id.to_string(),
-                &row.connection_id.map(|id| id.to_string()),
-                &row.product_id.map(|id| id.to_string()),
-                &row.created_at,
-                &word(row.charge),
-                &row.provider,
-                &word(row.provider_key_type),
-                &row.endpoint,
-                &row.model,
-                &terms.map(|terms| word(terms.0)),
-                &terms.map(|terms| word(terms.1)),
-                &terms.map(|terms| word(terms.2)),
-                &terms.map(|terms| word(terms.3)),
-                &word(row.service_charge_payer),
-                &row.metadata,
-                &row.reported_id,
-            ])
-            .await
-        })
-        .await
+copy_rows! {
+    COPY_OPENED, copy_opened<'a>,
+    into opened,
+    for row in &'a Opened => {
+        request_id: text = row.request_id.to_string(),
+        merchant_id: text = row.merchant_id.to_string(),
+        connection_id: text = row.connection_id.map(|id| id.to_string()),
+        product_id: text = row.product_id.map(|id| id.to_string()),
+        created_at: timestamptz = row.created_at,
+        charge: text = variant_name(row.charge),
+        provider: text = row.provider,
+        provider_key_type: text = variant_name(row.provider_key_type),
+        endpoint: text = row.endpoint,
+        model: text = row.model,
+        rate_type: text = row.terms.map(|terms| variant_name(terms.rate_type)),
+        tier_type: text = row.terms.map(|terms| variant_name(terms.tier_type)),
+        token_basis: text = row.terms.map(|terms| variant_name(terms.token_basis)),
+        base_cost_payer: text = row.terms.map(|terms| variant_name(terms.base_cost_payer)),
+        service_charge_payer: text = variant_name(row.service_charge_payer),
+        metadata: jsonb = row.metadata,
+        reported_id: text = row.reported_id,
     }
+}
 
-    pub(super) async fn copy_pairs(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        db.copy(COPY_PAIRS, &PAIRS_TYPES, &self.pairs, async |copy, row: &Tagged| {
-            copy.write(&[
-                &row.pair.as_slice(),
-                &row.created_at,
-                &row.request_id.to_string(),
-                &row.connection_id.map(|id| id.to_string()),
-                &row.product_id.map(|id| id.to_string()),
-            ])
-            .await
-        })
-        .await
+copy_rows! {
+    COPY_PAIRS, copy_pairs<'a>,
+    into metadata_pairs,
+    for row in &'a Tagged => {
+        pair: bytea = row.pair.as_slice(),
+        created_at: timestamptz = row.created_at,
+        request_id: text = row.request_id.to_string(),
+        connection_id: text = row.connection_id.map(|id| id.to_string()),
+        product_id: text = row.product_id.map(|id| id.to_string()),
     }
+}
 
-    pub(super) async fn copy_ended(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        db.copy(COPY_ENDED, &ENDED_TYPES, &self.ended, async |copy, row: &Ended| {
-            let metered = row.metered.as_ref();
-            copy.write(&[
-                &row.request_id.to_string(),
-                &word(row.status),
-                &row.at,
-                &row.http_status,
-                &row.failure_reason.map(word),
-                &row.raw_usage,
-                &row.response_id,
-                &row.model,
-                &metered.and_then(|row| row.provider_timestamp),
-                &metered.map(|row| &row.usage),
-                &metered.map(|row| row.total_tokens),
-                &metered.map(|row| row.units),
-                &metered.and_then(|row| row.breakdown.as_ref()),
-                &metered.and_then(|row| row.marks.as_ref()),
-                &metered.map(|row| word(row.service_charge_payer)),
-                &metered.map(|row| row.input_cost),
-                &metered.map(|row| row.output_cost),
-                &metered.map(|row| row.model_cost),
-                &metered.map(|row| row.fee_amount),
-                &metered.map(|row| row.service_charge_amount),
-                &metered.map(|row| row.total_request_cost),
-                &metered.map(|row| row.total_wallet_cost),
-                &metered.map(|row| row.total_merchant_cost),
-                &metered.map(|row| row.overrun),
-            ])
-            .await
-        })
-        .await
+copy_rows! {
+    COPY_ENDED, copy_ended<'a>,
+    into ended,
+    for row in &'a Ended => {
+        request_id: text = row.request_id.to_string(),
+        status: text = variant_name(row.status),
+        ended_at: timestamptz = row.at,
+        http_status: int4 = row.http_status,
+        failure_reason: text = row.failure_reason.map(variant_name),
+        raw_usage: text = row.raw_usage,
+        response_id: text = row.response_id,
+        model: text = row.model,
+        provider_timestamp: timestamptz = row.metered.as_ref().and_then(|metered| metered.provider_timestamp),
+        usage: text = row.metered.as_ref().map(|metered| &metered.usage),
+        total_tokens: int8 = row.metered.as_ref().map(|metered| metered.total_tokens),
+        units: numeric = row.metered.as_ref().map(|metered| metered.units),
+        breakdown: text = row.metered.as_ref().and_then(|metered| metered.breakdown.as_ref()),
+        marks: text = row.metered.as_ref().and_then(|metered| metered.marks.as_ref()),
+        service_charge_payer: text =
+            row.metered.as_ref().map(|metered| variant_name(metered.service_charge_payer)),
+        input_cost: numeric = row.metered.as_ref().map(|metered| metered.input_cost),
+        output_cost: numeric = row.metered.as_ref().map(|metered| metered.output_cost),
+        model_cost: numeric = row.metered.as_ref().map(|metered| metered.model_cost),
+        fee_amount: numeric = row.metered.as_ref().map(|metered| metered.fee_amount),
+        service_charge_amount: numeric = row.metered.as_ref().map(|metered| metered.service_charge_amount),
+        total_request_cost: numeric = row.metered.as_ref().map(|metered| metered.total_request_cost),
+        total_wallet_cost: numeric = row.metered.as_ref().map(|metered| metered.total_wallet_cost),
+        total_merchant_cost: numeric = row.metered.as_ref().map(|metered| metered.total_merchant_cost),
+        overrun: numeric = row.metered.as_ref().map(|metered| metered.overrun),
+    }
+}
+
+impl WriteRows for Batch {
+    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        copy_opened(db, self.opened.iter()).await?;
+        copy_pairs(db, self.pairs.iter()).await?;
+        copy_ended(db, self.ended.iter()).await
     }
 }

@@ -2,22 +2,34 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Event, Recorded};
+use farthing_core::ids::{MerchantId, SecretKeyId};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::storable;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
-/// New rows, column by column, and revocations.
+/// New rows, and the keys that were revoked.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) secret_key_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) name: Vec<String>,
-    pub(super) hint: Vec<String>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
-    pub(super) revoked_id: Vec<String>,
-    pub(super) revoked_at: Vec<DateTime<Utc>>,
+    pub(super) new: Vec<New>,
+    pub(super) revoked: Vec<Revoked>,
+}
+
+/// A row of the table `secret_keys`.
+#[derive(Debug)]
+pub(super) struct New {
+    pub(super) secret_key_id: SecretKeyId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) name: String,
+    pub(super) hint: String,
+    pub(super) created_at: DateTime<Utc>,
+}
+
+/// The end of a key.
+#[derive(Debug)]
+pub(super) struct Revoked {
+    pub(super) secret_key_id: SecretKeyId,
+    pub(super) revoked_at: DateTime<Utc>,
 }
 
 impl Projection for Batch {
@@ -27,15 +39,17 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::SecretKeyIssued(event) => {
-                self.secret_key_id.push(event.secret_key_id.to_string());
-                self.merchant_id.push(fact.merchant_id.to_string());
-                self.name.push(storable(&event.name).into_owned());
-                self.hint.push(storable(&event.hint).into_owned());
-                self.created_at.push(fact.occurred_at);
+                self.new.push(New {
+                    secret_key_id: event.secret_key_id,
+                    merchant_id: fact.merchant_id,
+                    name: storable(&event.name),
+                    hint: storable(&event.hint),
+                    created_at: fact.occurred_at,
+                });
             }
             Event::SecretKeyRevoked(event) => {
-                self.revoked_id.push(event.secret_key_id.to_string());
-                self.revoked_at.push(fact.occurred_at);
+                let secret_key_id = event.secret_key_id;
+                self.revoked.push(Revoked { secret_key_id, revoked_at: fact.occurred_at });
             }
             Event::MerchantRegistered(_)
             | Event::CustomerCreated(_)
@@ -83,12 +97,7 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.secret_key_id.is_empty() && self.revoked_id.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.revoke(db).await
+        self.new.is_empty() && self.revoked.is_empty()
     }
 }
 
@@ -107,7 +116,8 @@ mod tests {
         let events =
             vec![sample::event("secret_key.issued", &issued), sample::event("secret_key.revoked", &revoked)];
         let batch: Batch = sample::fold(events);
-        assert_eq!((&batch.secret_key_id, &batch.revoked_id), (&vec![id.to_owned()], &vec![id.to_owned()]));
+        let ids = (batch.new[0].secret_key_id.to_string(), batch.revoked[0].secret_key_id.to_string());
+        assert_eq!(ids, (id.to_owned(), id.to_owned()));
         assert!(!batch.is_empty());
     }
 }

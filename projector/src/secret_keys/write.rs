@@ -1,31 +1,34 @@
-//! Writes the rows.
+//! Writes the rows of secret keys.
 
 use super::Batch;
-use crate::writer::Writer;
+use super::fold::{New, Revoked};
+use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
-pub(crate) const INSERT: &str = "INSERT INTO {schema}.secret_keys (secret_key_id, merchant_id, name, hint, created_at) \
-     SELECT secret_key_id, merchant_id, name, hint, created_at \
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[]) \
-         AS new(secret_key_id, merchant_id, name, hint, created_at)";
-
-pub(crate) const REVOKE: &str = "UPDATE {schema}.secret_keys AS k SET revoked_at = revoked.revoked_at \
-     FROM unnest($1::text[], $2::timestamptz[]) AS revoked(secret_key_id, revoked_at) \
-     WHERE k.secret_key_id = revoked.secret_key_id COLLATE \"C\"";
-
-impl Batch {
-    pub(super) async fn insert(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        if !self.secret_key_id.is_empty() {
-            let columns: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-                [&self.secret_key_id, &self.merchant_id, &self.name, &self.hint, &self.created_at];
-            db.execute(INSERT, &columns).await?;
-        }
-        Ok(())
+copy_rows! {
+    INSERT, insert<'a>,
+    into secret_keys,
+    for row in &'a New => {
+        secret_key_id: text = row.secret_key_id.to_string(),
+        merchant_id: text = row.merchant_id.to_string(),
+        name: text = row.name,
+        hint: text = row.hint,
+        created_at: timestamptz = row.created_at,
     }
+}
 
-    pub(super) async fn revoke(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        if !self.revoked_id.is_empty() {
-            db.execute(REVOKE, &[&self.revoked_id, &self.revoked_at]).await?;
-        }
-        Ok(())
+unnest_rows! {
+    REVOKE, revoke<'a>,
+    ["UPDATE {schema}.secret_keys AS k SET revoked_at = revoked.revoked_at \
+      FROM " (rows as revoked) " WHERE k.secret_key_id = revoked.secret_key_id COLLATE \"C\""],
+    for row in &'a Revoked => {
+        secret_key_id: text = row.secret_key_id.to_string(),
+        revoked_at: timestamptz = row.revoked_at,
+    }
+}
+
+impl WriteRows for Batch {
+    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
+        insert(db, self.new.iter()).await?;
+        revoke(db, self.revoked.iter()).await
     }
 }

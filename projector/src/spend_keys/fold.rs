@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
-use farthing_core::ids::SpendKeyId;
+use farthing_core::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
 use farthing_core::money::Amount;
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
-use crate::column::{json, storable, word};
+use crate::column::{json, storable};
 use crate::engine::Projection;
-use crate::writer::Writer;
 
-/// New rows, column by column, and what becomes of keys.
+/// New rows, and the changes of keys.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(super) fresh: Fresh,
+    pub(super) new: Vec<New>,
     pub(super) rotated: BTreeMap<SpendKeyId, Rotated>,
     pub(super) updated: BTreeMap<SpendKeyId, Updated>,
     pub(super) used: BTreeMap<SpendKeyId, DateTime<Utc>>,
@@ -25,18 +24,18 @@ pub(crate) struct Batch {
     pub(super) deleted: BTreeMap<SpendKeyId, DateTime<Utc>>,
 }
 
-/// New rows of the table `spend_keys`.
-#[derive(Debug, Default)]
-pub(super) struct Fresh {
-    pub(super) spend_key_id: Vec<String>,
-    pub(super) merchant_id: Vec<String>,
-    pub(super) wallet_id: Vec<String>,
-    pub(super) connection_id: Vec<Option<String>>,
-    pub(super) key_preview: Vec<String>,
-    pub(super) settings: Vec<String>,
-    pub(super) spend_cycle: Vec<String>,
-    pub(super) request_cycle: Vec<String>,
-    pub(super) created_at: Vec<DateTime<Utc>>,
+/// A row of the table `spend_keys`.
+#[derive(Debug)]
+pub(super) struct New {
+    pub(super) spend_key_id: SpendKeyId,
+    pub(super) merchant_id: MerchantId,
+    pub(super) wallet_id: WalletId,
+    pub(super) connection_id: Option<CustomerId>,
+    pub(super) key_preview: String,
+    pub(super) settings: String,
+    pub(super) spend_cycle: Cycle,
+    pub(super) request_cycle: Cycle,
+    pub(super) created_at: DateTime<Utc>,
 }
 
 /// How a key is shown after a rotation.
@@ -90,21 +89,22 @@ impl Projection for Batch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::SpendKeyCreated(event) => {
-                let fresh = &mut self.fresh;
-                fresh.spend_key_id.push(event.spend_key_id.to_string());
-                fresh.merchant_id.push(fact.merchant_id.to_string());
-                fresh.wallet_id.push(event.wallet_id.to_string());
-                fresh.connection_id.push(event.customer_id.map(|id| id.to_string()));
-                fresh.key_preview.push(storable(&event.key_preview).into_owned());
-                fresh.settings.push(json(&event.settings));
-                fresh.spend_cycle.push(word(event.settings.spend_cycle()));
-                fresh.request_cycle.push(word(event.settings.request_cycle()));
-                fresh.created_at.push(fact.occurred_at);
+                self.new.push(New {
+                    spend_key_id: event.spend_key_id,
+                    merchant_id: fact.merchant_id,
+                    wallet_id: event.wallet_id,
+                    connection_id: event.customer_id,
+                    key_preview: storable(&event.key_preview),
+                    settings: json(&event.settings),
+                    spend_cycle: event.settings.spend_cycle(),
+                    request_cycle: event.settings.request_cycle(),
+                    created_at: fact.occurred_at,
+                });
             }
             Event::KeyRotated(event) => {
                 let rotated = Rotated {
                     rotation: i32::try_from(event.rotation).unwrap_or(i32::MAX),
-                    key_preview: storable(&event.key_preview).into_owned(),
+                    key_preview: storable(&event.key_preview),
                 };
                 self.rotated.insert(event.spend_key_id, rotated);
             }
@@ -164,22 +164,12 @@ impl Projection for Batch {
     }
 
     fn is_empty(&self) -> bool {
-        self.fresh.spend_key_id.is_empty()
+        self.new.is_empty()
             && self.rotated.is_empty()
             && self.updated.is_empty()
             && self.used.is_empty()
             && self.spending.is_empty()
             && self.deleted.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.rotate(db).await?;
-        self.update(db).await?;
-        self.mark_used(db).await?;
-        self.add_spending(db).await?;
-        // Last: nothing but its place in the list is left of a key that was deleted, whatever else the batch says.
-        self.delete(db).await
     }
 }
 
@@ -207,7 +197,7 @@ mod tests {
         let batch: Batch = sample::fold(vec![rotated(1, "spk_aaaa****"), rotated(2, "spk_bbbb****")]);
         let last = Rotated { rotation: 2, key_preview: "spk_bbbb****".to_owned() };
         assert_eq!(batch.rotated.into_iter().collect::<Vec<_>>(), [(id, last)]);
-        assert!(batch.fresh.spend_key_id.is_empty());
+        assert!(batch.new.is_empty());
     }
 
     #[test]

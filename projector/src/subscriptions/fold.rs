@@ -13,7 +13,6 @@ use rust_decimal::Decimal;
 
 use crate::column::json;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// New rows, what changes in rows, and how much bundle credit came to or left each wallet.
 #[derive(Debug, Default)]
@@ -194,12 +193,6 @@ impl Projection for Batch {
 
     fn is_empty(&self) -> bool {
         self.new.is_empty() && self.changed.is_empty() && self.bundles.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.insert(db).await?;
-        self.update(db).await?;
-        self.add_bundles(db).await
     }
 }
 

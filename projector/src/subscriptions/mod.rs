@@ -1,4 +1,4 @@
-//! Subscriptions, with what is left of their credit, as `GET /subscriptions` and `GET /active-subscriptions` show them.
+//! Subscriptions and their remaining credit, as `GET /subscriptions` and `GET /active-subscriptions` show them.
 
 mod fold;
 pub mod query;

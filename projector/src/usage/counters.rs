@@ -1,33 +1,34 @@
-//! The counters of a report of usage.
+//! The counters of a usage report.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
+use tokio_postgres::Row;
 
-use crate::column::{Columns, Numeric, Unreadable};
+use crate::row::{ReadColumn as _, Unreadable};
 
-/// What a number of requests comes to. Sums go beyond the range of a single amount.
+/// The sums of a number of requests. They exceed the range of a single amount.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Requests, however they ended.
     pub requests: i64,
     /// Tokens, of both directions.
     pub tokens: Decimal,
-    /// What the providers' list prices make of the usage, in dollars.
+    /// The cost of the usage at the providers' list prices, in dollars.
     pub model_cost: Decimal,
     /// Fees by the meters, in dollars.
     pub fee_amount: Decimal,
     /// Service charges, in dollars.
     pub service_charge_amount: Decimal,
-    /// Wallets' and merchant's parts together, in dollars.
+    /// The parts of customers' wallets and of the merchant, in dollars.
     pub total_request_cost: Decimal,
-    /// What customers' wallets bear, in dollars.
+    /// The part of customers' wallets, in dollars.
     pub total_wallet_cost: Decimal,
-    /// What the merchant bears, in dollars.
+    /// The part of the merchant, in dollars.
     pub total_merchant_cost: Decimal,
 }
 
 impl Counters {
-    /// Adds `other`; none beyond 28 digits.
+    /// The sum of both, or none beyond 28 digits.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
         Some(Self {
@@ -43,22 +44,17 @@ impl Counters {
     }
 
     /// Reads a row of a day and its counters, and adds it to that day of `days`, which begin at `midnight`.
-    pub(crate) fn add_day(
-        columns: &mut Columns<'_>,
-        midnight: DateTime<Utc>,
-        days: &mut [Self],
-    ) -> Result<(), Unreadable> {
-        let day: DateTime<Utc> = columns.plain()?;
-        let mut decimal = || columns.plain::<Numeric>().map(|Numeric(decimal)| decimal);
+    pub(crate) fn add_day(row: &Row, midnight: DateTime<Utc>, days: &mut [Self]) -> Result<(), Unreadable> {
+        let day: DateTime<Utc> = row.plain("day")?;
         let counters = Self {
-            requests: i64::try_from(decimal()?).unwrap_or(i64::MAX),
-            tokens: decimal()?,
-            model_cost: decimal()?,
-            fee_amount: decimal()?,
-            service_charge_amount: decimal()?,
-            total_request_cost: decimal()?,
-            total_wallet_cost: decimal()?,
-            total_merchant_cost: decimal()?,
+            requests: i64::try_from(row.decimal("requests")?).unwrap_or(i64::MAX),
+            tokens: row.decimal("tokens")?,
+            model_cost: row.decimal("model_cost")?,
+            fee_amount: row.decimal("fee_amount")?,
+            service_charge_amount: row.decimal("service_charge_amount")?,
+            total_request_cost: row.decimal("total_request_cost")?,
+            total_wallet_cost: row.decimal("total_wallet_cost")?,
+            total_merchant_cost: row.decimal("total_merchant_cost")?,
         };
         let number = usize::try_from((day - midnight).num_seconds() / TimeDelta::days(1).num_seconds());
         let slot = number.ok().and_then(|number| days.get_mut(number));
@@ -68,7 +64,7 @@ impl Counters {
                 *slot = sum;
                 Ok(())
             }
-            _ => Err(Unreadable::Value { column: 0, text: day.to_string() }),
+            _ => Err(Unreadable::Value { column: "day", text: day.to_string() }),
         }
     }
 }

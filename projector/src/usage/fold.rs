@@ -10,7 +10,6 @@ use rust_decimal::Decimal;
 
 use super::Counters;
 use crate::engine::Projection;
-use crate::writer::Writer;
 
 /// What the quarters are whole multiples of, in UTC.
 pub(super) const QUARTER: TimeDelta = TimeDelta::minutes(15);
@@ -136,10 +135,6 @@ impl Projection for Batch {
 
     fn is_empty(&self) -> bool {
         self.rows.is_empty()
-    }
-
-    async fn write(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        self.add_up(db).await
     }
 }
 

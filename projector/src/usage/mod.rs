@@ -1,5 +1,5 @@
-//! Usage: what calls come to, by merchant, customer and meter, in quarters of an hour. A call counts in the quarter it
-//! was opened in, so that a report equals the list of requests.
+//! Usage: the sums of calls by merchant, customer, meter and quarter of an hour. A call counts in the quarter in which it
+//! was opened, so a report equals the list of requests.
 
 mod counters;
 mod fold;

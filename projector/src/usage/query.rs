@@ -1,40 +1,39 @@
-//! Reports usage day by day: whole quarters from the sums, what is left at the edges, and in quarters that a midnight
-//! divides, from the requests themselves.
+//! Reports usage per day. Whole quarters of an hour come from the sums; the edges of the span, and quarters that a
+//! midnight divides, come from the requests themselves.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::ids::MerchantId;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 use super::Counters;
 use super::fold::{QUARTER, quarter};
-use crate::column::Columns;
-use crate::query::{Error, Parameter};
+use crate::query::{Error, instant, text};
 use crate::requests::{self, Filter};
 
 /// The time that a report covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The first instant that counts.
+    /// The first instant of the report.
     pub from: DateTime<Utc>,
-    /// The first instant that does not; after `from`.
+    /// The first instant after the report; later than `from`.
     pub to: DateTime<Utc>,
-    /// The midnight before or at `from`, where the first day begins.
+    /// The midnight at or before `from`, when the first day begins.
     pub midnight: DateTime<Utc>,
 }
 
 impl Span {
-    /// How many days it touches.
+    /// The number of days it touches.
     pub fn days(self) -> usize {
         let last = self.to - TimeDelta::milliseconds(1) - self.midnight;
         usize::try_from(last.num_days()).map_or(0, |days| days + 1)
     }
 }
 
-/// The sums of the days, from whole quarters that no midnight divides.
-pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(requests), sum(tokens), sum(model_cost), \
-            sum(fee_amount), sum(service_charge_amount), sum(total_request_cost), sum(total_wallet_cost), \
-            sum(total_merchant_cost) \
+/// The sums per day of the whole quarters that no midnight divides.
+pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(requests) AS requests, sum(tokens) AS tokens, \
+            sum(model_cost) AS model_cost, sum(fee_amount) AS fee_amount, \
+            sum(service_charge_amount) AS service_charge_amount, sum(total_request_cost) AS total_request_cost, \
+            sum(total_wallet_cost) AS total_wallet_cost, sum(total_merchant_cost) AS total_merchant_cost \
      FROM usage.quarters \
      WHERE merchant_id = $2 AND customer_id = $3 AND meter_id = $4 AND starts_at >= $5 AND starts_at < $6 \
          AND date_bin('1 day', starts_at, $1) + interval '1 day' >= starts_at + interval '15 minutes' \
@@ -62,15 +61,15 @@ pub async fn daily(
     Ok(days)
 }
 
-/// The whole quarters within `span`; none where there are none.
+/// The start of the first whole quarter within `span` and the end of the last, if there is one.
 fn whole_quarters(span: Span) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let first = quarter(span.from + QUARTER - TimeDelta::milliseconds(1));
     let last = quarter(span.to);
     (first < last).then_some((first, last))
 }
 
-/// The quarters from `first` on and before `last` that a midnight divides: where the offset is no multiple of a
-/// quarter, one a day.
+/// The quarters from `first` on and before `last` that a midnight divides: one per day where the offset is not a
+/// multiple of a quarter.
 fn divided_quarters(
     (first, last): (DateTime<Utc>, DateTime<Utc>),
     midnight: DateTime<Utc>,
@@ -93,16 +92,10 @@ async fn add_quarters(
     let merchant = merchant_id.to_string();
     let customer = filter.connection_id.map(|id| id.to_string()).unwrap_or_default();
     let meter = filter.product_id.map(|id| id.to_string()).unwrap_or_default();
-    let parameters: [Parameter<'_>; 6] = [
-        (&midnight, Type::TIMESTAMPTZ),
-        (&merchant, Type::TEXT),
-        (&customer, Type::TEXT),
-        (&meter, Type::TEXT),
-        (&first, Type::TIMESTAMPTZ),
-        (&last, Type::TIMESTAMPTZ),
-    ];
+    let parameters =
+        [instant(&midnight), text(&merchant), text(&customer), text(&meter), instant(&first), instant(&last)];
     for row in db.query_typed(QUARTERS, &parameters).await? {
-        Counters::add_day(&mut Columns::of(&row), midnight, days)?;
+        Counters::add_day(&row, midnight, days)?;
     }
     Ok(())
 }

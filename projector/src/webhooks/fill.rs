@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use super::fold::{Batch, Known, concerns};
-use crate::column::{Columns, json};
+use crate::column::json;
 use crate::engine::Error;
+use crate::row::{FromRow as _, row};
 
 /// Events of one transaction, at most.
 const MAX_EVENTS: usize = 1_000;
@@ -60,6 +61,15 @@ const OPEN_LANES: &str = "\
 INSERT INTO webhooks.lane AS l (webhook_id, lane)
 SELECT webhook_id, lane FROM unnest($1::text[], $2::text[]) AS new(webhook_id, lane)
 ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim";
+
+row! {
+    /// A webhook, as it is at the cursor.
+    struct WebhookRow {
+        webhook_id: WebhookId = id,
+        merchant_id: MerchantId = id,
+        settings: WebhookSettings = json,
+    }
+}
 
 /// Fills for as long as the process lives, whatever goes wrong.
 pub(crate) async fn fill(database_url: &str, tail: &Tail) {
@@ -122,13 +132,9 @@ async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
         return Ok(known);
     }
     for row in client.query(KNOWN, &[&merchants]).await? {
-        let mut columns = Columns::of(&row);
-        let mut read = || -> Result<(WebhookId, MerchantId, WebhookSettings), crate::column::Unreadable> {
-            Ok((columns.id()?, columns.id()?, columns.json()?))
-        };
-        let (id, merchant_id, settings) =
-            read().map_err(|why| Error::Unreadable { position: 0, reason: why.to_string() })?;
-        known.entry(merchant_id).or_default().insert(id, settings);
+        let webhook = WebhookRow::from_row(&row)
+            .map_err(|error| Error::Unreadable { position: 0, reason: error.to_string() })?;
+        known.entry(webhook.merchant_id).or_default().insert(webhook.webhook_id, webhook.settings);
     }
     Ok(known)
 }

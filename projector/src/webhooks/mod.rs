@@ -1,5 +1,5 @@
-//! The outbox of webhooks: what each is to be told, derived from the log exactly once. It stands beside the read models
-//! and is none of them: it is never rebuilt, since everything in it has been told already.
+//! The outbox of webhooks: the deliveries of each webhook, derived from the log exactly once. The outbox is not a read
+//! model: it is never rebuilt, since its deliveries have been made.
 
 mod fill;
 mod fold;

@@ -1,4 +1,4 @@
-//! Finds and lists what a webhook is told.
+//! Finds and lists the deliveries of a webhook.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::Topic;
@@ -7,59 +7,46 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::column::{Columns, Unreadable};
-use crate::query::{Error, Listed, Page, Parameter};
+use crate::query::{self, Error, Listed, Page, text};
+use crate::row::{ReadColumn as _, row};
 
-/// How far the telling has come.
+/// How far a delivery has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", schema(as = DeliveryStatus))]
 pub enum Status {
-    /// To be told: for the first time, or again.
+    /// It waits for its next attempt.
     Pending,
-    /// WebhookNotice: the receiver answered with a status of 200 to 299.
+    /// The receiver answered with a status of 200 to 299.
     Delivered,
-    /// Given up.
+    /// The last attempt has failed.
     Failed,
 }
 
-/// What a webhook is told of one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryRow {
-    /// The id under which it is told.
-    pub event_id: WebhookEventId,
-    /// What kind of news it is.
-    pub topic: Topic,
-    /// How far the telling has come.
-    pub status: Status,
-    /// How often it was tried since it was queued, or sent again.
-    pub attempts: u32,
-    /// The receiver's last status, where it answered.
-    pub http_status: Option<u16>,
-    /// What went wrong at the last attempt.
-    pub error: Option<String>,
-    /// When it is tried next, unless something before it holds it up; none when it has ended.
-    pub next_attempt_at: Option<DateTime<Utc>>,
-    /// When it was told.
-    pub delivered_at: Option<DateTime<Utc>>,
-    /// When the event happened.
-    pub created_at: DateTime<Utc>,
-}
-
-impl DeliveryRow {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, Unreadable> {
-        Ok(Self {
-            event_id: columns.id()?,
-            topic: columns.word()?,
-            status: columns.word()?,
-            attempts: u32::try_from(columns.plain::<i32>()?).unwrap_or(0),
-            http_status: columns.plain::<Option<i32>>()?.and_then(|status| u16::try_from(status).ok()),
-            error: columns.plain()?,
-            next_attempt_at: columns.plain()?,
-            delivered_at: columns.plain()?,
-            created_at: columns.plain()?,
-        })
+row! {
+    /// A delivery: one event for one webhook.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DeliveryRow {
+        /// The event's id for this webhook.
+        pub event_id: WebhookEventId = id,
+        /// The kind of event.
+        pub topic: Topic = variant,
+        /// How far the delivery has come.
+        pub status: Status = variant,
+        /// Attempts since it was queued, or resent.
+        pub attempts: u32 = integer,
+        /// The receiver's last status, if it answered.
+        pub http_status: Option<u16> = integer_or_null,
+        /// The error of the last attempt.
+        pub error: Option<String> = plain,
+        /// The earliest instant of the next attempt, unless an earlier delivery of the queue holds it up; none when it
+        /// has ended.
+        pub next_attempt_at: Option<DateTime<Utc>> = plain,
+        /// When it was delivered.
+        pub delivered_at: Option<DateTime<Utc>> = plain,
+        /// When the event happened.
+        pub created_at: DateTime<Utc> = plain,
     }
 }
 
@@ -73,52 +60,44 @@ macro_rules! select_deliveries {
     };
 }
 
-/// What one webhook is told of one event.
+/// A delivery by its event.
 pub const FIND: &str = select_deliveries!("AND event_id = $2");
 
-/// What a webhook is told, before a place in the log.
+/// The deliveries of a webhook before a position in the log, newest first.
 pub const LIST: &str = select_deliveries!("AND position < $2 ORDER BY position DESC LIMIT $3");
 
-/// The place of a cursor.
-pub const PLACE: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
+/// The position of the delivery of a cursor.
+pub const POSITION: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
 
-/// How far in the log the outbox has been filled.
+/// The position in the log up to which the outbox is filled.
 pub const CURSOR: &str = "SELECT position FROM webhooks.cursor";
 
-/// The position up to which it is known what webhooks are told.
+/// The position in the log up to which the outbox is filled.
 pub async fn cursor(db: &Client) -> Result<i64, tokio_postgres::Error> {
-    let rows = db.query_typed(CURSOR, &[]).await?;
-    rows.first().map_or(Ok(0), |row| row.try_get(0))
+    query::first_row(db, CURSOR, &[]).await?.map_or(Ok(0), |row| row.try_get("position"))
 }
 
-/// What `webhook_id` is told under `event_id`.
+/// The delivery of `event_id` to `webhook_id`.
 pub async fn find(
     db: &Client,
     webhook_id: WebhookId,
     event_id: WebhookEventId,
 ) -> Result<Option<DeliveryRow>, Error> {
-    let parameters: [Parameter<'_>; 2] =
-        [(&webhook_id.to_string(), Type::TEXT), (&event_id.to_string(), Type::TEXT)];
-    let row = db.query_typed(FIND, &parameters).await?.into_iter().next();
-    Ok(row.map(|row| DeliveryRow::read(&mut Columns::of(&row))).transpose()?)
+    query::first(db, FIND, &[text(&webhook_id.to_string()), text(&event_id.to_string())]).await
 }
 
-/// What `webhook_id` is told, newest first.
+/// The deliveries of `webhook_id`, newest first.
 pub async fn list(db: &Client, webhook_id: WebhookId, page: Page<'_>) -> Result<Listed<DeliveryRow>, Error> {
     let webhook = webhook_id.to_string();
-    let before = match page.cursor {
+    let before: i64 = match page.cursor {
         None => i64::MAX,
         Some(cursor) => {
             let id = cursor.parse::<WebhookEventId>().map_err(|_| Error::CursorInvalid)?.to_string();
-            let parameters: [Parameter<'_>; 2] = [(&webhook, Type::TEXT), (&id, Type::TEXT)];
-            let row = db.query_typed(PLACE, &parameters).await?.into_iter().next();
-            row.ok_or(Error::CursorInvalid)?.try_get(0)?
+            let row = query::first_row(db, POSITION, &[text(&webhook), text(&id)]).await?;
+            row.ok_or(Error::CursorInvalid)?.plain("position")?
         }
     };
-    let limit = page.rows_to_ask();
-    let parameters: [Parameter<'_>; 3] =
-        [(&webhook, Type::TEXT), (&before, Type::INT8), (&limit, Type::INT8)];
-    let rows = db.query_typed(LIST, &parameters).await?;
-    let rows: Result<Vec<_>, _> = rows.iter().map(|row| DeliveryRow::read(&mut Columns::of(row))).collect();
-    Ok(Listed::cut(rows?, page))
+    let limit = page.rows_to_select();
+    let parameters = [text(&webhook), (&before as _, Type::INT8), (&limit as _, Type::INT8)];
+    Ok(Listed::cut(query::all(db, LIST, &parameters).await?, page))
 }

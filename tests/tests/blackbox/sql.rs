@@ -211,7 +211,12 @@ fn walk(plan: &Value, look: &mut impl FnMut(&Value)) {
 fn every_statement_stands_in_a_constant() {
     let found = statements::of_the_program();
     assert!(found.astray.is_empty(), "SQL outside of constants:\n{}", found.astray.join("\n"));
-    for name in ["ledger/log/src/appender/session.rs APPEND", "projector/src/requests/query.rs FIND"] {
+    for name in [
+        "ledger/log/src/appender/session.rs APPEND",
+        "projector/src/requests/query.rs FIND",
+        "projector/src/requests/write.rs COPY_OPENED",
+        "projector/src/connections/write.rs UPDATE_WALLETS",
+    ] {
         assert!(found.statements.iter().any(|statement| statement.name == name), "{name} was not found");
     }
     for name in READS_ALL.iter().chain(&BEGINNINGS) {

@@ -254,7 +254,7 @@ mod tests {
     use farthing_core::ids::Mint;
     use farthing_core::pricing::ModelCost;
     use farthing_core::{meter, pricing};
-    use farthing_projector::requests::query::Terms;
+    use farthing_projector::requests::query::ShownTerms;
 
     use super::*;
 
@@ -322,7 +322,7 @@ mod tests {
         let seconds = Split { input: "0.5".parse().unwrap(), output: "90.25".parse().unwrap() };
         let tier = meter::Tier { start: Decimal::ZERO, rate: "0.06".parse().unwrap() };
         let line = FeeLine { tier, units: "90.75".parse().unwrap(), cost: "0.09075".parse().unwrap() };
-        let terms = Terms {
+        let terms = ShownTerms {
             rate_type: RateType::Fixed,
             tier_type: TierType::Minutes,
             token_basis: TokenBasis::InputOutput,
