@@ -1,5 +1,5 @@
-//! Measures the projector on a log of made-up calls: how many events a second the read models, and the feed, catch
-//! up with. Writes into the database it is given, so give it one of its own.
+//! Measures how many events per second the read models and the feed process, on a log of generated calls. It writes into
+//! the database that it is given, so use a database for this purpose only.
 //!
 //! `cargo run --release -p farthing-projector --example projection_speed -- DATABASE_URL CALLS [NATS_URL]`
 
@@ -29,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 const CUSTOMERS: usize = 1_000;
 
-struct StateCache {
+/// The generated customers and calls.
+struct Workload {
     mint: Mint,
     now: DateTime<Utc>,
     merchant_id: MerchantId,
@@ -42,7 +43,7 @@ fn amount(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-impl StateCache {
+impl Workload {
     fn new() -> Self {
         let mint = Mint::default();
         let now = DateTime::from_timestamp_millis(Utc::now().timestamp_millis()).unwrap();
@@ -179,7 +180,7 @@ impl StateCache {
     }
 }
 
-/// A text in a column of type `json`.
+/// JSON text for a `json` column.
 #[derive(Debug)]
 struct Json<'a>(&'a str);
 
@@ -200,8 +201,8 @@ impl ToSql for Json<'_> {
     tokio_postgres::types::to_sql_checked!();
 }
 
-/// Appends events past the appender: for measuring, the hashes do not matter.
-async fn load(client: &Client, states: &StateCache, events: impl Iterator<Item = Event>) -> i64 {
+/// Appends events without the appender. The hashes do not matter for the measurement.
+async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item = Event>) -> i64 {
     let mut head: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
     let copy = "COPY ledger.events (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, \
                 body, metadata, hash) FROM STDIN BINARY";
@@ -220,7 +221,7 @@ async fn load(client: &Client, states: &StateCache, events: impl Iterator<Item =
     let mut rows = pin!(BinaryCopyInWriter::new(client.copy_in(copy).await.unwrap(), &types));
     for event in events {
         head += 1;
-        let fact = Fact { merchant_id: states.merchant_id, occurred_at: states.now, event };
+        let fact = Fact { merchant_id: workload.merchant_id, occurred_at: workload.now, event };
         let encoded = codec::encode(&fact.event);
         let mut hash = [0_u8; 32];
         hash[..8].copy_from_slice(&head.to_be_bytes());
@@ -232,7 +233,7 @@ async fn load(client: &Client, states: &StateCache, events: impl Iterator<Item =
                 &fact.event.key(),
                 &fact.merchant_id.to_string(),
                 &fact.occurred_at,
-                &states.now,
+                &workload.now,
                 &Json(&encoded.body),
                 &Json("{}"),
                 &&hash[..],
@@ -266,10 +267,10 @@ async fn main() {
     let connection = tokio::spawn(connection);
     let before: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
 
-    let states = StateCache::new();
+    let workload = Workload::new();
     let started = Instant::now();
-    let events = states.preamble().into_iter().chain((0..calls).flat_map(|at| states.call(at)));
-    let head = load(&client, &states, events).await;
+    let events = workload.preamble().into_iter().chain((0..calls).flat_map(|at| workload.call(at)));
+    let head = load(&client, &workload, events).await;
     let count = (head - before) as f64;
     println!("loaded {count} events at {:.0}/s", count / started.elapsed().as_secs_f64());
     client.batch_execute("CHECKPOINT; ANALYZE ledger.events").await.unwrap();

@@ -39,6 +39,17 @@ impl<'a> FromSql<'a> for Jsonb {
     }
 }
 
+/// The new value of a column that may be null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NewValue<T>(pub(crate) Option<T>);
+
+impl NewValue<String> {
+    /// The new text; none when the column becomes null, or does not change.
+    pub(crate) fn text(change: Option<&Self>) -> Option<&str> {
+        change.and_then(|Self(text)| text.as_deref())
+    }
+}
+
 /// Replaces NUL, which Postgres refuses, by U+FFFD.
 pub(crate) fn storable(text: &str) -> String {
     if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text.to_owned() }

@@ -17,6 +17,7 @@ pub mod query;
 mod rebuild;
 pub mod requests;
 pub mod row;
+mod row_changes;
 mod run;
 #[cfg(test)]
 mod sample;

@@ -85,17 +85,21 @@ pub(crate) async fn renew(database_url: &str, name: &str) -> Result<RebuildRepor
 async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
     let model = ReadModel::named(name).ok_or_else(|| Error::NoSuchModel(name.to_owned()))?;
     match model {
-        ReadModel::Customers => build::<customers::Batch>(database_url, outcome).await,
-        ReadModel::Connections => build::<connections::Batch>(database_url, outcome).await,
-        ReadModel::Meters => build::<meters::Batch>(database_url, outcome).await,
-        ReadModel::SpendKeys => build::<spend_keys::Batch>(database_url, outcome).await,
-        ReadModel::CheckoutSessions => build::<checkout_sessions::Batch>(database_url, outcome).await,
-        ReadModel::SecretKeys => build::<secret_keys::Batch>(database_url, outcome).await,
-        ReadModel::Requests => build::<requests::Batch>(database_url, outcome).await,
-        ReadModel::Usage => build::<usage::Batch>(database_url, outcome).await,
-        ReadModel::PaymentMethods => build::<payment_methods::Batch>(database_url, outcome).await,
-        ReadModel::Plans => build::<plans::Batch>(database_url, outcome).await,
-        ReadModel::Subscriptions => build::<subscriptions::Batch>(database_url, outcome).await,
+        ReadModel::Customers => build::<customers::CustomerBatch>(database_url, outcome).await,
+        ReadModel::Connections => build::<connections::ConnectionBatch>(database_url, outcome).await,
+        ReadModel::Meters => build::<meters::MeterBatch>(database_url, outcome).await,
+        ReadModel::SpendKeys => build::<spend_keys::SpendKeyBatch>(database_url, outcome).await,
+        ReadModel::CheckoutSessions => {
+            build::<checkout_sessions::CheckoutSessionBatch>(database_url, outcome).await
+        }
+        ReadModel::SecretKeys => build::<secret_keys::SecretKeyBatch>(database_url, outcome).await,
+        ReadModel::Requests => build::<requests::RequestBatch>(database_url, outcome).await,
+        ReadModel::Usage => build::<usage::UsageBatch>(database_url, outcome).await,
+        ReadModel::PaymentMethods => {
+            build::<payment_methods::PaymentMethodBatch>(database_url, outcome).await
+        }
+        ReadModel::Plans => build::<plans::PlanBatch>(database_url, outcome).await,
+        ReadModel::Subscriptions => build::<subscriptions::SubscriptionBatch>(database_url, outcome).await,
     }
 }
 

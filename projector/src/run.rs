@@ -51,21 +51,27 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
     }
     for model in ReadModel::ALL {
         match model {
-            ReadModel::Customers => spawn::<customers::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Connections => spawn::<connections::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Meters => spawn::<meters::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::SpendKeys => spawn::<spend_keys::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Customers => spawn::<customers::CustomerBatch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Connections => {
+                spawn::<connections::ConnectionBatch>(&database_url, &tail, &stop, &tasks)
+            }
+            ReadModel::Meters => spawn::<meters::MeterBatch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::SpendKeys => spawn::<spend_keys::SpendKeyBatch>(&database_url, &tail, &stop, &tasks),
             ReadModel::CheckoutSessions => {
-                spawn::<checkout_sessions::Batch>(&database_url, &tail, &stop, &tasks);
+                spawn::<checkout_sessions::CheckoutSessionBatch>(&database_url, &tail, &stop, &tasks);
             }
-            ReadModel::SecretKeys => spawn::<secret_keys::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Requests => spawn::<requests::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Usage => spawn::<usage::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::SecretKeys => {
+                spawn::<secret_keys::SecretKeyBatch>(&database_url, &tail, &stop, &tasks)
+            }
+            ReadModel::Requests => spawn::<requests::RequestBatch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Usage => spawn::<usage::UsageBatch>(&database_url, &tail, &stop, &tasks),
             ReadModel::PaymentMethods => {
-                spawn::<payment_methods::Batch>(&database_url, &tail, &stop, &tasks);
+                spawn::<payment_methods::PaymentMethodBatch>(&database_url, &tail, &stop, &tasks);
             }
-            ReadModel::Plans => spawn::<plans::Batch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Subscriptions => spawn::<subscriptions::Batch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Plans => spawn::<plans::PlanBatch>(&database_url, &tail, &stop, &tasks),
+            ReadModel::Subscriptions => {
+                spawn::<subscriptions::SubscriptionBatch>(&database_url, &tail, &stop, &tasks)
+            }
         }
     }
     let (outbox_url, outbox_tail, outbox_stop) = (database_url.clone(), tail.clone(), stop.clone());

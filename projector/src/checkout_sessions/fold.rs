@@ -1,4 +1,4 @@
-//! The fold: a row per session, and the end of those that were completed.
+//! The fold: one row per session, and its completion.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::engine::Projection;
 
 /// New rows, and the sessions that were completed.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: Vec<New>,
-    pub(super) completed: BTreeMap<CheckoutSessionId, Completed>,
+pub(crate) struct CheckoutSessionBatch {
+    pub(super) new: Vec<NewCheckoutSession>,
+    pub(super) completed: BTreeMap<CheckoutSessionId, CompletedCheckoutSession>,
 }
 
 /// A row of the table `checkout_sessions`.
 #[derive(Debug)]
-pub(super) struct New {
+pub(super) struct NewCheckoutSession {
     pub(super) checkout_session_id: CheckoutSessionId,
     pub(super) merchant_id: MerchantId,
     pub(super) checkout_mode: CheckoutMode,
@@ -34,12 +34,12 @@ pub(super) struct New {
 
 /// The columns that a completion fills.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Completed {
+pub(super) struct CompletedCheckoutSession {
     pub(super) customer_id: CustomerId,
     pub(super) completed_at: DateTime<Utc>,
 }
 
-impl New {
+impl NewCheckoutSession {
     fn of(event: &CheckoutSessionCreated, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
         Self {
             checkout_session_id: event.checkout_session_id,
@@ -56,17 +56,20 @@ impl New {
     }
 }
 
-impl Projection for Batch {
+impl Projection for CheckoutSessionBatch {
     const MODEL: ReadModel = ReadModel::CheckoutSessions;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::CheckoutSessionCreated(event) => {
-                self.new.push(New::of(event, fact.merchant_id, fact.occurred_at));
+                self.new.push(NewCheckoutSession::of(event, fact.merchant_id, fact.occurred_at));
             }
             Event::CheckoutSessionCompleted(event) => {
-                let completed = Completed { customer_id: event.customer_id, completed_at: fact.occurred_at };
+                let completed = CompletedCheckoutSession {
+                    customer_id: event.customer_id,
+                    completed_at: fact.occurred_at,
+                };
                 self.completed.insert(event.checkout_session_id, completed);
             }
             Event::MerchantRegistered(_)
@@ -127,7 +130,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_session_that_is_created_and_completed_in_one_batch_is_both() {
+    fn a_session_that_is_created_and_completed_in_one_batch_is_a_row_and_a_completion() {
         let id = "cs_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let customer_id = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let created = json!({
@@ -136,15 +139,17 @@ mod tests {
             "expires_at": "2026-01-02T00:00:00Z",
         });
         let completed = json!({"checkout_session_id": id, "customer_id": customer_id});
-        let batch: Batch = sample::fold(vec![
+        let batch: CheckoutSessionBatch = sample::fold(vec![
             sample::event("checkout_session.created", &created),
             sample::event("checkout_session.completed", &completed),
         ]);
         let row = batch.new.first().unwrap();
         assert_eq!(row.checkout_mode, CheckoutMode::CreditBundle);
         assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
-        let completed =
-            Completed { customer_id: customer_id.parse().unwrap(), completed_at: DateTime::UNIX_EPOCH };
+        let completed = CompletedCheckoutSession {
+            customer_id: customer_id.parse().unwrap(),
+            completed_at: DateTime::UNIX_EPOCH,
+        };
         assert_eq!(batch.completed[&id.parse().unwrap()], completed);
         assert!(!batch.is_empty());
     }

@@ -2,15 +2,15 @@
 
 use farthing_core::ids::CheckoutSessionId;
 
-use super::Batch;
-use super::fold::{Completed, New};
+use super::CheckoutSessionBatch;
+use super::fold::{CompletedCheckoutSession, NewCheckoutSession};
 use crate::column::variant_name;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into checkout_sessions,
-    for row in &'a New => {
+    for row in &'a NewCheckoutSession => {
         checkout_session_id: text = row.checkout_session_id.to_string(),
         merchant_id: text = row.merchant_id.to_string(),
         checkout_mode: text = variant_name(row.checkout_mode),
@@ -29,14 +29,14 @@ unnest_rows! {
     ["UPDATE {schema}.checkout_sessions AS s \
       SET customer_id = ended.customer_id, completed_at = ended.completed_at \
       FROM " (rows as ended) " WHERE s.checkout_session_id = ended.checkout_session_id COLLATE \"C\""],
-    for (id, row) in (&'a CheckoutSessionId, &'a Completed) => {
+    for (id, row) in (&'a CheckoutSessionId, &'a CompletedCheckoutSession) => {
         checkout_session_id: text = id.to_string(),
         customer_id: text = row.customer_id.to_string(),
         completed_at: timestamptz = row.completed_at,
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for CheckoutSessionBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         complete(db, self.completed.iter()).await

@@ -1,6 +1,5 @@
-//! The fold: one row per connection and one per wallet. A wallet that moves often within a batch is written once,
-//! with the balance of its last event and the sum of what came to its credit or left it; a connection that changes
-//! often, as it is in the end.
+//! The fold: one row per connection and one per wallet. Each is written once per batch: a wallet with the balance of its
+//! last event and the sum of the changes of its credit, a connection with its last values.
 
 use std::collections::BTreeMap;
 
@@ -12,52 +11,49 @@ use farthing_core::plan::BillingCycle;
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
-use crate::column::storable;
+use crate::column::{NewValue, storable};
 use crate::engine::Projection;
+use crate::row_changes::{self, Change};
 
-/// New rows, and what changes in rows that are there.
+/// New rows, and the changes of existing ones.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: BTreeMap<CustomerId, New>,
-    pub(super) changed: BTreeMap<CustomerId, Change>,
+pub(crate) struct ConnectionBatch {
+    pub(super) new: BTreeMap<CustomerId, NewConnection>,
+    pub(super) changed: BTreeMap<CustomerId, ConnectionChange>,
     pub(super) wallets: Vec<NewWallet>,
-    /// In the order of their ids, so that two writers could never wait for each other crosswise.
-    pub(super) moved: BTreeMap<WalletId, Moved>,
+    /// In the order of their ids, so that two writers cannot deadlock.
+    pub(super) moved: BTreeMap<WalletId, WalletChange>,
 }
 
-/// What changes in a wallet; what is none stays.
+/// The change of a wallet. A field that is none does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct WalletChange {
     pub(super) balance: Option<Amount>,
     /// Added to the credit of plan and bundles.
     pub(super) credit: Decimal,
-    pub(super) cycle: Option<Current>,
-    /// Is it filled up by itself?
+    pub(super) cycle: Option<NewValue<BillingCycle>>,
+    /// Whether it recharges automatically.
     pub(super) autopay: Option<bool>,
 }
 
-/// The cycle of the wallet's subscription from now on; none without one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Current(pub(super) Option<BillingCycle>);
-
 /// A row of the table `connections`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewConnection {
     pub(super) merchant_id: String,
     pub(super) wallet_id: String,
     pub(super) created_at: DateTime<Utc>,
-    /// What may change later.
-    pub(super) present: Change,
+    /// The columns that may change later.
+    pub(super) current: ConnectionChange,
 }
 
-/// What may change in a row, as it is from now on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
+/// The new values of the columns that may change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ConnectionChange {
     pub(super) reference_id: Option<String>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
-/// A row of the table `wallets`, before anything moves in it.
+/// A row of the table `wallets`. Its balance and its credit are zero.
 #[derive(Debug)]
 pub(super) struct NewWallet {
     pub(super) wallet_id: WalletId,
@@ -65,32 +61,39 @@ pub(super) struct NewWallet {
     pub(super) connection_id: Option<String>,
 }
 
-impl Change {
+impl ConnectionChange {
     fn named(reference_id: Option<&str>) -> Self {
         Self { reference_id: reference_id.map(storable), deleted_at: None }
     }
 }
 
-impl Batch {
-    fn change(&mut self, id: CustomerId, change: Change) {
-        match self.new.get_mut(&id) {
-            Some(row) => row.present = change,
-            None => drop(self.changed.insert(id, change)),
-        }
+impl Change<NewConnection> for ConnectionChange {
+    fn apply(self, row: &mut NewConnection) {
+        row.current = self;
     }
 
-    fn wallet(&mut self, id: WalletId) -> &mut Moved {
+    fn merge(&mut self, later: Self) {
+        *self = later;
+    }
+}
+
+impl ConnectionBatch {
+    fn change(&mut self, id: CustomerId, change: ConnectionChange) {
+        row_changes::change(&mut self.new, &mut self.changed, id, change);
+    }
+
+    fn wallet(&mut self, id: WalletId) -> &mut WalletChange {
         self.moved.entry(id).or_default()
     }
 
-    /// A cycle begins, with its credit.
-    fn cycle(&mut self, id: WalletId, cycle: BillingCycle, granted: Amount) {
+    /// Begins a cycle and adds its credit.
+    fn begin_cycle(&mut self, id: WalletId, cycle: BillingCycle, granted: Amount) {
         let moved = self.wallet(id);
-        moved.cycle = Some(Current(Some(cycle)));
+        moved.cycle = Some(NewValue(Some(cycle)));
         moved.credit += granted.decimal();
     }
 
-    fn drawn(&mut self, event: &WalletDebited) {
+    fn debit(&mut self, event: &WalletDebited) {
         let moved = self.wallet(event.wallet_id);
         moved.balance = Some(event.balance_after);
         for WalletSource { source, amount } in &event.sources {
@@ -102,7 +105,7 @@ impl Batch {
     }
 }
 
-impl Projection for Batch {
+impl Projection for ConnectionBatch {
     const MODEL: ReadModel = ReadModel::Connections;
 
     fn fold(&mut self, recorded: &Recorded) {
@@ -119,35 +122,35 @@ impl Projection for Batch {
                     merchant_id: merchant_id.clone(),
                     connection_id: Some(event.customer_id.to_string()),
                 });
-                let row = New {
+                let row = NewConnection {
                     merchant_id,
                     wallet_id: event.wallet_id.to_string(),
                     created_at: fact.occurred_at,
-                    present: Change::named(event.reference_id.as_deref()),
+                    current: ConnectionChange::named(event.reference_id.as_deref()),
                 };
                 self.new.insert(event.customer_id, row);
             }
             Event::CustomerUpdated(event) => {
                 if let Some(change) = &event.reference_id {
-                    self.change(event.customer_id, Change::named(change.to.as_deref()));
+                    self.change(event.customer_id, ConnectionChange::named(change.to.as_deref()));
                 }
             }
             Event::CustomerDeleted(event) => {
-                let gone = Change { reference_id: None, deleted_at: Some(fact.occurred_at) };
-                self.change(event.customer_id, gone);
+                let deletion = ConnectionChange { reference_id: None, deleted_at: Some(fact.occurred_at) };
+                self.change(event.customer_id, deletion);
             }
             Event::WalletCredited(event) => {
                 self.wallet(event.wallet_id).balance = Some(event.balance_after);
             }
-            Event::WalletDebited(event) => self.drawn(event),
+            Event::WalletDebited(event) => self.debit(event),
             Event::SubscriptionStarted(event) => {
-                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
+                self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
             Event::SubscriptionRenewed(event) => {
-                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
+                self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
             Event::SubscriptionUpgraded(event) => {
-                self.cycle(event.subscriber.wallet_id, event.cycle, event.granted);
+                self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
             Event::CycleEnded(event) => {
                 let moved = self.wallet(event.subscriber.wallet_id);
@@ -159,7 +162,7 @@ impl Projection for Batch {
             Event::SubscriptionCancelled(event) => {
                 let moved = self.wallet(event.subscriber.wallet_id);
                 moved.credit -= event.expired.decimal();
-                moved.cycle = Some(Current(None));
+                moved.cycle = Some(NewValue(None));
             }
             Event::BundlePurchased(event) => self.wallet(event.wallet_id).credit += event.granted.decimal(),
             Event::AutopayChanged(event) => {
@@ -224,39 +227,42 @@ mod tests {
     }
 
     #[test]
-    fn a_wallet_that_moves_often_is_written_once_with_its_last_balance() {
+    fn a_wallet_is_written_once_per_batch_with_its_last_balance() {
         let mint = Mint::default();
         let [one, other] = [(); 2].map(|()| WalletId::new(mint.next(DateTime::UNIX_EPOCH)));
         let events = vec![credited(one, "1"), credited(other, "7"), credited(one, "2"), credited(one, "1.5")];
-        let batch: Batch = sample::fold(events);
-        let moved = |balance: &str| Moved { balance: Some(balance.parse().unwrap()), ..Moved::default() };
+        let batch: ConnectionBatch = sample::fold(events);
+        let moved = |balance: &str| WalletChange {
+            balance: Some(balance.parse().unwrap()),
+            ..WalletChange::default()
+        };
         assert_eq!(batch.moved, [(one, moved("1.5")), (other, moved("7"))].into());
         assert!(batch.wallets.is_empty() && !batch.is_empty());
     }
 
     #[test]
-    fn a_customer_comes_with_a_connection_and_a_wallet() {
+    fn a_new_customer_has_a_connection_and_a_wallet() {
         let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
         let (customer_id, wallet_id) = (CustomerId::new(ulid), WalletId::new(ulid));
         let reference_id = Some("ada".to_owned());
         let created = CustomerCreated { customer_id, wallet_id, reference_id, metadata: BTreeMap::new() };
         let created = Event::CustomerCreated(created);
-        let batch: Batch = sample::fold(vec![created.clone()]);
+        let batch: ConnectionBatch = sample::fold(vec![created.clone()]);
         let row = &batch.new[&customer_id];
-        assert_eq!(row.present, Change { reference_id: Some("ada".to_owned()), deleted_at: None });
+        assert_eq!(row.current, ConnectionChange { reference_id: Some("ada".to_owned()), deleted_at: None });
         let wallet = batch.wallets.first().unwrap();
         assert_eq!(wallet.connection_id, Some(customer_id.to_string()));
         assert_eq!(wallet.wallet_id.to_string(), row.wallet_id);
 
         let deleted = Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None });
-        let gone = Change { reference_id: None, deleted_at: Some(DateTime::UNIX_EPOCH) };
-        let batch: Batch = sample::fold(vec![created, deleted.clone()]);
-        assert_eq!((&batch.new[&customer_id].present, batch.changed.len()), (&gone, 0));
-        assert_eq!(sample::fold::<Batch>(vec![deleted]).changed, [(customer_id, gone)].into());
+        let deletion = ConnectionChange { reference_id: None, deleted_at: Some(DateTime::UNIX_EPOCH) };
+        let batch: ConnectionBatch = sample::fold(vec![created, deleted.clone()]);
+        assert_eq!((&batch.new[&customer_id].current, batch.changed.len()), (&deletion, 0));
+        assert_eq!(sample::fold::<ConnectionBatch>(vec![deleted]).changed, [(customer_id, deletion)].into());
     }
 
     #[test]
-    fn a_wallet_is_filled_up_by_itself_as_it_was_last_said() {
+    fn the_last_change_decides_whether_a_wallet_recharges() {
         let wallet_id = WalletId::new(Mint::default().next(DateTime::UNIX_EPOCH));
         let changed = |revision, autopay: Option<&str>| {
             let autopay = autopay
@@ -269,7 +275,7 @@ mod tests {
             (vec![changed(1, Some("10")), changed(2, None), credited(wallet_id, "1")], Some(false)),
             (vec![credited(wallet_id, "1")], None),
         ] {
-            assert_eq!(sample::fold::<Batch>(events).moved[&wallet_id].autopay, now);
+            assert_eq!(sample::fold::<ConnectionBatch>(events).moved[&wallet_id].autopay, now);
         }
     }
 }

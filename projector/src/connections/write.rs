@@ -3,20 +3,21 @@
 use farthing_core::ids::{CustomerId, WalletId};
 use rust_decimal::Decimal;
 
-use super::Batch;
-use super::fold::{Change, Current, Moved, New, NewWallet};
+use super::ConnectionBatch;
+use super::fold::{ConnectionChange, NewConnection, NewWallet, WalletChange};
+use crate::column::NewValue;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT_CONNECTIONS, insert_connections<'a>,
     into connections,
-    for (id, row) in (&'a CustomerId, &'a New) => {
+    for (id, row) in (&'a CustomerId, &'a NewConnection) => {
         connection_id: text = id.to_string(),
         merchant_id: text = row.merchant_id,
         wallet_id: text = row.wallet_id,
-        reference_id: text = row.present.reference_id,
+        reference_id: text = row.current.reference_id,
         created_at: timestamptz = row.created_at,
-        deleted_at: timestamptz = row.present.deleted_at,
+        deleted_at: timestamptz = row.current.deleted_at,
     }
 }
 
@@ -25,7 +26,7 @@ unnest_rows! {
     ["UPDATE {schema}.connections AS c \
       SET reference_id = changed.reference_id, deleted_at = changed.deleted_at \
       FROM " (rows as changed) " WHERE c.connection_id = changed.connection_id COLLATE \"C\""],
-    for (id, change) in (&'a CustomerId, &'a Change) => {
+    for (id, change) in (&'a CustomerId, &'a ConnectionChange) => {
         connection_id: text = id.to_string(),
         reference_id: text = change.reference_id.as_deref(),
         deleted_at: timestamptz = change.deleted_at,
@@ -53,18 +54,18 @@ unnest_rows! {
           cycle_end = CASE WHEN moved.cycled THEN moved.cycle_end ELSE w.cycle_end END, \
           autopay = COALESCE(moved.autopay, w.autopay) \
       FROM " (rows as moved) " WHERE w.wallet_id = moved.wallet_id COLLATE \"C\""],
-    for (id, change) in (&'a WalletId, &'a Moved) => {
+    for (id, change) in (&'a WalletId, &'a WalletChange) => {
         wallet_id: text = id.to_string(),
         balance: numeric = change.balance.map(|amount| amount.decimal()),
         credit: numeric = change.credit,
         cycled: bool = change.cycle.is_some(),
-        cycle_start: timestamptz = change.cycle.and_then(|Current(cycle)| Some(cycle?.start)),
-        cycle_end: timestamptz = change.cycle.and_then(|Current(cycle)| Some(cycle?.end)),
+        cycle_start: timestamptz = change.cycle.and_then(|NewValue(cycle)| Some(cycle?.start)),
+        cycle_end: timestamptz = change.cycle.and_then(|NewValue(cycle)| Some(cycle?.end)),
         autopay: bool = change.autopay,
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for ConnectionBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert_connections(db, self.new.iter()).await?;
         update_connections(db, self.changed.iter()).await?;

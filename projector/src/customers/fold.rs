@@ -9,19 +9,20 @@ use farthing_core::plan::PlanTerms;
 use farthing_schema::read_model::ReadModel;
 
 use super::query::Subscribed;
-use crate::column::{json, storable};
+use crate::column::{NewValue, json, storable};
 use crate::engine::Projection;
+use crate::row_changes::{self, Change};
 
-/// New rows, and what changes in rows that are there.
+/// New rows, and the changes of existing ones.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: BTreeMap<CustomerId, New>,
-    pub(super) changed: BTreeMap<CustomerId, Change>,
+pub(crate) struct CustomerBatch {
+    pub(super) new: BTreeMap<CustomerId, NewCustomer>,
+    pub(super) changed: BTreeMap<CustomerId, CustomerChange>,
 }
 
 /// A row of the table `customers`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewCustomer {
     pub(super) merchant_id: String,
     pub(super) wallet_id: String,
     pub(super) reference_id: Option<String>,
@@ -32,27 +33,19 @@ pub(super) struct New {
     pub(super) subscription: Option<String>,
 }
 
-/// What changes in a row; what is none stays.
+/// The change of a row. A field that is none does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) reference_id: Option<Reference>,
+pub(super) struct CustomerChange {
+    pub(super) reference_id: Option<NewValue<String>>,
     pub(super) metadata: Option<String>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
-    pub(super) subscription: Option<Current>,
+    pub(super) subscription: Option<NewValue<String>>,
 }
 
-/// The active subscription from now on, as the JSON text of a [`Subscribed`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Current(pub(super) Option<String>);
-
-/// A reference id as it is from now on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference(pub(super) Option<String>);
-
-/// The text of metadata that is empty.
+/// The JSON text of empty metadata.
 const NO_METADATA: &str = "{}";
 
-impl New {
+impl NewCustomer {
     fn of(event: &CustomerCreated, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
         Self {
             merchant_id: merchant_id.to_string(),
@@ -66,66 +59,79 @@ impl New {
     }
 }
 
-impl Batch {
-    fn change(&mut self, id: CustomerId, change: Change) {
-        let Change { reference_id, metadata, deleted_at, subscription } = change;
-        if let Some(row) = self.new.get_mut(&id) {
-            if let Some(Reference(reference_id)) = reference_id {
-                row.reference_id = reference_id;
-            }
-            row.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut row.metadata));
-            row.deleted_at = deleted_at.or(row.deleted_at);
-            if let Some(Current(subscription)) = subscription {
-                row.subscription = subscription;
-            }
-        } else {
-            let row = self.changed.entry(id).or_default();
-            row.reference_id = reference_id.or(row.reference_id.take());
-            row.metadata = metadata.or(row.metadata.take());
-            row.deleted_at = deleted_at.or(row.deleted_at);
-            row.subscription = subscription.or(row.subscription.take());
+impl Change<NewCustomer> for CustomerChange {
+    fn apply(self, row: &mut NewCustomer) {
+        if let Some(NewValue(reference_id)) = self.reference_id {
+            row.reference_id = reference_id;
+        }
+        if let Some(metadata) = self.metadata {
+            row.metadata = metadata;
+        }
+        row.deleted_at = self.deleted_at.or(row.deleted_at);
+        if let Some(NewValue(subscription)) = self.subscription {
+            row.subscription = subscription;
         }
     }
 
-    /// The customer's active subscription is this from now on.
+    fn merge(&mut self, later: Self) {
+        self.reference_id = later.reference_id.or(self.reference_id.take());
+        self.metadata = later.metadata.or(self.metadata.take());
+        self.deleted_at = later.deleted_at.or(self.deleted_at);
+        self.subscription = later.subscription.or(self.subscription.take());
+    }
+}
+
+impl CustomerBatch {
+    fn change(&mut self, id: CustomerId, change: CustomerChange) {
+        row_changes::change(&mut self.new, &mut self.changed, id, change);
+    }
+
+    /// Sets the customer's active subscription, or removes it.
     fn subscribe(&mut self, who: Subscriber, plan: Option<(PlanId, &PlanTerms)>) {
         let now = plan.map(|(plan_id, terms)| {
             json(&Subscribed { subscription_id: who.subscription_id, plan_id, name: terms.name.clone() })
         });
-        self.change(who.customer_id, Change { subscription: Some(Current(now)), ..Change::default() });
+        self.change(
+            who.customer_id,
+            CustomerChange { subscription: Some(NewValue(now)), ..CustomerChange::default() },
+        );
     }
 
     fn update(&mut self, event: &CustomerUpdated) {
         let reference_id = event.reference_id.as_ref().map(|change| {
             let to = change.to.as_deref().map(storable);
-            Reference(to)
+            NewValue(to)
         });
         let metadata = event.metadata.as_ref().map(json);
         if reference_id.is_some() || metadata.is_some() {
-            self.change(event.customer_id, Change { reference_id, metadata, ..Change::default() });
+            self.change(
+                event.customer_id,
+                CustomerChange { reference_id, metadata, ..CustomerChange::default() },
+            );
         }
     }
 }
 
-impl Projection for Batch {
+impl Projection for CustomerBatch {
     const MODEL: ReadModel = ReadModel::Customers;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::CustomerCreated(event) => {
-                self.new.insert(event.customer_id, New::of(event, fact.merchant_id, fact.occurred_at));
+                self.new
+                    .insert(event.customer_id, NewCustomer::of(event, fact.merchant_id, fact.occurred_at));
             }
             Event::CustomerUpdated(event) => self.update(event),
             Event::CustomerDeleted(event) => {
-                // The row stays as a place in the list, so that a cursor on it stays good; all else goes.
-                let gone = Change {
-                    reference_id: Some(Reference(None)),
+                // The row keeps its place in the list, so that a cursor on it stays valid. Its data is erased.
+                let deletion = CustomerChange {
+                    reference_id: Some(NewValue(None)),
                     metadata: Some(NO_METADATA.to_owned()),
                     deleted_at: Some(fact.occurred_at),
-                    subscription: Some(Current(None)),
+                    subscription: Some(NewValue(None)),
                 };
-                self.change(event.customer_id, gone);
+                self.change(event.customer_id, deletion);
             }
             Event::SubscriptionStarted(event) => {
                 self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
@@ -222,20 +228,22 @@ mod tests {
     }
 
     #[test]
-    fn a_customer_is_one_row_and_a_call_is_none() {
+    fn a_customer_is_one_row_and_a_call_changes_nothing() {
         let opened = Event::RequestOpened(Box::new(sample::opened()));
         let id = id();
-        let batch: Batch = sample::fold(vec![created(id), opened]);
+        let batch: CustomerBatch = sample::fold(vec![created(id), opened]);
         let row = &batch.new[&id];
         assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
         assert_eq!(row.metadata, r#"{"team":"blue"}"#);
-        assert!(sample::fold::<Batch>(vec![Event::RequestOpened(Box::new(sample::opened()))]).is_empty());
+        assert!(
+            sample::fold::<CustomerBatch>(vec![Event::RequestOpened(Box::new(sample::opened()))]).is_empty()
+        );
     }
 
     #[test]
-    fn changes_within_the_batch_of_the_creation_go_into_the_new_row() {
+    fn changes_in_the_batch_of_the_creation_are_made_in_the_new_row() {
         let id = id();
-        let batch: Batch =
+        let batch: CustomerBatch =
             sample::fold(vec![created(id), renamed(id, 1, Some("new")), renamed(id, 2, None), deleted(id)]);
         assert!(batch.changed.is_empty());
         let row = &batch.new[&id];
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_does_not_name_stays() {
+    fn a_field_that_an_update_does_not_name_does_not_change() {
         let id = id();
         let metadata = Some([("a".to_owned(), "b".to_owned())].into());
         let update = CustomerUpdated {
@@ -254,14 +262,15 @@ mod tests {
             metadata,
             contact: Vec::new(),
         };
-        let batch: Batch = sample::fold(vec![renamed(id, 1, None), Event::CustomerUpdated(update.clone())]);
-        let change = Change {
-            reference_id: Some(Reference(None)),
+        let batch: CustomerBatch =
+            sample::fold(vec![renamed(id, 1, None), Event::CustomerUpdated(update.clone())]);
+        let change = CustomerChange {
+            reference_id: Some(NewValue(None)),
             metadata: Some(r#"{"a":"b"}"#.to_owned()),
-            ..Change::default()
+            ..CustomerChange::default()
         };
         assert_eq!(batch.changed[&id], change);
         let contact = CustomerUpdated { metadata: None, contact: vec![ContactPart::Email], ..update };
-        assert!(sample::fold::<Batch>(vec![Event::CustomerUpdated(contact)]).is_empty());
+        assert!(sample::fold::<CustomerBatch>(vec![Event::CustomerUpdated(contact)]).is_empty());
     }
 }

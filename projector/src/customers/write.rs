@@ -2,14 +2,15 @@
 
 use farthing_core::ids::CustomerId;
 
-use super::Batch;
-use super::fold::{Change, Current, New, Reference};
+use super::CustomerBatch;
+use super::fold::{CustomerChange, NewCustomer};
+use crate::column::NewValue;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into customers,
-    for (id, row) in (&'a CustomerId, &'a New) => {
+    for (id, row) in (&'a CustomerId, &'a NewCustomer) => {
         customer_id: text = id.to_string(),
         merchant_id: text = row.merchant_id,
         wallet_id: text = row.wallet_id,
@@ -29,18 +30,18 @@ unnest_rows! {
           deleted_at = COALESCE(changed.deleted_at, c.deleted_at), \
           subscription = CASE WHEN changed.subscribed THEN changed.subscription ELSE c.subscription END \
       FROM " (rows as changed) " WHERE c.customer_id = changed.customer_id COLLATE \"C\""],
-    for (id, change) in (&'a CustomerId, &'a Change) => {
+    for (id, change) in (&'a CustomerId, &'a CustomerChange) => {
         customer_id: text = id.to_string(),
         renamed: bool = change.reference_id.is_some(),
-        reference_id: text = change.reference_id.as_ref().and_then(|Reference(id)| id.as_deref()),
+        reference_id: text = NewValue::text(change.reference_id.as_ref()),
         metadata: text = change.metadata.as_deref(),
         deleted_at: timestamptz = change.deleted_at,
         subscribed: bool = change.subscription.is_some(),
-        subscription: text = change.subscription.as_ref().and_then(|Current(text)| text.as_deref()),
+        subscription: text = NewValue::text(change.subscription.as_ref()),
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for CustomerBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         update(db, self.changed.iter()).await

@@ -11,59 +11,59 @@ use farthing_schema::read_model::ReadModel;
 use crate::column::{json, storable};
 use crate::engine::Projection;
 
-/// New rows, and what changes in rows that are there.
+/// New rows, and the changes of existing ones.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: BTreeMap<MeterId, New>,
-    pub(super) updated: BTreeMap<MeterId, Shown>,
+pub(crate) struct MeterBatch {
+    pub(super) new: BTreeMap<MeterId, NewMeter>,
+    pub(super) updated: BTreeMap<MeterId, MeterUpdate>,
     pub(super) deleted: BTreeMap<MeterId, DateTime<Utc>>,
 }
 
 /// A row of the table `meters`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewMeter {
     pub(super) merchant_id: String,
     pub(super) meter_slug: String,
-    pub(super) shown: Shown,
+    pub(super) current: MeterUpdate,
     pub(super) created_at: DateTime<Utc>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
-/// What may change of a meter.
+/// The new values of an updated meter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct MeterUpdate {
     pub(super) name: String,
     /// JSON text.
     pub(super) price: String,
 }
 
-impl Shown {
+impl MeterUpdate {
     fn of(name: &str, price: &Price) -> Self {
         Self { name: storable(name), price: json(price) }
     }
 }
 
-impl Projection for Batch {
+impl Projection for MeterBatch {
     const MODEL: ReadModel = ReadModel::Meters;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::MeterDefined(event) => {
-                let row = New {
+                let row = NewMeter {
                     merchant_id: fact.merchant_id.to_string(),
                     meter_slug: storable(&event.meter_slug),
-                    shown: Shown::of(&event.name, &event.price),
+                    current: MeterUpdate::of(&event.name, &event.price),
                     created_at: fact.occurred_at,
                     deleted_at: None,
                 };
                 self.new.insert(event.meter_id, row);
             }
             Event::MeterUpdated(event) => {
-                let shown = Shown::of(&event.name, &event.price);
+                let current = MeterUpdate::of(&event.name, &event.price);
                 match self.new.get_mut(&event.meter_id) {
-                    Some(row) => row.shown = shown,
-                    None => drop(self.updated.insert(event.meter_id, shown)),
+                    Some(row) => row.current = current,
+                    None => drop(self.updated.insert(event.meter_id, current)),
                 }
             }
             Event::MeterDeleted(event) => match self.new.get_mut(&event.meter_id) {
@@ -161,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_that_comes_and_goes_within_a_batch_is_one_row() {
+    fn a_meter_that_is_defined_and_deleted_in_one_batch_is_one_row() {
         let id = MeterId::new(Mint::default().next(DateTime::UNIX_EPOCH));
-        let batch: Batch = sample::fold(life(id).into());
+        let batch: MeterBatch = sample::fold(life(id).into());
         assert!(batch.updated.is_empty() && batch.deleted.is_empty());
         let row = &batch.new[&id];
-        assert_eq!(row.shown, Shown::of("Calls, cheaper", &price("0.5")));
+        assert_eq!(row.current, MeterUpdate::of("Calls, cheaper", &price("0.5")));
         assert_eq!(row.deleted_at, Some(DateTime::UNIX_EPOCH));
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn a_meter_of_an_earlier_batch_is_changed_in_its_row() {
         let id = MeterId::new(Mint::default().next(DateTime::UNIX_EPOCH));
         let [_, updated, deleted] = life(id);
-        let batch: Batch = sample::fold(vec![updated, deleted]);
+        let batch: MeterBatch = sample::fold(vec![updated, deleted]);
         assert!(batch.new.is_empty() && !batch.is_empty());
         assert_eq!(batch.updated[&id].name, "Calls, cheaper");
         assert_eq!(batch.deleted[&id], DateTime::UNIX_EPOCH);

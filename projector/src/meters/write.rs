@@ -3,19 +3,19 @@
 use chrono::{DateTime, Utc};
 use farthing_core::ids::MeterId;
 
-use super::Batch;
-use super::fold::{New, Shown};
+use super::MeterBatch;
+use super::fold::{MeterUpdate, NewMeter};
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into meters,
-    for (id, row) in (&'a MeterId, &'a New) => {
+    for (id, row) in (&'a MeterId, &'a NewMeter) => {
         meter_id: text = id.to_string(),
         merchant_id: text = row.merchant_id,
         meter_slug: text = row.meter_slug,
-        name: text = row.shown.name,
-        price: text = row.shown.price,
+        name: text = row.current.name,
+        price: text = row.current.price,
         created_at: timestamptz = row.created_at,
         deleted_at: timestamptz = row.deleted_at,
     }
@@ -25,10 +25,10 @@ unnest_rows! {
     UPDATE, update<'a>,
     ["UPDATE {schema}.meters AS m SET name = updated.name, price = updated.price \
       FROM " (rows as updated) " WHERE m.meter_id = updated.meter_id COLLATE \"C\""],
-    for (id, shown) in (&'a MeterId, &'a Shown) => {
+    for (id, update) in (&'a MeterId, &'a MeterUpdate) => {
         meter_id: text = id.to_string(),
-        name: text = shown.name.as_str(),
-        price: text = shown.price.as_str(),
+        name: text = update.name.as_str(),
+        price: text = update.price.as_str(),
     }
 }
 
@@ -42,7 +42,7 @@ unnest_rows! {
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for MeterBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         update(db, self.updated.iter()).await?;

@@ -1,4 +1,4 @@
-//! The fold: a row per payment method.
+//! The fold: one row per payment method.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Event, PaymentMethodAdded, Recorded};
@@ -10,13 +10,13 @@ use crate::engine::Projection;
 
 /// New rows.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: Vec<New>,
+pub(crate) struct PaymentMethodBatch {
+    pub(super) new: Vec<NewPaymentMethod>,
 }
 
 /// A row of the table `payment_methods`.
 #[derive(Debug)]
-pub(super) struct New {
+pub(super) struct NewPaymentMethod {
     pub(super) payment_method_id: PaymentMethodId,
     pub(super) merchant_id: MerchantId,
     pub(super) customer_id: Option<CustomerId>,
@@ -27,7 +27,7 @@ pub(super) struct New {
     pub(super) created_at: DateTime<Utc>,
 }
 
-impl New {
+impl NewPaymentMethod {
     fn of(event: &PaymentMethodAdded, merchant_id: MerchantId, created_at: DateTime<Utc>) -> Self {
         Self {
             payment_method_id: event.payment_method_id,
@@ -42,14 +42,14 @@ impl New {
     }
 }
 
-impl Projection for Batch {
+impl Projection for PaymentMethodBatch {
     const MODEL: ReadModel = ReadModel::PaymentMethods;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::PaymentMethodAdded(event) => {
-                self.new.push(New::of(event, fact.merchant_id, fact.occurred_at));
+                self.new.push(NewPaymentMethod::of(event, fact.merchant_id, fact.occurred_at));
             }
             Event::MerchantRegistered(_)
             | Event::CustomerCreated(_)
@@ -110,13 +110,13 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn of_a_card_only_what_may_be_shown_is_in_the_row() {
+    fn the_row_of_a_card_has_no_secret() {
         let added = json!({
             "payment_method_id": "pm_01ARZ3NDEKTSV4RRFFQ69G5FAV", "wallet_id": "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV",
             "customer_id": null, "processor": "test", "token": "secret",
             "card": {"brand": "visa", "last4": "4242", "exp_month": 12, "exp_year": 2030},
         });
-        let batch: Batch = sample::fold(vec![sample::event("payment_method.added", &added)]);
+        let batch: PaymentMethodBatch = sample::fold(vec![sample::event("payment_method.added", &added)]);
         let row = batch.new.first().unwrap();
         assert_eq!((row.last4.as_str(), row.exp_year), ("4242", 2030));
         assert!(!format!("{batch:?}").contains("secret"));

@@ -1,13 +1,13 @@
 //! Writes the rows of payment methods.
 
-use super::Batch;
-use super::fold::New;
+use super::PaymentMethodBatch;
+use super::fold::NewPaymentMethod;
 use crate::writer::{WriteRows, Writer, copy_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into payment_methods,
-    for row in &'a New => {
+    for row in &'a NewPaymentMethod => {
         payment_method_id: text = row.payment_method_id.to_string(),
         merchant_id: text = row.merchant_id.to_string(),
         customer_id: text = row.customer_id.map(|id| id.to_string()),
@@ -19,7 +19,7 @@ copy_rows! {
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for PaymentMethodBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await
     }

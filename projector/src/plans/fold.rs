@@ -1,5 +1,5 @@
-//! The fold: one row per plan and per bundle, and the slug of each meter that there is. What is created and changed
-//! within one batch is written once.
+//! The fold: one row per plan and per bundle, and the slug of each meter that is not deleted. A row that is created and
+//! changed within one batch is written once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,97 +10,116 @@ use farthing_schema::read_model::ReadModel;
 
 use crate::column::{json, storable};
 use crate::engine::Projection;
+use crate::row_changes::{self, Change};
 
-/// New rows, and what changes in rows that are there.
+/// New rows, and the changes of existing ones.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new_plans: BTreeMap<PlanId, New>,
-    pub(super) plans: BTreeMap<PlanId, Change>,
-    pub(super) new_bundles: BTreeMap<CreditBundleId, New>,
-    /// The plan of each new bundle.
-    pub(super) plan_of: BTreeMap<CreditBundleId, String>,
-    pub(super) bundles: BTreeMap<CreditBundleId, Change>,
+pub(crate) struct PlanBatch {
+    pub(super) new_plans: BTreeMap<PlanId, NewPlan>,
+    pub(super) plans: BTreeMap<PlanId, PlanChange>,
+    pub(super) new_bundles: BTreeMap<CreditBundleId, NewBundle>,
+    pub(super) bundles: BTreeMap<CreditBundleId, PlanChange>,
     pub(super) slugs: BTreeMap<MeterId, String>,
-    pub(super) meters_gone: BTreeSet<MeterId>,
+    pub(super) deleted_meters: BTreeSet<MeterId>,
 }
 
-/// A new row, of a plan or of a bundle.
+/// A row of the table `plans`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewPlan {
     pub(super) merchant_id: String,
-    /// JSON text: a plan's terms, a bundle's offer.
+    /// JSON text of the plan's terms.
     pub(super) text: String,
     pub(super) created_at: DateTime<Utc>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
-/// What changes in a row; what is none stays.
+/// A row of the table `credit_bundles`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewBundle {
+    pub(super) plan_id: String,
+    /// The columns that a plan has as well; the text is the bundle's offer.
+    pub(super) row: NewPlan,
+}
+
+/// The change of a plan or a bundle. A field that is none does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct PlanChange {
     pub(super) text: Option<String>,
     pub(super) deleted_at: Option<DateTime<Utc>>,
 }
 
-fn change<I: Ord>(new: &mut BTreeMap<I, New>, changed: &mut BTreeMap<I, Change>, id: I, change: Change) {
-    let Change { text, deleted_at } = change;
-    if let Some(row) = new.get_mut(&id) {
-        row.text = text.unwrap_or_else(|| std::mem::take(&mut row.text));
-        row.deleted_at = deleted_at.or(row.deleted_at);
-    } else {
-        let row = changed.entry(id).or_default();
-        row.text = text.or(row.text.take());
-        row.deleted_at = deleted_at.or(row.deleted_at);
+impl Change<NewPlan> for PlanChange {
+    fn apply(self, row: &mut NewPlan) {
+        if let Some(text) = self.text {
+            row.text = text;
+        }
+        row.deleted_at = self.deleted_at.or(row.deleted_at);
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.text = later.text.or(self.text.take());
+        self.deleted_at = later.deleted_at.or(self.deleted_at);
     }
 }
 
-impl Batch {
-    fn change_plan(&mut self, id: PlanId, to: Change) {
-        change(&mut self.new_plans, &mut self.plans, id, to);
+impl Change<NewBundle> for PlanChange {
+    fn apply(self, bundle: &mut NewBundle) {
+        self.apply(&mut bundle.row);
     }
 
-    fn change_bundle(&mut self, id: CreditBundleId, to: Change) {
-        change(&mut self.new_bundles, &mut self.bundles, id, to);
+    fn merge(&mut self, later: Self) {
+        Change::<NewPlan>::merge(self, later);
     }
 }
 
-impl Projection for Batch {
+impl PlanBatch {
+    fn change_plan(&mut self, id: PlanId, change: PlanChange) {
+        row_changes::change(&mut self.new_plans, &mut self.plans, id, change);
+    }
+
+    fn change_bundle(&mut self, id: CreditBundleId, change: PlanChange) {
+        row_changes::change(&mut self.new_bundles, &mut self.bundles, id, change);
+    }
+}
+
+impl Projection for PlanBatch {
     const MODEL: ReadModel = ReadModel::Plans;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
-        let new = |text: String| New {
+        let new = |text: String| NewPlan {
             merchant_id: fact.merchant_id.to_string(),
             text,
             created_at: fact.occurred_at,
             deleted_at: None,
         };
-        let text = |text: String| Change { text: Some(text), deleted_at: None };
-        let gone = || Change { text: None, deleted_at: Some(fact.occurred_at) };
+        let text = |text: String| PlanChange { text: Some(text), deleted_at: None };
+        let deletion = || PlanChange { text: None, deleted_at: Some(fact.occurred_at) };
         match &fact.event {
             Event::PlanCreated(event) => {
                 self.new_plans.insert(event.plan_id, new(json(&event.terms)));
             }
             Event::PlanUpdated(event) => self.change_plan(event.plan_id, text(json(&event.terms))),
             Event::PlanDeleted(event) => {
-                self.change_plan(event.plan_id, gone());
+                self.change_plan(event.plan_id, deletion());
                 for id in &event.credit_bundle_ids {
-                    self.change_bundle(*id, gone());
+                    self.change_bundle(*id, deletion());
                 }
             }
             Event::CreditBundleCreated(event) => {
-                self.new_bundles.insert(event.credit_bundle_id, new(json(&event.offer)));
-                self.plan_of.insert(event.credit_bundle_id, event.plan_id.to_string());
+                let bundle = NewBundle { plan_id: event.plan_id.to_string(), row: new(json(&event.offer)) };
+                self.new_bundles.insert(event.credit_bundle_id, bundle);
             }
             Event::CreditBundleUpdated(event) => {
                 self.change_bundle(event.credit_bundle_id, text(json(&event.offer)));
             }
-            Event::CreditBundleDeleted(event) => self.change_bundle(event.credit_bundle_id, gone()),
+            Event::CreditBundleDeleted(event) => self.change_bundle(event.credit_bundle_id, deletion()),
             Event::MeterDefined(event) => {
                 self.slugs.insert(event.meter_id, storable(&event.meter_slug));
             }
             Event::MeterDeleted(event) => {
                 if self.slugs.remove(&event.meter_id).is_none() {
-                    self.meters_gone.insert(event.meter_id);
+                    self.deleted_meters.insert(event.meter_id);
                 }
             }
             Event::MerchantRegistered(_)
@@ -148,7 +167,7 @@ impl Projection for Batch {
             && self.new_bundles.is_empty()
             && self.bundles.is_empty()
             && self.slugs.is_empty()
-            && self.meters_gone.is_empty()
+            && self.deleted_meters.is_empty()
     }
 }
 
@@ -190,28 +209,29 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_comes_and_goes_within_a_batch_is_one_row_and_its_bundle_another() {
+    fn a_plan_and_its_bundle_that_are_created_and_deleted_in_one_batch_are_one_row_each() {
         let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
         let (plan_id, bundle_id) = (PlanId::new(ulid), CreditBundleId::new(ulid));
-        let batch: Batch = sample::fold(life(plan_id, bundle_id).into());
+        let batch: PlanBatch = sample::fold(life(plan_id, bundle_id).into());
         assert!(batch.plans.is_empty() && batch.bundles.is_empty());
         assert_eq!(batch.new_plans[&plan_id].text, json(&terms("Still free")));
-        assert_eq!(batch.plan_of[&bundle_id], plan_id.to_string());
-        for deleted_at in [batch.new_plans[&plan_id].deleted_at, batch.new_bundles[&bundle_id].deleted_at] {
+        assert_eq!(batch.new_bundles[&bundle_id].plan_id, plan_id.to_string());
+        for deleted_at in [batch.new_plans[&plan_id].deleted_at, batch.new_bundles[&bundle_id].row.deleted_at]
+        {
             assert_eq!(deleted_at, Some(DateTime::UNIX_EPOCH));
         }
     }
 
     #[test]
-    fn what_came_in_an_earlier_batch_is_changed_in_its_row() {
+    fn a_plan_of_an_earlier_batch_is_changed_in_its_row() {
         let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
         let (plan_id, bundle_id) = (PlanId::new(ulid), CreditBundleId::new(ulid));
         let [_, _, updated, deleted] = life(plan_id, bundle_id);
-        let batch: Batch = sample::fold(vec![updated, deleted]);
+        let batch: PlanBatch = sample::fold(vec![updated, deleted]);
         assert!(batch.new_plans.is_empty() && batch.new_bundles.is_empty() && !batch.is_empty());
-        let gone = Some(DateTime::UNIX_EPOCH);
-        let plan = Change { text: Some(json(&terms("Still free"))), deleted_at: gone };
+        let deleted_at = Some(DateTime::UNIX_EPOCH);
+        let plan = PlanChange { text: Some(json(&terms("Still free"))), deleted_at };
         assert_eq!(batch.plans[&plan_id], plan);
-        assert_eq!(batch.bundles[&bundle_id], Change { text: None, deleted_at: gone });
+        assert_eq!(batch.bundles[&bundle_id], PlanChange { text: None, deleted_at });
     }
 }

@@ -5,4 +5,4 @@ mod fold;
 pub mod query;
 mod write;
 
-pub(crate) use self::fold::Batch;
+pub(crate) use self::fold::PlanBatch;

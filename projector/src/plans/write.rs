@@ -2,14 +2,14 @@
 
 use farthing_core::ids::{CreditBundleId, MeterId, PlanId};
 
-use super::Batch;
-use super::fold::{Change, New};
+use super::PlanBatch;
+use super::fold::{NewBundle, NewPlan, PlanChange};
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT_PLANS, insert_plans<'a>,
     into plans,
-    for (id, row) in (&'a PlanId, &'a New) => {
+    for (id, row) in (&'a PlanId, &'a NewPlan) => {
         plan_id: text = id.to_string(),
         merchant_id: text = row.merchant_id,
         terms: text = row.text,
@@ -23,7 +23,7 @@ unnest_rows! {
     ["UPDATE {schema}.plans AS p \
       SET terms = COALESCE(changed.terms, p.terms), deleted_at = COALESCE(changed.deleted_at, p.deleted_at) \
       FROM " (rows as changed) " WHERE p.plan_id = changed.plan_id COLLATE \"C\""],
-    for (id, change) in (&'a PlanId, &'a Change) => {
+    for (id, change) in (&'a PlanId, &'a PlanChange) => {
         plan_id: text = id.to_string(),
         terms: text = change.text.as_deref(),
         deleted_at: timestamptz = change.deleted_at,
@@ -33,13 +33,13 @@ unnest_rows! {
 copy_rows! {
     INSERT_BUNDLES, insert_bundles<'a>,
     into credit_bundles,
-    for ((id, row), plan) in ((&'a CreditBundleId, &'a New), &'a String) => {
+    for (id, bundle) in (&'a CreditBundleId, &'a NewBundle) => {
         credit_bundle_id: text = id.to_string(),
-        merchant_id: text = row.merchant_id,
-        offer: text = row.text,
-        created_at: timestamptz = row.created_at,
-        deleted_at: timestamptz = row.deleted_at,
-        plan_id: text = plan,
+        merchant_id: text = bundle.row.merchant_id,
+        offer: text = bundle.row.text,
+        created_at: timestamptz = bundle.row.created_at,
+        deleted_at: timestamptz = bundle.row.deleted_at,
+        plan_id: text = bundle.plan_id,
     }
 }
 
@@ -48,7 +48,7 @@ unnest_rows! {
     ["UPDATE {schema}.credit_bundles AS b \
       SET offer = COALESCE(changed.offer, b.offer), deleted_at = COALESCE(changed.deleted_at, b.deleted_at) \
       FROM " (rows as changed) " WHERE b.credit_bundle_id = changed.credit_bundle_id COLLATE \"C\""],
-    for (id, change) in (&'a CreditBundleId, &'a Change) => {
+    for (id, change) in (&'a CreditBundleId, &'a PlanChange) => {
         credit_bundle_id: text = id.to_string(),
         offer: text = change.text.as_deref(),
         deleted_at: timestamptz = change.deleted_at,
@@ -66,19 +66,19 @@ copy_rows! {
 
 unnest_rows! {
     DELETE_SLUGS, delete_slugs<'a>,
-    ["DELETE FROM {schema}.meter_slugs AS s USING " (rows as gone) " WHERE s.meter_id = gone.meter_id COLLATE \"C\""],
+    ["DELETE FROM {schema}.meter_slugs AS s USING " (rows as deleted) " WHERE s.meter_id = deleted.meter_id COLLATE \"C\""],
     for id in &'a MeterId => {
         meter_id: text = id.to_string(),
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for PlanBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert_plans(db, self.new_plans.iter()).await?;
         update_plans(db, self.plans.iter()).await?;
-        insert_bundles(db, self.new_bundles.iter().zip(self.plan_of.values())).await?;
+        insert_bundles(db, self.new_bundles.iter()).await?;
         update_bundles(db, self.bundles.iter()).await?;
         insert_slugs(db, self.slugs.iter()).await?;
-        delete_slugs(db, self.meters_gone.iter()).await
+        delete_slugs(db, self.deleted_meters.iter()).await
     }
 }

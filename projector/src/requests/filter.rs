@@ -28,7 +28,7 @@ pub(super) fn digest(merchant_id: MerchantId, key: &str, value: &str) -> Pair {
 
 /// Selects requests; all conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct RequestFilter {
     /// Only this customer's.
     pub connection_id: Option<CustomerId>,
     /// Only on this meter.
@@ -43,7 +43,7 @@ pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) W
          SELECT FROM requests.metadata_pairs AS m WHERE m.pair = p.pair LIMIT 1000) AS walked) AS seen \
      ORDER BY seen.found, p.n LIMIT 1";
 
-impl Filter {
+impl RequestFilter {
     /// The filter with its values in the form of the columns; none when no request can meet it.
     pub(super) async fn conditions(
         &self,
@@ -201,9 +201,9 @@ impl<'a> Query<'a> {
 mod tests {
     use super::*;
 
-    fn filter(pairs: &[(&str, &str)]) -> Filter {
+    fn filter(pairs: &[(&str, &str)]) -> RequestFilter {
         let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Filter { metadata: pairs.iter().map(pair).collect(), ..Filter::default() }
+        RequestFilter { metadata: pairs.iter().map(pair).collect(), ..RequestFilter::default() }
     }
 
     #[test]

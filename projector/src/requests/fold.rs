@@ -1,5 +1,5 @@
-//! The fold: a row for a call's opening and a row for its end. Both are only ever inserted, so no event needs to
-//! know of another.
+//! The fold: one row for the opening of a call and one for its end. Both are only ever inserted, so no event depends on
+//! another.
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::service_charge_payer;
@@ -13,15 +13,15 @@ use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
 use super::filter::{Pair, digest};
-use super::query::{ShownTerms, Status};
+use super::query::{RequestStatus, ShownTerms};
 use crate::column::{Jsonb, json, storable};
 use crate::engine::Projection;
 
 /// New rows.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RequestBatch {
     pub(super) opened: Vec<Opened>,
-    pub(super) pairs: Vec<Tagged>,
+    pub(super) pairs: Vec<MetadataPair>,
     pub(super) ended: Vec<Ended>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Opened {
 
 /// A row of the table `metadata_pairs`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Tagged {
+pub(super) struct MetadataPair {
     pub(super) pair: Pair,
     pub(super) created_at: DateTime<Utc>,
     pub(super) request_id: RequestId,
@@ -58,7 +58,7 @@ pub(super) struct Tagged {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) request_id: RequestId,
-    pub(super) status: Status,
+    pub(super) status: RequestStatus,
     pub(super) at: DateTime<Utc>,
     pub(super) http_status: Option<i32>,
     pub(super) failure_reason: Option<FailureReason>,
@@ -89,7 +89,7 @@ pub(super) struct Metered {
     pub(super) overrun: Decimal,
 }
 
-/// Tokens of both directions: at most twice the largest count that is believed.
+/// Tokens of both directions: at most twice the largest count that is accepted.
 fn total_tokens(usage: &Usage) -> i64 {
     i64::try_from(usage.tokens.input.saturating_add(usage.tokens.output)).unwrap_or(i64::MAX)
 }
@@ -109,7 +109,7 @@ impl Opened {
             endpoint: storable(&event.endpoint),
             model: event.model.as_deref().map(storable),
             terms: price.map(ShownTerms::of),
-            // Who would bear a service charge, by the rule that the settlement follows.
+            // Who would bear a service charge, by the rule of the settlement.
             service_charge_payer: service_charge_payer(event.charge, event.terms.as_ref()),
             metadata: Jsonb(json(&event.metadata)),
             reported_id: event.reported_id.as_deref().map(storable),
@@ -121,7 +121,7 @@ impl Ended {
     fn metered(event: &RequestMetered, at: DateTime<Utc>) -> Self {
         Self {
             request_id: event.request_id,
-            status: Status::Completed,
+            status: RequestStatus::Completed,
             at,
             http_status: Some(event.http_status.into()),
             failure_reason: None,
@@ -152,7 +152,7 @@ impl Ended {
     fn failed(event: &RequestFailed, at: DateTime<Utc>) -> Self {
         Self {
             request_id: event.request_id,
-            status: Status::Error,
+            status: RequestStatus::Error,
             at,
             http_status: event.http_status.map(i32::from),
             failure_reason: Some(event.reason),
@@ -164,14 +164,14 @@ impl Ended {
     }
 }
 
-impl Projection for Batch {
+impl Projection for RequestBatch {
     const MODEL: ReadModel = ReadModel::Requests;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::RequestOpened(event) => {
-                self.pairs.extend(event.metadata.iter().map(|(key, value)| Tagged {
+                self.pairs.extend(event.metadata.iter().map(|(key, value)| MetadataPair {
                     pair: digest(fact.merchant_id, key, value),
                     created_at: fact.occurred_at,
                     request_id: event.request_id,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn opened(event: RequestOpened) -> Opened {
-        let mut batch: Batch = sample::fold(vec![Event::RequestOpened(Box::new(event))]);
+        let mut batch: RequestBatch = sample::fold(vec![Event::RequestOpened(Box::new(event))]);
         assert!(batch.ended.is_empty());
         batch.opened.pop().unwrap()
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_postgres_would_refuse_is_replaced() {
+    fn nul_is_replaced_because_postgres_refuses_it() {
         let metadata = [("a".to_owned(), "\0".to_owned())].into();
         let row = opened(RequestOpened { endpoint: "GET \0".to_owned(), metadata, ..sample::opened() });
         assert_eq!(row.endpoint, "GET \u{FFFD}");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_ends_without_amounts() {
+    fn a_failed_call_has_no_amounts() {
         let open = sample::opened();
         let failed = RequestFailed {
             request_id: open.request_id,
@@ -293,9 +293,9 @@ mod tests {
             model: None,
             spend_key: None,
         };
-        let batch: Batch = sample::fold(vec![Event::RequestFailed(failed)]);
+        let batch: RequestBatch = sample::fold(vec![Event::RequestFailed(failed)]);
         let row = batch.ended.first().unwrap();
-        assert_eq!((row.status, row.http_status, &row.metered), (Status::Error, Some(500), &None));
+        assert_eq!((row.status, row.http_status, &row.metered), (RequestStatus::Error, Some(500), &None));
         assert_eq!(row.failure_reason, Some(FailureReason::ProviderStatus));
     }
 }

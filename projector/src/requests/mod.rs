@@ -6,6 +6,6 @@ pub mod query;
 mod sums;
 mod write;
 
-pub use self::filter::Filter;
-pub(crate) use self::fold::Batch;
+pub use self::filter::RequestFilter;
+pub(crate) use self::fold::RequestBatch;
 pub(crate) use self::sums::sums;

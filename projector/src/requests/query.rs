@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::Filter;
+use super::RequestFilter;
 use crate::query::{self, Error, Listed, Page, Start, findable, instant, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
@@ -24,8 +24,7 @@ use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", schema(as = RequestStatus))]
-pub enum Status {
+pub enum RequestStatus {
     /// Not ended yet.
     Pending,
     /// Ended and metered.
@@ -73,7 +72,7 @@ row! {
         /// When it was admitted.
         pub created_at: DateTime<Utc> = plain,
         /// How far it has come.
-        pub status: Status = variant,
+        pub status: RequestStatus = variant,
         /// Who pays: the row of completion.md section 3.
         pub charge: Charge = variant,
         /// The provider's name.
@@ -185,7 +184,7 @@ impl RequestRow {
             connection_id: opened.parties.customer_id,
             product_id: opened.terms.as_ref().map(|terms| terms.meter_id),
             created_at: at,
-            status: Status::Completed,
+            status: RequestStatus::Completed,
             charge: opened.charge,
             provider: opened.provider,
             provider_key_type: opened.provider_key_type,
@@ -235,7 +234,7 @@ pub const FIND: &str =
 pub const FIND_REPORTED: &str =
     select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.reported_id = $2");
 
-/// The columns of a list; a [`Filter`] selects the requests.
+/// The columns of a list; a [`RequestFilter`] selects the requests.
 pub const LIST: &str = select_requests!("");
 
 /// The request of a cursor.
@@ -265,7 +264,7 @@ pub async fn list(
     db: &Client,
     merchant_id: MerchantId,
     page: Page<'_>,
-    filter: &Filter,
+    filter: &RequestFilter,
 ) -> Result<Listed<RequestRow>, Error> {
     let start = start(db, merchant_id, page).await?;
     let Some(conditions) = filter.conditions(db, merchant_id).await? else { return Ok(Listed::empty()) };

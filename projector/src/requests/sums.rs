@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::ids::MerchantId;
 use tokio_postgres::Client;
 
-use super::Filter;
+use super::RequestFilter;
 use crate::query::{Error, instant};
 use crate::usage::Counters;
 
@@ -22,7 +22,7 @@ pub(super) const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS 
 pub(crate) async fn sums(
     db: &Client,
     merchant_id: MerchantId,
-    filter: &Filter,
+    filter: &RequestFilter,
     spans: &[(DateTime<Utc>, DateTime<Utc>)],
     midnight: DateTime<Utc>,
     days: &mut [Counters],

@@ -1,7 +1,7 @@
 //! Writes the rows of requests. They are only ever inserted.
 
-use super::Batch;
-use super::fold::{Ended, Opened, Tagged};
+use super::RequestBatch;
+use super::fold::{Ended, MetadataPair, Opened};
 use crate::column::variant_name;
 use crate::writer::{WriteRows, Writer, copy_rows};
 
@@ -32,7 +32,7 @@ copy_rows! {
 copy_rows! {
     COPY_PAIRS, copy_pairs<'a>,
     into metadata_pairs,
-    for row in &'a Tagged => {
+    for row in &'a MetadataPair => {
         pair: bytea = row.pair.as_slice(),
         created_at: timestamptz = row.created_at,
         request_id: text = row.request_id.to_string(),
@@ -73,7 +73,7 @@ copy_rows! {
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for RequestBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         copy_opened(db, self.opened.iter()).await?;
         copy_pairs(db, self.pairs.iter()).await?;

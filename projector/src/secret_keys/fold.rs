@@ -1,4 +1,4 @@
-//! The fold: a row per issued key, and the end of those that were revoked.
+//! The fold: one row per issued key, and its revocation.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Event, Recorded};
@@ -10,14 +10,14 @@ use crate::engine::Projection;
 
 /// New rows, and the keys that were revoked.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: Vec<New>,
-    pub(super) revoked: Vec<Revoked>,
+pub(crate) struct SecretKeyBatch {
+    pub(super) new: Vec<NewSecretKey>,
+    pub(super) revoked: Vec<RevokedSecretKey>,
 }
 
 /// A row of the table `secret_keys`.
 #[derive(Debug)]
-pub(super) struct New {
+pub(super) struct NewSecretKey {
     pub(super) secret_key_id: SecretKeyId,
     pub(super) merchant_id: MerchantId,
     pub(super) name: String,
@@ -27,19 +27,19 @@ pub(super) struct New {
 
 /// The end of a key.
 #[derive(Debug)]
-pub(super) struct Revoked {
+pub(super) struct RevokedSecretKey {
     pub(super) secret_key_id: SecretKeyId,
     pub(super) revoked_at: DateTime<Utc>,
 }
 
-impl Projection for Batch {
+impl Projection for SecretKeyBatch {
     const MODEL: ReadModel = ReadModel::SecretKeys;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::SecretKeyIssued(event) => {
-                self.new.push(New {
+                self.new.push(NewSecretKey {
                     secret_key_id: event.secret_key_id,
                     merchant_id: fact.merchant_id,
                     name: storable(&event.name),
@@ -49,7 +49,7 @@ impl Projection for Batch {
             }
             Event::SecretKeyRevoked(event) => {
                 let secret_key_id = event.secret_key_id;
-                self.revoked.push(Revoked { secret_key_id, revoked_at: fact.occurred_at });
+                self.revoked.push(RevokedSecretKey { secret_key_id, revoked_at: fact.occurred_at });
             }
             Event::MerchantRegistered(_)
             | Event::CustomerCreated(_)
@@ -109,13 +109,13 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_key_that_is_issued_and_revoked_in_one_batch_is_both() {
+    fn a_key_that_is_issued_and_revoked_in_one_batch_is_a_row_and_a_revocation() {
         let id = "key_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let issued = json!({"secret_key_id": id, "key_hash": "", "hint": "abcd", "name": "a"});
         let revoked = json!({"secret_key_id": id, "key_hash": ""});
         let events =
             vec![sample::event("secret_key.issued", &issued), sample::event("secret_key.revoked", &revoked)];
-        let batch: Batch = sample::fold(events);
+        let batch: SecretKeyBatch = sample::fold(events);
         let ids = (batch.new[0].secret_key_id.to_string(), batch.revoked[0].secret_key_id.to_string());
         assert_eq!(ids, (id.to_owned(), id.to_owned()));
         assert!(!batch.is_empty());

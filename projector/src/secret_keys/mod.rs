@@ -4,4 +4,4 @@ mod fold;
 pub mod query;
 mod write;
 
-pub(crate) use self::fold::Batch;
+pub(crate) use self::fold::SecretKeyBatch;

@@ -1,13 +1,13 @@
 //! Writes the rows of secret keys.
 
-use super::Batch;
-use super::fold::{New, Revoked};
+use super::SecretKeyBatch;
+use super::fold::{NewSecretKey, RevokedSecretKey};
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into secret_keys,
-    for row in &'a New => {
+    for row in &'a NewSecretKey => {
         secret_key_id: text = row.secret_key_id.to_string(),
         merchant_id: text = row.merchant_id.to_string(),
         name: text = row.name,
@@ -20,13 +20,13 @@ unnest_rows! {
     REVOKE, revoke<'a>,
     ["UPDATE {schema}.secret_keys AS k SET revoked_at = revoked.revoked_at \
       FROM " (rows as revoked) " WHERE k.secret_key_id = revoked.secret_key_id COLLATE \"C\""],
-    for row in &'a Revoked => {
+    for row in &'a RevokedSecretKey => {
         secret_key_id: text = row.secret_key_id.to_string(),
         revoked_at: timestamptz = row.revoked_at,
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for SecretKeyBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         revoke(db, self.revoked.iter()).await

@@ -1,5 +1,5 @@
-//! The fold: one row per spend key, and one per cycle in which it was used. Of several changes to a key within a
-//! batch only the last is written; what it spent only ever adds up.
+//! The fold: one row per spend key, and one per cycle in which it was used. Of several changes of a key within a batch
+//! only the last is written. Spending is only ever added.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::engine::Projection;
 
 /// New rows, and the changes of keys.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: Vec<New>,
-    pub(super) rotated: BTreeMap<SpendKeyId, Rotated>,
-    pub(super) updated: BTreeMap<SpendKeyId, Updated>,
+pub(crate) struct SpendKeyBatch {
+    pub(super) new: Vec<NewSpendKey>,
+    pub(super) rotated: BTreeMap<SpendKeyId, RotatedSpendKey>,
+    pub(super) updated: BTreeMap<SpendKeyId, UpdatedSpendKey>,
     pub(super) used: BTreeMap<SpendKeyId, DateTime<Utc>>,
     pub(super) spending: BTreeMap<(SpendKeyId, Cycle, DateTime<Utc>), Spending>,
     pub(super) deleted: BTreeMap<SpendKeyId, DateTime<Utc>>,
@@ -26,7 +26,7 @@ pub(crate) struct Batch {
 
 /// A row of the table `spend_keys`.
 #[derive(Debug)]
-pub(super) struct New {
+pub(super) struct NewSpendKey {
     pub(super) spend_key_id: SpendKeyId,
     pub(super) merchant_id: MerchantId,
     pub(super) wallet_id: WalletId,
@@ -38,30 +38,30 @@ pub(super) struct New {
     pub(super) created_at: DateTime<Utc>,
 }
 
-/// How a key is shown after a rotation.
+/// The new values of a rotated key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rotated {
+pub(super) struct RotatedSpendKey {
     pub(super) rotation: i32,
     pub(super) key_preview: String,
 }
 
-/// What a key allows after an update.
+/// The new values of an updated key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Updated {
+pub(super) struct UpdatedSpendKey {
     pub(super) status: SpendKeyStatus,
     pub(super) settings: String,
     pub(super) spend_cycle: Cycle,
     pub(super) request_cycle: Cycle,
 }
 
-/// What comes to a cycle of a key.
+/// The spending that is added to a cycle of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Spending {
     pub(super) spent: Decimal,
     pub(super) requests: i64,
 }
 
-impl Batch {
+impl SpendKeyBatch {
     fn admit(&mut self, key: Option<KeyUse>) {
         let Some(KeyUse { spend_key_id, admitted_at }) = key else { return };
         self.used.insert(spend_key_id, admitted_at);
@@ -71,25 +71,25 @@ impl Batch {
         }
     }
 
-    /// A call counts in the cycles of its admission, as the decisions have it.
+    /// Adds the cost of a call to the cycles of its admission, by the same rule as the decisions.
     fn settle(&mut self, key: Option<KeyUse>, cost: Amount) {
         let Some(KeyUse { spend_key_id, admitted_at }) = key else { return };
         for cycle in Cycle::ALL {
             let spending = self.spending.entry((spend_key_id, cycle, cycle.start(admitted_at)));
-            // Amounts have 22 digits at most: a batch of them stays within a decimal's 28.
+            // Amounts have at most 22 digits, so the sum of a batch has at most 28.
             spending.or_default().spent += cost.decimal();
         }
     }
 }
 
-impl Projection for Batch {
+impl Projection for SpendKeyBatch {
     const MODEL: ReadModel = ReadModel::SpendKeys;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
             Event::SpendKeyCreated(event) => {
-                self.new.push(New {
+                self.new.push(NewSpendKey {
                     spend_key_id: event.spend_key_id,
                     merchant_id: fact.merchant_id,
                     wallet_id: event.wallet_id,
@@ -102,14 +102,14 @@ impl Projection for Batch {
                 });
             }
             Event::KeyRotated(event) => {
-                let rotated = Rotated {
+                let rotated = RotatedSpendKey {
                     rotation: i32::try_from(event.rotation).unwrap_or(i32::MAX),
                     key_preview: storable(&event.key_preview),
                 };
                 self.rotated.insert(event.spend_key_id, rotated);
             }
             Event::SpendKeyUpdated(event) => {
-                let updated = Updated {
+                let updated = UpdatedSpendKey {
                     status: event.status,
                     settings: json(&event.settings),
                     spend_cycle: event.settings.spend_cycle(),
@@ -187,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn of_several_rotations_the_last_counts() {
+    fn of_several_rotations_the_last_is_written() {
         let id = key();
         let rotated = |rotation: u32, preview: &str| {
             let body = json!({"spend_key_id": id, "rotation": rotation, "old_key_hash": "", "key_hash": "",
                               "key_preview": preview});
             sample::event("key.rotated", &body)
         };
-        let batch: Batch = sample::fold(vec![rotated(1, "spk_aaaa****"), rotated(2, "spk_bbbb****")]);
-        let last = Rotated { rotation: 2, key_preview: "spk_bbbb****".to_owned() };
+        let batch: SpendKeyBatch = sample::fold(vec![rotated(1, "spk_aaaa****"), rotated(2, "spk_bbbb****")]);
+        let last = RotatedSpendKey { rotation: 2, key_preview: "spk_bbbb****".to_owned() };
         assert_eq!(batch.rotated.into_iter().collect::<Vec<_>>(), [(id, last)]);
         assert!(batch.new.is_empty());
     }
@@ -209,7 +209,7 @@ mod tests {
         };
         // A Sunday's last millisecond and the Monday after it.
         let (sunday, monday) = ("2026-11-22T23:59:59.999Z", "2026-11-23T00:00:00Z");
-        let batch: Batch = sample::fold(vec![opened(sunday), opened(monday), opened(monday)]);
+        let batch: SpendKeyBatch = sample::fold(vec![opened(sunday), opened(monday), opened(monday)]);
         let requests = |cycle: Cycle, start: &str| {
             batch.spending[&(spend_key_id, cycle, start.parse().unwrap())].requests
         };

@@ -83,12 +83,12 @@ pub const CURSOR: &str =
     "SELECT created_at AS at FROM spend_keys.spend_keys WHERE merchant_id = $1 AND spend_key_id = $2";
 
 /// The parameters `$1` to `$4` of every query.
-struct Common {
+struct QueryScope {
     merchant_id: String,
     starts: [DateTime<Utc>; 3],
 }
 
-impl Common {
+impl QueryScope {
     fn new(merchant_id: MerchantId, now: DateTime<Utc>) -> Self {
         let starts = [Cycle::Daily, Cycle::Weekly, Cycle::Monthly].map(|cycle| cycle.start(now));
         Self { merchant_id: merchant_id.to_string(), starts }
@@ -108,7 +108,7 @@ pub async fn find(
     id: SpendKeyId,
     now: DateTime<Utc>,
 ) -> Result<Option<SpendKeyRow>, Error> {
-    let (common, id) = (Common::new(merchant_id, now), id.to_string());
+    let (common, id) = (QueryScope::new(merchant_id, now), id.to_string());
     let mut parameters = common.parameters();
     parameters.push(text(&id));
     query::first(db, FIND, &parameters).await
@@ -122,7 +122,7 @@ pub async fn list(
     connection_id: Option<CustomerId>,
     now: DateTime<Utc>,
 ) -> Result<Listed<SpendKeyRow>, Error> {
-    let common = Common::new(merchant_id, now);
+    let common = QueryScope::new(merchant_id, now);
     let start = page.start::<SpendKeyId>(db, CURSOR, &common.merchant_id).await?;
     let mut parameters = common.parameters();
     match connection_id.map(|id| id.to_string()) {

@@ -4,15 +4,15 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::Cycle;
 use farthing_core::ids::SpendKeyId;
 
-use super::Batch;
-use super::fold::{New, Rotated, Spending, Updated};
+use super::SpendKeyBatch;
+use super::fold::{NewSpendKey, RotatedSpendKey, Spending, UpdatedSpendKey};
 use crate::column::variant_name;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into spend_keys,
-    for row in &'a New => {
+    for row in &'a NewSpendKey => {
         spend_key_id: text = row.spend_key_id.to_string(),
         merchant_id: text = row.merchant_id.to_string(),
         wallet_id: text = row.wallet_id.to_string(),
@@ -31,7 +31,7 @@ unnest_rows! {
     ROTATE, rotate<'a>,
     ["UPDATE {schema}.spend_keys AS k SET key_preview = rotated.key_preview, rotation = rotated.rotation \
       FROM " (rows as rotated) " WHERE k.spend_key_id = rotated.spend_key_id COLLATE \"C\""],
-    for (id, key) in (&'a SpendKeyId, &'a Rotated) => {
+    for (id, key) in (&'a SpendKeyId, &'a RotatedSpendKey) => {
         spend_key_id: text = id.to_string(),
         key_preview: text = key.key_preview.as_str(),
         rotation: int4 = key.rotation,
@@ -44,7 +44,7 @@ unnest_rows! {
       SET status = updated.status, settings = updated.settings, spend_cycle = updated.spend_cycle, \
           request_cycle = updated.request_cycle \
       FROM " (rows as updated) " WHERE k.spend_key_id = updated.spend_key_id COLLATE \"C\""],
-    for (id, key) in (&'a SpendKeyId, &'a Updated) => {
+    for (id, key) in (&'a SpendKeyId, &'a UpdatedSpendKey) => {
         spend_key_id: text = id.to_string(),
         status: text = variant_name(key.status),
         settings: text = key.settings.as_str(),
@@ -99,7 +99,7 @@ unnest_rows! {
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for SpendKeyBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         rotate(db, self.rotated.iter()).await?;

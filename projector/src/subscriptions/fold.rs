@@ -1,5 +1,6 @@
-//! The fold: one row per subscription. New rows are inserted as they began; what happened to a row, a new one too, is
-//! gathered in one change of it. Invariant: what is left of credit = granted - used (the sources of debits) - expired.
+//! The fold: one row per subscription. New rows are inserted with their first values; all later events of a batch, also
+//! of a new row, become one change of the row. Invariant: remaining credit = granted - used (the sources of debits) -
+//! expired.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +12,42 @@ use farthing_core::plan::{BillingCycle, PlanTerms};
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
-use crate::column::json;
+use crate::column::{NewValue, json};
 use crate::engine::Projection;
 
-/// New rows, what changes in rows, and how much bundle credit came to or left each wallet.
+/// New rows, the changes of rows, and the change of each wallet's bundle credit.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(super) new: BTreeMap<SubscriptionId, New>,
-    pub(super) changed: BTreeMap<SubscriptionId, Change>,
+pub(crate) struct SubscriptionBatch {
+    pub(super) new: BTreeMap<SubscriptionId, NewSubscription>,
+    pub(super) changed: BTreeMap<SubscriptionId, SubscriptionChange>,
     pub(super) bundles: BTreeMap<WalletId, Decimal>,
 }
 
-/// A row of the table `subscriptions` as it begins.
+/// A row of the table `subscriptions` with its first values.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewSubscription {
     pub(super) merchant_id: String,
     pub(super) customer_id: String,
     pub(super) wallet_id: String,
-    pub(super) cycle: Cycle,
+    pub(super) cycle: PlanCycle,
     pub(super) auto_top_up_bundle_id: Option<String>,
     pub(super) credit: Amount,
     pub(super) started_at: DateTime<Utc>,
 }
 
-/// A cycle with the plan it is on.
+/// A cycle and its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cycle {
+pub(super) struct PlanCycle {
     pub(super) plan_id: String,
     /// JSON text.
     pub(super) terms: String,
-    /// What its cycles are counted from; none where that stays.
+    /// The instant from which cycles are counted; none where it does not change.
     pub(super) anchor: Option<DateTime<Utc>>,
     pub(super) start: DateTime<Utc>,
     pub(super) end: DateTime<Utc>,
 }
 
-impl Cycle {
+impl PlanCycle {
     fn of(plan_id: PlanId, terms: &PlanTerms, cycle: BillingCycle) -> Self {
         Self {
             plan_id: plan_id.to_string(),
@@ -58,29 +59,25 @@ impl Cycle {
     }
 }
 
-/// What changes in a row; what is none stays.
+/// The change of a row. A field that is none does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) cycle: Option<Cycle>,
-    pub(super) auto_top_up: Option<NowThere>,
-    pub(super) pending: Option<NowThere>,
+pub(super) struct SubscriptionChange {
+    pub(super) cycle: Option<PlanCycle>,
+    pub(super) auto_top_up: Option<NewValue<String>>,
+    pub(super) pending: Option<NewValue<String>>,
     pub(super) cancelled_at: Option<DateTime<Utc>>,
-    /// Added to what is left of the plan's credit.
+    /// Added to the remaining credit of the plan.
     pub(super) credit: Decimal,
 }
 
-/// Something that need not be there, as it is from now on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NowThere(pub(super) Option<String>);
-
-impl Batch {
-    fn started(&mut self, event: &SubscriptionStarted, merchant_id: MerchantId, started_at: DateTime<Utc>) {
+impl SubscriptionBatch {
+    fn start(&mut self, event: &SubscriptionStarted, merchant_id: MerchantId, started_at: DateTime<Utc>) {
         let subscriber = event.subscriber;
-        let row = New {
+        let row = NewSubscription {
             merchant_id: merchant_id.to_string(),
             customer_id: subscriber.customer_id.to_string(),
             wallet_id: subscriber.wallet_id.to_string(),
-            cycle: Cycle::of(event.plan_id, &event.terms, event.cycle),
+            cycle: PlanCycle::of(event.plan_id, &event.terms, event.cycle),
             auto_top_up_bundle_id: event.auto_top_up_bundle_id.map(|id| id.to_string()),
             credit: event.granted,
             started_at,
@@ -88,70 +85,70 @@ impl Batch {
         self.new.insert(subscriber.subscription_id, row);
     }
 
-    fn change(&mut self, id: SubscriptionId) -> &mut Change {
+    fn change(&mut self, id: SubscriptionId) -> &mut SubscriptionChange {
         self.changed.entry(id).or_default()
     }
 
-    fn updated(&mut self, event: &SubscriptionUpdated) {
+    fn update(&mut self, event: &SubscriptionUpdated) {
         let change = self.change(event.subscriber.subscription_id);
-        change.auto_top_up = Some(NowThere(event.auto_top_up_bundle_id.map(|id| id.to_string())));
-        change.pending = Some(NowThere(event.pending_change.as_ref().map(json)));
+        change.auto_top_up = Some(NewValue(event.auto_top_up_bundle_id.map(|id| id.to_string())));
+        change.pending = Some(NewValue(event.pending_change.as_ref().map(json)));
     }
 
-    /// A cycle begins, beside what is left of the credit.
-    fn cycle(&mut self, id: SubscriptionId, cycle: Cycle, granted: Amount) {
+    /// Begins a cycle. Its credit is added to the remaining credit.
+    fn begin_cycle(&mut self, id: SubscriptionId, cycle: PlanCycle, granted: Amount) {
         let change = self.change(id);
         let anchor = cycle.anchor.or(change.cycle.as_ref().and_then(|before| before.anchor));
-        change.cycle = Some(Cycle { anchor, ..cycle });
-        change.pending = Some(NowThere(None));
+        change.cycle = Some(PlanCycle { anchor, ..cycle });
+        change.pending = Some(NewValue(None));
         change.credit += granted.decimal();
     }
 
-    fn bundle(&mut self, wallet_id: WalletId, amount: Decimal) {
+    fn add_bundle_credit(&mut self, wallet_id: WalletId, amount: Decimal) {
         *self.bundles.entry(wallet_id).or_default() += amount;
     }
 
-    fn drawn(&mut self, wallet_id: WalletId, sources: &[WalletSource]) {
+    fn debit(&mut self, wallet_id: WalletId, sources: &[WalletSource]) {
         for WalletSource { source, amount } in sources {
             match source {
                 Source::Balance => {}
                 Source::PlanCredit(id) => self.change(*id).credit -= amount.decimal(),
-                Source::BundleCredit(_) => self.bundle(wallet_id, -amount.decimal()),
+                Source::BundleCredit(_) => self.add_bundle_credit(wallet_id, -amount.decimal()),
             }
         }
     }
 }
 
-impl Projection for Batch {
+impl Projection for SubscriptionBatch {
     const MODEL: ReadModel = ReadModel::Subscriptions;
 
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SubscriptionStarted(event) => self.started(event, fact.merchant_id, fact.occurred_at),
-            Event::SubscriptionUpdated(event) => self.updated(event),
+            Event::SubscriptionStarted(event) => self.start(event, fact.merchant_id, fact.occurred_at),
+            Event::SubscriptionUpdated(event) => self.update(event),
             Event::CycleEnded(event) => {
                 self.change(event.subscriber.subscription_id).credit -= event.expired.decimal();
                 for bundle in &event.expired_bundles {
-                    self.bundle(event.subscriber.wallet_id, -bundle.amount.decimal());
+                    self.add_bundle_credit(event.subscriber.wallet_id, -bundle.amount.decimal());
                 }
             }
             Event::SubscriptionRenewed(event) => {
-                let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
-                self.cycle(event.subscriber.subscription_id, cycle, event.granted);
+                let cycle = PlanCycle::of(event.plan_id, &event.terms, event.cycle);
+                self.begin_cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
             Event::SubscriptionUpgraded(event) => {
-                let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
-                self.cycle(event.subscriber.subscription_id, cycle, event.granted);
+                let cycle = PlanCycle::of(event.plan_id, &event.terms, event.cycle);
+                self.begin_cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
             Event::SubscriptionCancelled(event) => {
                 let change = self.change(event.subscriber.subscription_id);
                 change.credit -= event.expired.decimal();
-                change.pending = Some(NowThere(None));
+                change.pending = Some(NewValue(None));
                 change.cancelled_at = Some(fact.occurred_at);
             }
-            Event::BundlePurchased(event) => self.bundle(event.wallet_id, event.granted.decimal()),
-            Event::WalletDebited(event) => self.drawn(event.wallet_id, &event.sources),
+            Event::BundlePurchased(event) => self.add_bundle_credit(event.wallet_id, event.granted.decimal()),
+            Event::WalletDebited(event) => self.debit(event.wallet_id, &event.sources),
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
             | Event::SecretKeyRevoked(_)
@@ -238,7 +235,7 @@ mod tests {
         BillingCycle::of(BillingInterval::Month, DateTime::UNIX_EPOCH, number)
     }
 
-    fn started(subscriber: Subscriber) -> Event {
+    fn start(subscriber: Subscriber) -> Event {
         Event::SubscriptionStarted(Box::new(SubscriptionStarted {
             subscriber,
             plan_id: PlanId::new(subscriber.customer_id.ulid()),
@@ -263,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_what_was_granted_less_what_was_used_and_expired() {
+    fn remaining_credit_is_granted_less_used_less_expired() {
         let who = subscriber();
         let payment_id = PaymentId::new(who.customer_id.ulid());
         let part = |source, text: &str| WalletSource { source, amount: amount(text) };
@@ -294,7 +291,7 @@ mod tests {
                 payment_id: None,
             })),
         ];
-        let batch: Batch = sample::fold(events);
+        let batch: SubscriptionBatch = sample::fold(events);
         let (row, change) = (&batch.new[&who.subscription_id], &batch.changed[&who.subscription_id]);
         assert_eq!(row.credit.decimal() + change.credit, Decimal::from(5));
         assert_eq!(batch.bundles[&who.wallet_id], "-0.25".parse().unwrap());
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_to_become_of_it_is_over_when_it_has() {
+    fn a_pending_change_is_removed_when_it_is_made() {
         let who = subscriber();
         let effective_at = cycle(0).end;
         let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
@@ -313,8 +310,8 @@ mod tests {
             payment_method_id: None,
             pending_change: Some(PendingChange::Cancellation { effective_at }),
         }));
-        let batch: Batch = sample::fold(vec![updated.clone()]);
-        let Some(NowThere(Some(pending))) = &batch.changed[&who.subscription_id].pending else {
+        let batch: SubscriptionBatch = sample::fold(vec![updated.clone()]);
+        let Some(NewValue(Some(pending))) = &batch.changed[&who.subscription_id].pending else {
             panic!("nothing pending")
         };
         assert!(pending.contains("cancellation"), "{pending}");
@@ -324,14 +321,14 @@ mod tests {
             reason: CancelReason::Requested,
             expired: amount("5"),
         });
-        let batch: Batch = sample::fold(vec![updated, cancelled]);
+        let batch: SubscriptionBatch = sample::fold(vec![updated, cancelled]);
         let change = &batch.changed[&who.subscription_id];
-        assert_eq!((&change.pending, change.credit), (&Some(NowThere(None)), Decimal::from(-5)));
+        assert_eq!((&change.pending, change.credit), (&Some(NewValue(None)), Decimal::from(-5)));
         assert_eq!(change.cancelled_at, Some(DateTime::UNIX_EPOCH));
     }
 
     #[test]
-    fn a_dearer_plan_begins_at_once_beside_what_was_left_and_ends_what_was_pending() {
+    fn an_upgrade_starts_a_cycle_keeps_credit_and_removes_the_pending_change() {
         let who = subscriber();
         let plan_id = PlanId::new(who.customer_id.ulid());
         let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
@@ -360,9 +357,9 @@ mod tests {
             cost: amount("5"),
             granted: amount("4"),
         });
-        let batch: Batch = sample::fold(vec![updated, bought.clone(), upgraded, bought]);
+        let batch: SubscriptionBatch = sample::fold(vec![updated, bought.clone(), upgraded, bought]);
         let change = &batch.changed[&who.subscription_id];
-        assert_eq!((&change.pending, change.credit), (&Some(NowThere(None)), Decimal::from(25)));
+        assert_eq!((&change.pending, change.credit), (&Some(NewValue(None)), Decimal::from(25)));
         let now = change.cycle.as_ref().unwrap();
         assert_eq!(
             (now.anchor, now.start),

@@ -65,14 +65,14 @@ row! {
 
 /// Whether a subscription continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum SubscriptionStatus {
     /// It renews at the end of its cycle, unless a change is pending.
     Active,
     /// It has ended.
     Cancelled,
 }
 
-impl Status {
+impl SubscriptionStatus {
     const fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -83,9 +83,9 @@ impl Status {
 
 /// Selects subscriptions; all conditions must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct SubscriptionFilter {
     /// Only those of this status.
-    pub status: Option<Status>,
+    pub status: Option<SubscriptionStatus>,
     /// Only this customer's.
     pub customer_id: Option<CustomerId>,
 }
@@ -182,11 +182,11 @@ pub async fn list(
     db: &Client,
     merchant_id: MerchantId,
     page: Page<'_>,
-    filter: Filter,
+    filter: SubscriptionFilter,
 ) -> Result<Listed<SubscriptionRow>, Error> {
     let merchant = merchant_id.to_string();
     let start = page.start::<SubscriptionId>(db, CURSOR, &merchant).await?;
-    let status = filter.status.map(Status::name);
+    let status = filter.status.map(SubscriptionStatus::name);
     let mut parameters = vec![text(&merchant)];
     if let Some(customer) = filter.customer_id.map(|id| id.to_string()) {
         parameters.extend([text(&customer), text(&status)]);

@@ -3,14 +3,15 @@
 use farthing_core::ids::{SubscriptionId, WalletId};
 use rust_decimal::Decimal;
 
-use super::Batch;
-use super::fold::{Change, New, NowThere};
+use super::SubscriptionBatch;
+use super::fold::{NewSubscription, SubscriptionChange};
+use crate::column::NewValue;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
     INSERT, insert<'a>,
     into subscriptions,
-    for (id, row) in (&'a SubscriptionId, &'a New) => {
+    for (id, row) in (&'a SubscriptionId, &'a NewSubscription) => {
         subscription_id: text = id.to_string(),
         merchant_id: text = row.merchant_id,
         customer_id: text = row.customer_id,
@@ -38,7 +39,7 @@ unnest_rows! {
           status = CASE WHEN c.cancelled_at IS NULL THEN s.status ELSE 'cancelled' END, \
           cancelled_at = COALESCE(c.cancelled_at, s.cancelled_at), credit = s.credit + c.credit \
       FROM " (rows as c) " WHERE s.subscription_id = c.subscription_id COLLATE \"C\""],
-    for (id, row) in (&'a SubscriptionId, &'a Change) => {
+    for (id, row) in (&'a SubscriptionId, &'a SubscriptionChange) => {
         subscription_id: text = id.to_string(),
         plan_id: text = row.cycle.as_ref().map(|now| now.plan_id.as_str()),
         terms: text = row.cycle.as_ref().map(|now| now.terms.as_str()),
@@ -46,9 +47,9 @@ unnest_rows! {
         cycle_start: timestamptz = row.cycle.as_ref().map(|now| now.start),
         cycle_end: timestamptz = row.cycle.as_ref().map(|now| now.end),
         topped: bool = row.auto_top_up.is_some(),
-        auto_top_up_bundle_id: text = there(row.auto_top_up.as_ref()),
+        auto_top_up_bundle_id: text = NewValue::text(row.auto_top_up.as_ref()),
         planned: bool = row.pending.is_some(),
-        pending_change: text = there(row.pending.as_ref()),
+        pending_change: text = NewValue::text(row.pending.as_ref()),
         cancelled_at: timestamptz = row.cancelled_at,
         credit: numeric = row.credit,
     }
@@ -75,11 +76,7 @@ unnest_rows! {
     }
 }
 
-fn there(change: Option<&NowThere>) -> Option<&str> {
-    change.and_then(|NowThere(text)| text.as_deref())
-}
-
-impl WriteRows for Batch {
+impl WriteRows for SubscriptionBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, self.new.iter()).await?;
         update(db, self.changed.iter()).await?;

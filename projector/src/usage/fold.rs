@@ -11,10 +11,10 @@ use rust_decimal::Decimal;
 use super::Counters;
 use crate::engine::Projection;
 
-/// What the quarters are whole multiples of, in UTC.
+/// The length of a quarter. Quarters begin at whole multiples of it, in UTC.
 pub(super) const QUARTER: TimeDelta = TimeDelta::minutes(15);
 
-/// What is summed in one row; none is any customer, any meter.
+/// The key of a row. No customer means all customers, no meter means all meters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scope {
     pub(super) merchant_id: MerchantId,
@@ -23,9 +23,9 @@ pub(super) struct Scope {
     pub(super) starts_at: DateTime<Utc>,
 }
 
-/// What the events add to each row.
+/// The sums that the events add to each row.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct UsageBatch {
     pub(super) rows: BTreeMap<Scope, Counters>,
 }
 
@@ -36,8 +36,8 @@ pub(super) fn quarter(at: DateTime<Utc>) -> DateTime<Utc> {
     DateTime::from_timestamp(start, 0).unwrap_or(at)
 }
 
-impl Batch {
-    /// Adds to every row that a call of this customer and meter, opened at `at`, stands in.
+impl UsageBatch {
+    /// Adds to every row that includes a call of this customer and meter, opened at `at`.
     fn add(
         &mut self,
         merchant_id: MerchantId,
@@ -54,14 +54,14 @@ impl Batch {
                 let row =
                     self.rows.entry(Scope { merchant_id, customer_id, meter_id, starts_at: quarter(at) });
                 let sum = row.or_default();
-                // A batch has some thousand events of at most 10^12 dollars and tokens each.
+                // A batch has a few thousand events of at most 10^12 dollars and tokens each.
                 *sum = sum.plus(counters).expect("the sums of a batch have less than 28 digits");
             }
         }
     }
 }
 
-impl Projection for Batch {
+impl Projection for UsageBatch {
     const MODEL: ReadModel = ReadModel::Usage;
 
     fn fold(&mut self, recorded: &Recorded) {
@@ -73,7 +73,7 @@ impl Projection for Batch {
                 self.add(fact.merchant_id, event.parties.customer_id, meter_id, fact.occurred_at, &counted);
             }
             Event::RequestMetered(event) => {
-                // Early events do not tell when the call was opened; its id was made at that moment.
+                // Early events do not contain the instant of the opening; the id was made at that instant.
                 let opened_at = event.opened_at.unwrap_or_else(|| event.request_id.made_at());
                 let tokens = event.usage.tokens;
                 let counted = Counters {
@@ -147,12 +147,12 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_call_counts_in_the_quarter_it_was_opened_in_and_in_every_scope_it_has() {
+    fn a_call_counts_in_the_quarter_of_its_opening_and_in_each_of_its_scopes() {
         let customer_id = Some(CustomerId::new(Mint::default().next(DateTime::UNIX_EPOCH)));
         let open = sample::opened();
         let parties = Parties { customer_id, ..open.parties };
         let calls = [open.clone(), RequestOpened { parties, ..open }];
-        let batch: Batch = sample::fold(calls.map(|call| Event::RequestOpened(Box::new(call))).to_vec());
+        let batch: UsageBatch = sample::fold(calls.map(|call| Event::RequestOpened(Box::new(call))).to_vec());
         let rows: Vec<_> = batch
             .rows
             .iter()

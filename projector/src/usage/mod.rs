@@ -7,4 +7,4 @@ pub mod query;
 mod write;
 
 pub use self::counters::Counters;
-pub(crate) use self::fold::Batch;
+pub(crate) use self::fold::UsageBatch;

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use super::Counters;
 use super::fold::{QUARTER, quarter};
 use crate::query::{Error, instant, text};
-use crate::requests::{self, Filter};
+use crate::requests::{self, RequestFilter};
 
 /// The time that a report covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(
 pub async fn daily(
     db: &Client,
     merchant_id: MerchantId,
-    filter: &Filter,
+    filter: &RequestFilter,
     span: Span,
 ) -> Result<Vec<Counters>, Error> {
     let mut days = vec![Counters::default(); span.days()];
@@ -84,7 +84,7 @@ fn divided_quarters(
 async fn add_quarters(
     db: &Client,
     merchant_id: MerchantId,
-    filter: &Filter,
+    filter: &RequestFilter,
     (first, last): (DateTime<Utc>, DateTime<Utc>),
     midnight: DateTime<Utc>,
     days: &mut [Counters],

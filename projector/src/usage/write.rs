@@ -1,7 +1,7 @@
 //! Adds to the sums.
 
 use super::Counters;
-use super::fold::{Batch, Scope};
+use super::fold::{Scope, UsageBatch};
 use crate::writer::{WriteRows, Writer, unnest_rows};
 
 unnest_rows! {
@@ -32,7 +32,7 @@ unnest_rows! {
     }
 }
 
-impl WriteRows for Batch {
+impl WriteRows for UsageBatch {
     async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
         add_up(db, self.rows.iter()).await
     }

@@ -12,10 +12,11 @@ use farthing_log::tail::{Pace, Page, Tail};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use super::fold::{Batch, Known, concerns};
+use super::fold::{Known, NewDelivery, OutboxBatch, merchant_of};
 use crate::column::json;
 use crate::engine::Error;
 use crate::row::{FromRow as _, row};
+use crate::writer::{Statements, Writer, unnest_rows};
 
 /// Events of one transaction, at most.
 const MAX_EVENTS: usize = 1_000;
@@ -49,18 +50,30 @@ ON CONFLICT (webhook_id) DO UPDATE SET settings = excluded.settings";
 
 const FORGET: &str = "DELETE FROM webhooks.webhook WHERE webhook_id = $1";
 
-const QUEUE: &str = "\
-INSERT INTO webhooks.delivery (webhook_id, position, event_id, topic, lane, created_at, next_attempt_at)
-SELECT webhook_id, position, event_id, topic, lane, created_at, now()
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    AS new(webhook_id, position, event_id, topic, lane, created_at)";
+unnest_rows! {
+    QUEUE, queue<'a>,
+    ["INSERT INTO webhooks.delivery (" (columns) ", next_attempt_at) SELECT " (columns) ", now() FROM " (rows as new)],
+    for delivery in &'a NewDelivery => {
+        webhook_id: text = delivery.webhook_id.to_string(),
+        position: int8 = delivery.position,
+        event_id: text = delivery.event_id.to_string(),
+        topic: text = delivery.topic.name(),
+        lane: text = delivery.queue.as_str(),
+        created_at: timestamptz = delivery.created_at,
+    }
+}
 
-/// A lane that is there already is locked until the news are committed: whoever finds it empty at the same time waits,
-/// and sees them.
-const OPEN_LANES: &str = "\
-INSERT INTO webhooks.lane AS l (webhook_id, lane)
-SELECT webhook_id, lane FROM unnest($1::text[], $2::text[]) AS new(webhook_id, lane)
-ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim";
+// The update locks a queue that exists until the deliveries are committed. A process that finds the queue empty at the
+// same time waits, and then sees them.
+unnest_rows! {
+    OPEN_QUEUES, open_queues<'a>,
+    ["INSERT INTO webhooks.lane AS l (" (columns) ") SELECT " (columns) " FROM " (rows as new)
+     " ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim"],
+    for (webhook, queue) in &'a (String, &'a str) => {
+        webhook_id: text = webhook,
+        lane: text = queue,
+    }
+}
 
 row! {
     /// A webhook, as it is at the cursor.
@@ -98,12 +111,12 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
             page?
         } else {
-            write(leadership.client_mut(), &Batch::default(), cursor, seen).await?;
+            write(leadership.client_mut(), &OutboxBatch::default(), cursor, seen).await?;
             (cursor, written_at) = (seen, Instant::now());
             continue;
         };
         let mut known = known(leadership.client(), &page).await?;
-        let mut batch = Batch::default();
+        let mut batch = OutboxBatch::default();
         for entry in page.entries() {
             match entry.recorded() {
                 Ok(recorded) => batch.fold(&mut known, recorded),
@@ -123,7 +136,7 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
 
 /// The webhooks, at the cursor, of the merchants that `page` has news of.
 async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
-    let concerned = page.entries().filter_map(|entry| concerns(entry.recorded().ok()?));
+    let concerned = page.entries().filter_map(|entry| merchant_of(entry.recorded().ok()?));
     let mut merchants: Vec<String> = concerned.map(|id| id.to_string()).collect();
     merchants.sort_unstable();
     merchants.dedup();
@@ -140,7 +153,7 @@ async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
 }
 
 /// Writes a batch and moves the cursor, in one transaction.
-async fn write(client: &mut Client, batch: &Batch, from: i64, to: i64) -> Result<(), Error> {
+async fn write(client: &mut Client, batch: &OutboxBatch, from: i64, to: i64) -> Result<(), Error> {
     let transaction = client.transaction().await?;
     if transaction.execute(ADVANCE, &[&from, &to]).await? == 0 {
         return Err(Error::Fenced { position: from });
@@ -154,18 +167,10 @@ async fn write(client: &mut Client, batch: &Batch, from: i64, to: i64) -> Result
             None => drop(transaction.execute(FORGET, &[&id.to_string()]).await?),
         }
     }
-    if !batch.deliveries.is_empty() {
-        let rows = || batch.deliveries.iter();
-        let webhooks: Vec<String> = rows().map(|new| new.webhook_id.to_string()).collect();
-        let positions: Vec<i64> = rows().map(|new| new.position).collect();
-        let events: Vec<String> = rows().map(|new| new.event_id.to_string()).collect();
-        let topics: Vec<&str> = rows().map(|new| new.topic.name()).collect();
-        let lanes: Vec<&str> = rows().map(|new| new.lane.as_str()).collect();
-        let created: Vec<_> = rows().map(|new| new.created_at).collect();
-        transaction.execute(QUEUE, &[&webhooks, &positions, &events, &topics, &lanes, &created]).await?;
-        let (webhooks, lanes): (Vec<String>, Vec<&str>) = batch.lanes().into_iter().unzip();
-        transaction.execute(OPEN_LANES, &[&webhooks, &lanes]).await?;
-    }
+    let mut statements = Statements::new("webhooks");
+    let mut writer = Writer::new(&transaction, &mut statements);
+    queue(&mut writer, batch.deliveries.iter()).await?;
+    open_queues(&mut writer, batch.queues().iter()).await?;
     transaction.commit().await?;
     Ok(())
 }

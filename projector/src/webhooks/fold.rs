@@ -1,4 +1,4 @@
-//! The fold: which webhook is told of which event. Pure; it begins with the webhooks as they are at the cursor.
+//! The fold: the deliveries of each event to webhooks. Pure; it starts from the webhooks at the cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,38 +7,38 @@ use farthing_core::event::{Event, Recorded, Topic, WebhookSettings};
 use farthing_core::ids::{MerchantId, WebhookEventId, WebhookId};
 use ulid::Ulid;
 
-/// The webhooks of the merchants that a batch is about.
+/// The webhooks of the merchants of a batch.
 pub(super) type Known = BTreeMap<MerchantId, BTreeMap<WebhookId, WebhookSettings>>;
 
-/// What one webhook is to be told.
+/// A new delivery: one event for one webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Delivery {
+pub(super) struct NewDelivery {
     pub(super) webhook_id: WebhookId,
     pub(super) position: i64,
     pub(super) event_id: WebhookEventId,
     pub(super) topic: Topic,
-    /// The customer's id, or nothing: within a lane, news are told in order.
-    pub(super) lane: String,
+    /// The queue: the customer's id, or nothing. Within a queue, events are delivered in order.
+    pub(super) queue: String,
     pub(super) created_at: DateTime<Utc>,
 }
 
 /// The changes of a batch.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) deliveries: Vec<Delivery>,
-    /// Webhooks as they are now, and whose; none for those that are no more.
+pub(super) struct OutboxBatch {
+    pub(super) deliveries: Vec<NewDelivery>,
+    /// Current settings of webhooks, with their merchants; none for a deleted webhook.
     pub(super) webhooks: BTreeMap<WebhookId, Option<(MerchantId, WebhookSettings)>>,
 }
 
-impl Batch {
-    /// Does it change nothing?
+impl OutboxBatch {
+    /// Whether it changes nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.deliveries.is_empty() && self.webhooks.is_empty()
     }
 
-    /// The lanes that have news, in an order that is always the same.
-    pub(super) fn lanes(&self) -> BTreeSet<(String, &str)> {
-        self.deliveries.iter().map(|new| (new.webhook_id.to_string(), new.lane.as_str())).collect()
+    /// The queues with new deliveries, always in the same order.
+    pub(super) fn queues(&self) -> BTreeSet<(String, &str)> {
+        self.deliveries.iter().map(|new| (new.webhook_id.to_string(), new.queue.as_str())).collect()
     }
 
     /// Takes in one event; events come in log order.
@@ -52,7 +52,7 @@ impl Batch {
                 known.entry(merchant_id).or_default().remove(&event.webhook_id);
                 self.webhooks.insert(event.webhook_id, None);
             }
-            other => self.tell(known, recorded, other),
+            other => self.deliver(known, recorded, other),
         }
     }
 
@@ -67,30 +67,30 @@ impl Batch {
         self.webhooks.insert(id, Some((merchant_id, settings.clone())));
     }
 
-    fn tell(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
-        let Some(told) = event.webhook_notice() else { return };
+    fn deliver(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
+        let Some(notice) = event.webhook_notice() else { return };
         let Some(webhooks) = known.get(&recorded.fact.merchant_id) else { return };
-        let lane = told.customer_id.map(|id| id.to_string()).unwrap_or_default();
-        for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(told.topic)) {
-            self.deliveries.push(Delivery {
+        let queue = notice.customer_id.map(|id| id.to_string()).unwrap_or_default();
+        for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(notice.topic)) {
+            self.deliveries.push(NewDelivery {
                 webhook_id: *webhook_id,
                 position: recorded.position,
                 event_id: event_id(*webhook_id, recorded.position, recorded.fact.occurred_at),
-                topic: told.topic,
-                lane: lane.clone(),
+                topic: notice.topic,
+                queue: queue.clone(),
                 created_at: recorded.fact.occurred_at,
             });
         }
     }
 }
 
-/// The merchants whose webhooks must be known to fold `recorded`.
-pub(super) fn concerns(recorded: &Recorded) -> Option<MerchantId> {
+/// The merchant whose webhooks are needed to fold `recorded`.
+pub(super) fn merchant_of(recorded: &Recorded) -> Option<MerchantId> {
     recorded.fact.event.webhook_notice().map(|_| recorded.fact.merchant_id)
 }
 
-/// The id under which a webhook is told of an event: always the same, whoever tells it and however often. Its random part
-/// is the webhook's own, so that no two webhooks share an id, moved on by the position.
+/// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of the
+/// webhook's id, so that no two webhooks share an event id, plus the position.
 fn event_id(webhook_id: WebhookId, position: i64, occurred_at: DateTime<Utc>) -> WebhookEventId {
     let ms = u64::try_from(occurred_at.timestamp_millis()).unwrap_or(0);
     let random = webhook_id.ulid().random().wrapping_add(u128::from(position.unsigned_abs()));
@@ -108,9 +108,9 @@ mod tests {
     const CUSTOMER: &str = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     const WEBHOOK: &str = "wh_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-    fn fold(events: Vec<Event>) -> Batch {
+    fn fold(events: Vec<Event>) -> OutboxBatch {
         let merchant_id = MerchantId::new(Ulid::from_parts(1, 1));
-        let (mut batch, mut known) = (Batch::default(), Known::new());
+        let (mut batch, mut known) = (OutboxBatch::default(), Known::new());
         for (position, event) in (1..).zip(events) {
             let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
             batch.fold(&mut known, &Recorded { position, fact });
@@ -129,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_is_told_of_what_it_wants_from_its_creation_to_its_end() {
-        let gone = sample::event("webhook.deleted", &json!({"webhook_id": WEBHOOK}));
+    fn a_webhook_receives_its_topics_from_its_creation_to_its_deletion() {
+        let deletion = sample::event("webhook.deleted", &json!({"webhook_id": WEBHOOK}));
         let batch = fold(vec![
             deleted(CUSTOMER),
             webhook(&["customer.deleted"], true),
@@ -140,18 +140,19 @@ mod tests {
                 &json!({"secret_key_id": "key_01ARZ3NDEKTSV4RRFFQ69G5FAV", "key_hash": ""}),
             ),
             deleted(CUSTOMER),
-            gone,
+            deletion,
             deleted(CUSTOMER),
         ]);
-        let told: Vec<_> = batch.deliveries.iter().map(|new| (new.position, new.lane.as_str())).collect();
-        assert_eq!(told, [(3, CUSTOMER), (5, CUSTOMER)]);
+        let delivered: Vec<_> =
+            batch.deliveries.iter().map(|new| (new.position, new.queue.as_str())).collect();
+        assert_eq!(delivered, [(3, CUSTOMER), (5, CUSTOMER)]);
         assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
         assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
-        assert_eq!(batch.lanes().len(), 1);
+        assert_eq!(batch.queues().len(), 1);
     }
 
     #[test]
-    fn a_disabled_webhook_and_one_of_other_topics_are_not_told() {
+    fn a_disabled_webhook_and_one_of_other_topics_receive_nothing() {
         assert!(fold(vec![webhook(&["customer.deleted"], false), deleted(CUSTOMER)]).deliveries.is_empty());
         assert!(fold(vec![webhook(&["customer.created"], true), deleted(CUSTOMER)]).deliveries.is_empty());
     }

@@ -14,8 +14,7 @@ use crate::row::{ReadColumn as _, row};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", schema(as = DeliveryStatus))]
-pub enum Status {
+pub enum DeliveryStatus {
     /// It waits for its next attempt.
     Pending,
     /// The receiver answered with a status of 200 to 299.
@@ -33,7 +32,7 @@ row! {
         /// The kind of event.
         pub topic: Topic = variant,
         /// How far the delivery has come.
-        pub status: Status = variant,
+        pub status: DeliveryStatus = variant,
         /// Attempts since it was queued, or resent.
         pub attempts: u32 = integer,
         /// The receiver's last status, if it answered.

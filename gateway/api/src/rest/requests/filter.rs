@@ -1,7 +1,7 @@
 //! Which requests are asked for, in either vocabulary; lists and reports of usage take the same words.
 
 use farthing_core::ids::MerchantId;
-use farthing_projector::requests::Filter;
+use farthing_projector::requests::RequestFilter;
 use utoipa::IntoParams;
 
 use crate::app::App;
@@ -43,7 +43,7 @@ impl Narrowed {
         self,
         app: &App,
         merchant_id: MerchantId,
-    ) -> Result<Option<Filter>, ApiError> {
+    ) -> Result<Option<RequestFilter>, ApiError> {
         let connection_id = match &self.customer {
             None => None,
             Some(customer) => match customer.id(app, merchant_id).await? {
@@ -58,7 +58,7 @@ impl Narrowed {
                 None => return Ok(None),
             },
         };
-        Ok(Some(Filter { connection_id, product_id, metadata: self.metadata }))
+        Ok(Some(RequestFilter { connection_id, product_id, metadata: self.metadata }))
     }
 }
 

@@ -10,7 +10,7 @@ use farthing_core::meter::{Payer, RateType, TierType, TokenBasis};
 use farthing_core::money::Amount;
 use farthing_core::pricing::FeeLine;
 use farthing_core::usage::{Split, Usage};
-use farthing_projector::requests::query::{RequestRow, Status};
+use farthing_projector::requests::query::{RequestRow, RequestStatus};
 use rust_decimal::prelude::ToPrimitive as _;
 use rust_decimal::{Decimal, RoundingStrategy};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use crate::rest::body::{ExactNumber, Timestamp};
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Request {
     pub(super) request_id: String,
-    status: Status,
+    status: RequestStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_id: Option<CustomerId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,7 +266,7 @@ mod tests {
             connection_id: None,
             product_id: None,
             created_at,
-            status: Status::Pending,
+            status: RequestStatus::Pending,
             charge: event::Charge::Merchant,
             provider: "other".to_owned(),
             provider_key_type: ProviderKeyType::Managed,
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn unbelievable_usage_is_marked_and_kept() {
         let row = RequestRow {
-            status: Status::Error,
+            status: RequestStatus::Error,
             failure_reason: Some(FailureReason::UsageInvalid),
             raw_usage: Some("{\"tokens\":-1}".to_owned()),
             ..row()

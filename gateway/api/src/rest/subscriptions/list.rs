@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_projector::ReadModel;
-use farthing_projector::subscriptions::query::{self, Filter};
+use farthing_projector::subscriptions::query::{self, SubscriptionFilter};
 use utoipa::ToSchema;
 
 use super::resource::Subscription;
@@ -57,7 +57,7 @@ pub(super) async fn list(
         },
     };
     let connection = reads.caught_up(ReadModel::Subscriptions).await?;
-    let filter = Filter { status, customer_id };
+    let filter = SubscriptionFilter { status, customer_id };
     let listed = within(query::list(&connection, merchant_id, page.as_query(), filter)).await?;
     let last = listed.items.last().map(|row| row.subscription_id.to_string());
     let shown: Result<Vec<_>, _> =
@@ -66,10 +66,10 @@ pub(super) async fn list(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
-fn status(word: String) -> Result<Option<query::Status>, String> {
+fn status(word: String) -> Result<Option<query::SubscriptionStatus>, String> {
     match word.as_str() {
-        "active" => Ok(Some(query::Status::Active)),
-        "cancelled" => Ok(Some(query::Status::Cancelled)),
+        "active" => Ok(Some(query::SubscriptionStatus::Active)),
+        "cancelled" => Ok(Some(query::SubscriptionStatus::Cancelled)),
         "all" => Ok(None),
         _ => Err("must be one of: active, cancelled, all".to_owned()),
     }

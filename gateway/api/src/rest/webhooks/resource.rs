@@ -5,7 +5,7 @@
 use farthing_core::event::Topic;
 use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_core::state;
-use farthing_projector::webhooks::query::{DeliveryRow, Status};
+use farthing_projector::webhooks::query::{DeliveryRow, DeliveryStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -51,7 +51,7 @@ impl Webhook {
 pub(super) struct Delivery {
     webhook_event_id: WebhookEventId,
     event: Topic,
-    status: Status,
+    status: DeliveryStatus,
     /// How often it was tried since it was queued, or sent again.
     attempts: u32,
     /// The receiver's last status, where it answered.
