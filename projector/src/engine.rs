@@ -1,5 +1,5 @@
-//! The projection engine: live, catch-up and rebuild are one path. Invariant: a batch of rows and the checkpoint
-//! behind it are one transaction, fenced by the position it starts from.
+//! The projection engine. Live projection, catch-up and rebuild share one path. Invariant: a batch of rows and its
+//! checkpoint are one transaction, fenced by the position where the batch starts.
 
 use std::time::Duration;
 
@@ -16,74 +16,74 @@ use tokio_postgres::{Client, Transaction};
 use crate::checkpoint;
 use crate::writer::{Statements, WriteRows, Writer};
 
-/// Events of one transaction, at most.
+/// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
 /// How long a checkpoint may lag behind events that change no row of its read model.
 const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
-/// The shortest time between two transactions that are not full: lets a busy log gather a worthwhile batch.
+/// The shortest time between two transactions that are not full, so that a busy log fills larger batches.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// The wait after an event that cannot be read: nothing but another program will read it.
+/// The wait after an event that cannot be read. Only another version of the program can read it.
 const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
 /// The lock of the one projection that works on a read model; its name follows. The fence keeps the rows right; the
 /// lock only spares two processes the same work.
 const LOCK_PREFIX: &str = "farthing.projection.";
 
-/// A batch that is lost with the machine is folded again from the log.
+/// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 
-/// Why a read model does not move on.
+/// Why a projection stops.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Postgres does not answer, or refuses.
-    #[error("the database refuses: {}", redacted(.0))]
+    /// Postgres does not answer, or returns an error.
+    #[error("the database failed: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] reader::Error),
-    /// An event stops the projection: this program cannot read it.
+    /// This program cannot read an event.
     #[error("the event at position {position} cannot be read: {reason}")]
     Unreadable {
         /// Its position.
         position: i64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Another projector has moved the checkpoint.
     #[error("another projector moved the checkpoint from position {position}")]
     Fenced {
-        /// Where the checkpoint was believed to be.
+        /// The expected position of the checkpoint.
         position: i64,
     },
     /// The read model has no tables: the database is not migrated.
     #[error("the read model {0} has no tables: run `farthing migrate`")]
     NotMigrated(&'static str),
-    /// The read model is in another program's shape.
-    #[error("the read model {0} is of another version of this program: run `farthing migrate`")]
+    /// The read model's tables are of another version of the program.
+    #[error("the read model {0} was built by another version of this program: run `farthing migrate`")]
     Outdated(&'static str),
     /// There is no read model of this name.
     #[error("there is no read model {0:?}")]
     NoSuchModel(String),
-    /// Another rebuild of the read model is under way.
-    #[error("another rebuild of {0} is under way")]
-    RebuildUnderWay(&'static str),
+    /// Another rebuild of the read model is running.
+    #[error("another rebuild of {0} is running")]
+    RebuildRunning(&'static str),
 }
 
-/// A read model's fold: the value is a batch of row changes, made of events and nothing else.
+/// A read model's fold. The value is a batch of row changes, made of events only.
 pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
-    /// The read model it writes.
+    /// The read model that it writes.
     const MODEL: ReadModel;
 
-    /// Takes in one event; events come in log order.
+    /// Folds one event. Events come in log order.
     fn fold(&mut self, recorded: &Recorded);
 
     /// Whether the batch changes no row.
     fn is_empty(&self) -> bool;
 }
 
-/// Projects for as long as the process lives, whatever goes wrong.
+/// Projects until the process ends; starts again after every failure.
 pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
     let model = P::MODEL.name();
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
@@ -93,11 +93,11 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
         let mut delay = backoff.next_delay_after(started.elapsed());
         match &error {
             Error::Unreadable { .. } | Error::Log(reader::Error::Gap { .. }) => {
-                tracing::error!(model, %error, "the projection stands still");
+                tracing::error!(event = "projection.stopped", model, %error, "the projection cannot continue");
                 delay = UNREADABLE_RETRY;
             }
             Error::Database(source) if source.as_db_error().is_some() => {
-                tracing::error!(model, %error, "the projection starts again");
+                tracing::error!(event = "projection.restarted", model, %error, "the projection starts again");
             }
             Error::Database(_)
             | Error::Log(_)
@@ -105,20 +105,22 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             | Error::NotMigrated(_)
             | Error::Outdated(_)
             | Error::NoSuchModel(_)
-            | Error::RebuildUnderWay(_) => tracing::warn!(model, %error, "the projection starts again"),
+            | Error::RebuildRunning(_) => {
+                tracing::warn!(event = "projection.restarted", model, %error, "the projection starts again");
+            }
         }
         tokio::time::sleep(delay).await;
     }
 }
 
-/// Projects until something goes wrong.
+/// Projects until a failure.
 async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{}", P::MODEL.name())).await?;
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, P::MODEL.name()).await?;
     let mut follower = tail.follow(Pace::Together);
-    // Events up to here are taken in; those after the checkpoint have changed no row.
+    // Events up to here are folded. Those after the checkpoint have changed no row.
     let mut seen = generation.position;
     let mut written_at = Instant::now();
     loop {
@@ -148,8 +150,8 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     }
 }
 
-/// Folds `entries`, which follow `after`, to their end or to one that cannot be read: the batch, its last position,
-/// and what stopped it.
+/// Folds `entries`, which follow the position `after`, up to the last one or to one that cannot be read. Returns the
+/// batch, its last position, and the error that stopped it.
 pub(crate) fn fold<'e, P: Projection>(
     entries: impl Iterator<Item = &'e Entry>,
     after: i64,
@@ -169,16 +171,16 @@ pub(crate) fn fold<'e, P: Projection>(
     (batch, last, None)
 }
 
-/// One generation of a read model, open for writing on a connection of its own.
+/// One generation of a read model, open for writing on its own connection.
 pub(crate) struct Generation {
     pub(crate) client: Client,
-    /// Where its checkpoint stands.
+    /// The position of its checkpoint.
     pub(crate) position: i64,
     statements: Statements,
 }
 
 impl Generation {
-    /// Opens the generation that stands in `schema`.
+    /// Opens the generation in `schema`.
     pub(crate) async fn open(client: Client, model: ReadModel, schema: &str) -> Result<Self, Error> {
         let statements = Statements::new(schema);
         let row = client.query(&statements.sql(checkpoint::SELECT), &[]).await.map_err(|error| {
@@ -186,7 +188,7 @@ impl Generation {
             if missing { Error::NotMigrated(model.name()) } else { error.into() }
         })?;
         let row = row.first().ok_or(Error::NotMigrated(model.name()))?;
-        let position = row.try_get(0)?;
+        let position = row.try_get("position")?;
         Ok(Self { client, position, statements })
     }
 
@@ -200,7 +202,7 @@ impl Generation {
     }
 }
 
-/// Moves the checkpoint, which fences out a twin, and then writes the rows.
+/// Moves the checkpoint, which fences out another writer, and then writes the rows.
 async fn write_batch<P: Projection>(
     transaction: &Transaction<'_>,
     statements: &mut Statements,

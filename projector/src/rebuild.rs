@@ -15,20 +15,21 @@ use crate::{
     secret_keys, spend_keys, subscriptions, usage,
 };
 
-/// Events the new generation may be behind when the live one is held for the rest.
-const NEARLY_THERE: i64 = 2_000;
+/// The live generation is held for the remaining events when the new one is fewer than this many events behind.
+const MAX_BEHIND: i64 = 2_000;
 
 /// The lock of the one rebuild or verification of a read model; its name follows.
 const LOCK_PREFIX: &str = "farthing.rebuild.";
 
-/// Keeps the live projection from writing, while readers go on; not so long that reads grow old.
+/// Keeps the live projection from writing. Readers continue; their reads are delayed only for a short time.
 const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
 
-/// Schemas that a rebuild which was cut off has left behind.
-const LEFTOVERS: &str = "SELECT nspname FROM pg_namespace WHERE nspname ~ ('^' || $1 || '_g[0-9]+$')";
+/// The schemas that an interrupted rebuild left behind.
+const LEFTOVERS: &str =
+    "SELECT nspname::text AS name FROM pg_namespace WHERE nspname ~ ('^' || $1 || '_g[0-9]+$')";
 
-/// Rows that are in one generation only, counted as often as they are.
-const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint FROM ( \
+/// The number of rows that are in one generation only. Equal rows are counted separately.
+const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint AS differences FROM ( \
          SELECT sum(side) AS surplus FROM ( \
              SELECT 1 AS side, sha256(convert_to(l::text, 'UTF8')) AS digest FROM {live}.{table} AS l \
              UNION ALL \
@@ -36,18 +37,18 @@ const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint FROM ( 
          ) AS either GROUP BY digest HAVING sum(side) <> 0 \
      ) AS unequal";
 
-const COUNT: &str = "SELECT count(*) FROM {new}.{table}";
+const COUNT: &str = "SELECT count(*) AS rows FROM {new}.{table}";
 
 const HEAD: &str = "SELECT position FROM ledger.head";
 
-/// What a rebuild or a verification found.
+/// The result of a rebuild or a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
     /// The read model.
     pub name: &'static str,
     /// The generation that was built.
     pub generation: i32,
-    /// The position at which the two generations were compared: so many events were folded.
+    /// The position at which the two generations were compared; equals the number of folded events.
     pub events: i64,
     /// The rows of the new generation.
     pub rows: i64,
@@ -55,31 +56,28 @@ pub struct RebuildReport {
     pub differences: i64,
 }
 
-/// What becomes of the generation that was built.
+/// What happens to the generation that was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Swap,
     Drop,
-    /// It takes the place of tables that are not looked at.
-    Renew,
+    /// It replaces the live one, which is not read.
+    Replace,
 }
 
-/// Builds the read model `name` anew from the first event, under live traffic, and puts it in the place of the
-/// live one.
+/// Rebuilds the read model `name` from the first event, under live traffic, and replaces the live one.
 pub async fn rebuild(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
     dispatch(database_url, name, Outcome::Swap).await
 }
 
-/// Builds the read model `name` anew from the first event, under live traffic, and only compares it with the live
-/// one.
+/// Rebuilds the read model `name` from the first event, under live traffic, and only compares it with the live one.
 pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
     dispatch(database_url, name, Outcome::Drop).await
 }
 
-/// Builds the read model `name` anew from the first event and puts it in the place of the live one, whatever that
-/// holds.
-pub(crate) async fn renew(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
-    dispatch(database_url, name, Outcome::Renew).await
+/// Rebuilds the read model `name` from the first event and replaces the live one, whatever that holds.
+pub(crate) async fn replace(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
+    dispatch(database_url, name, Outcome::Replace).await
 }
 
 async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
@@ -107,11 +105,11 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     let model = P::MODEL;
     let client = connect::connect(database_url, Role::Projector).await?;
     let leadership = Leadership::try_take(client, &format!("{LOCK_PREFIX}{}", model.name())).await?;
-    let mut leadership = leadership.ok_or(Error::RebuildUnderWay(model.name()))?;
+    let mut leadership = leadership.ok_or(Error::RebuildRunning(model.name()))?;
     let live = leadership.client_mut();
     drop_leftovers(live, model).await?;
-    let report = if outcome == Outcome::Renew {
-        build_unlooked::<P>(database_url, live).await?
+    let report = if outcome == Outcome::Replace {
+        build_uncompared::<P>(database_url, live).await?
     } else {
         build_compared::<P>(database_url, live, outcome).await?
     };
@@ -137,8 +135,8 @@ async fn build_compared<P: Projection>(
     loop {
         let target = live_checkpoint(live, model).await?.position;
         catch_up::<P>(&reader, &mut new, target).await?;
-        if target - new.position < NEARLY_THERE
-            && live_checkpoint(live, model).await?.position - target < NEARLY_THERE
+        if target - new.position < MAX_BEHIND
+            && live_checkpoint(live, model).await?.position - target < MAX_BEHIND
         {
             break;
         }
@@ -147,7 +145,7 @@ async fn build_compared<P: Projection>(
     let hold = live.transaction().await?;
     hold.batch_execute(&HOLD_LIVE.replace("{schema}", model.name())).await?;
     let row = hold.query_one(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
-    let target = row.try_get(0)?;
+    let target = row.try_get("position")?;
     catch_up::<P>(&reader, &mut new, target).await?;
     hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
     let mut report =
@@ -156,8 +154,9 @@ async fn build_compared<P: Projection>(
         let sql = |sql: &str| {
             sql.replace("{live}", model.name()).replace("{new}", &schema).replace("{table}", table)
         };
-        report.differences += hold.query_one(&sql(DIFFERENCES), &[]).await?.try_get::<_, i64>(0)?;
-        report.rows += hold.query_one(&sql(COUNT), &[]).await?.try_get::<_, i64>(0)?;
+        report.differences +=
+            hold.query_one(&sql(DIFFERENCES), &[]).await?.try_get::<_, i64>("differences")?;
+        report.rows += hold.query_one(&sql(COUNT), &[]).await?.try_get::<_, i64>("rows")?;
     }
     if outcome == Outcome::Swap {
         let old = model.generation_schema(number - 1);
@@ -168,31 +167,31 @@ async fn build_compared<P: Projection>(
         hold.batch_execute(&swap).await?;
     }
     hold.commit().await?;
-    // Nobody finds the old tables by name any more; whoever still reads them is waited for here, not in the swap.
+    // The old tables no longer have the live name. This waits for their last readers; the swap does not.
     drop_leftovers(live, model).await?;
     Ok(report)
 }
 
-/// Builds a generation up to the log's head and swaps it in, looking at nothing of the live one.
-async fn build_unlooked<P: Projection>(
+/// Builds a generation up to the log's head and swaps it in, without reading the live one.
+async fn build_uncompared<P: Projection>(
     database_url: &str,
     live: &mut Client,
 ) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
-    // Not even its number need be readable.
+    // Even the number of the live generation may be unreadable.
     let number = live_checkpoint(live, model).await.map_or(2, |live| live.generation.saturating_add(1));
     let schema = model.generation_schema(number);
     live.batch_execute(&model.ddl(&schema, number)).await?;
     let client = connect::connect(database_url, Role::Projector).await?;
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
-    let events = live.query_one(HEAD, &[]).await?.try_get(0)?;
+    let events = live.query_one(HEAD, &[]).await?.try_get("position")?;
     catch_up::<P>(&reader, &mut new, events).await?;
     let mut report =
         RebuildReport { name: model.name(), generation: number, events, rows: 0, differences: 0 };
     for table in model.tables() {
         let sql = COUNT.replace("{new}", &schema).replace("{table}", table);
-        report.rows += live.query_one(&sql, &[]).await?.try_get::<_, i64>(0)?;
+        report.rows += live.query_one(&sql, &[]).await?.try_get::<_, i64>("rows")?;
     }
     let swap = live.transaction().await?;
     let (name, old) = (model.name(), model.generation_schema(number.saturating_sub(1)));
@@ -205,11 +204,11 @@ async fn build_unlooked<P: Projection>(
     Ok(report)
 }
 
-/// Folds the log into `new` up to the position `target`, never beyond.
+/// Folds the log into `new` up to the position `target`, not beyond.
 async fn catch_up<P: Projection>(reader: &Reader, new: &mut Generation, target: i64) -> Result<(), Error> {
     while new.position < target {
-        let wanted = usize::try_from(target - new.position).unwrap_or(MAX_EVENTS).min(MAX_EVENTS);
-        let entries = reader.read(new.position, wanted).await?;
+        let missing = usize::try_from(target - new.position).unwrap_or(MAX_EVENTS).min(MAX_EVENTS);
+        let entries = reader.read(new.position, missing).await?;
         let (batch, last, stopped) = fold::<P>(entries.iter(), new.position);
         new.write(&batch, last).await?;
         if let Some(error) = stopped {
@@ -227,12 +226,12 @@ struct Live {
 async fn live_checkpoint(client: &Client, model: ReadModel) -> Result<Live, Error> {
     let sql = Statements::new(model.name()).sql(checkpoint::SELECT);
     let row = client.query_opt(&sql, &[]).await?.ok_or(Error::NotMigrated(model.name()))?;
-    Ok(Live { position: row.try_get(0)?, generation: row.try_get(1)? })
+    Ok(Live { position: row.try_get("position")?, generation: row.try_get("generation")? })
 }
 
 async fn drop_leftovers(client: &Client, model: ReadModel) -> Result<(), Error> {
     for row in client.query(LEFTOVERS, &[&model.name()]).await? {
-        let schema: String = row.try_get(0)?;
+        let schema: String = row.try_get("name")?;
         client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::engine::Error;
-use crate::rebuild::{RebuildReport, renew};
+use crate::rebuild::{RebuildReport, replace};
 
 const VERSIONS: &str = "SELECT name, version FROM ledger.shape";
 
@@ -35,10 +35,10 @@ pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Err
 /// version may run meanwhile.
 pub async fn renew_outdated(database_url: &str) -> Result<Vec<RebuildReport>, Error> {
     let owner = connect::connect(database_url, Role::Owner).await?;
-    let mut renewed = Vec::new();
+    let mut rebuilt = Vec::new();
     for model in outdated(&owner).await? {
-        renewed.push(renew(database_url, model.name()).await?);
+        rebuilt.push(replace(database_url, model.name()).await?);
         owner.execute(SET_VERSION, &[&model.name(), &model.version()]).await?;
     }
-    Ok(renewed)
+    Ok(rebuilt)
 }

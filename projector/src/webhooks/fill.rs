@@ -1,5 +1,5 @@
-//! Fills the outbox from the log. Invariant: rows and cursor move in one transaction, fenced by the cursor, so that each
-//! event is queued once for each webhook, however often a filler dies and whoever takes over.
+//! Fills the outbox from the log. Invariant: deliveries are written and the cursor is moved in one transaction, fenced by
+//! the cursor, so that each event is queued exactly once for each webhook, also after crashes and changes of process.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::engine::Error;
 use crate::row::{FromRow as _, row};
 use crate::writer::{Statements, Writer, unnest_rows};
 
-/// Events of one transaction, at most.
+/// The largest number of events in one transaction.
 const MAX_EVENTS: usize = 1_000;
 
-/// How long the cursor may lag behind events that nobody is told of.
+/// How long the cursor may lag behind events that no webhook receives.
 const IDLE_CURSOR: Duration = Duration::from_millis(100);
 
 /// The first and the longest wait after a failure.
@@ -30,25 +30,25 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// The lock of the one process that fills the outbox. The fence keeps the rows right.
 const LOCK: &str = "farthing.webhooks";
 
-/// A batch that is lost with the machine is folded again from the log.
+/// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 
 const CURSOR: &str = "SELECT position FROM webhooks.cursor";
 
 const ADVANCE: &str = "UPDATE webhooks.cursor SET position = $2 WHERE position = $1";
 
-/// A merchant has a few at most.
+/// The webhooks of some merchants. A merchant has few.
 const KNOWN: &str = "\
-SELECT w.webhook_id, w.merchant_id, w.settings FROM unnest($1::text[]) AS wanted(merchant_id) CROSS JOIN LATERAL (
+SELECT w.webhook_id, w.merchant_id, w.settings FROM unnest($1::text[]) AS merchants(merchant_id) CROSS JOIN LATERAL (
     SELECT webhook_id, merchant_id, settings FROM webhooks.webhook
-    WHERE webhook.merchant_id = wanted.merchant_id COLLATE \"C\" LIMIT 100
+    WHERE webhook.merchant_id = merchants.merchant_id COLLATE \"C\" LIMIT 100
 ) AS w";
 
-const KEEP: &str = "\
+const UPSERT_WEBHOOK: &str = "\
 INSERT INTO webhooks.webhook (webhook_id, merchant_id, settings) VALUES ($1, $2, $3)
 ON CONFLICT (webhook_id) DO UPDATE SET settings = excluded.settings";
 
-const FORGET: &str = "DELETE FROM webhooks.webhook WHERE webhook_id = $1";
+const DELETE_WEBHOOK: &str = "DELETE FROM webhooks.webhook WHERE webhook_id = $1";
 
 unnest_rows! {
     QUEUE, queue<'a>,
@@ -76,7 +76,7 @@ unnest_rows! {
 }
 
 row! {
-    /// A webhook, as it is at the cursor.
+    /// A webhook at the cursor.
     struct WebhookRow {
         webhook_id: WebhookId = id,
         merchant_id: MerchantId = id,
@@ -84,13 +84,13 @@ row! {
     }
 }
 
-/// Fills for as long as the process lives, whatever goes wrong.
+/// Fills the outbox until the process ends; starts again after every failure.
 pub(crate) async fn fill(database_url: &str, tail: &Tail) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
         let Err(error) = follow(database_url, tail).await;
-        tracing::warn!(%error, "the outbox of webhooks is opened again");
+        tracing::warn!(event = "webhook.outbox_restarted", %error, "filling the webhook outbox starts again");
         tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
 }
@@ -99,9 +99,9 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let mut leadership = Leadership::wait(client, LOCK).await?;
-    let mut cursor: i64 = leadership.client().query_one(CURSOR, &[]).await?.try_get(0)?;
+    let mut cursor: i64 = leadership.client().query_one(CURSOR, &[]).await?.try_get("position")?;
     let mut follower = tail.follow(Pace::Apart);
-    // Events up to here are taken in; of those after the cursor nobody is told.
+    // Events up to here are folded. Those after the cursor have no deliveries.
     let mut seen = cursor;
     let mut written_at = Instant::now();
     loop {
@@ -134,7 +134,7 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
     }
 }
 
-/// The webhooks, at the cursor, of the merchants that `page` has news of.
+/// The webhooks, at the cursor, of the merchants that `page` has events of.
 async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
     let concerned = page.entries().filter_map(|entry| merchant_of(entry.recorded().ok()?));
     let mut merchants: Vec<String> = concerned.map(|id| id.to_string()).collect();
@@ -162,9 +162,9 @@ async fn write(client: &mut Client, batch: &OutboxBatch, from: i64, to: i64) -> 
         match webhook {
             Some((merchant_id, settings)) => {
                 let row = [id.to_string(), merchant_id.to_string(), json(settings)];
-                transaction.execute(KEEP, &[&row[0], &row[1], &row[2]]).await?;
+                transaction.execute(UPSERT_WEBHOOK, &[&row[0], &row[1], &row[2]]).await?;
             }
-            None => drop(transaction.execute(FORGET, &[&id.to_string()]).await?),
+            None => drop(transaction.execute(DELETE_WEBHOOK, &[&id.to_string()]).await?),
         }
     }
     let mut statements = Statements::new("webhooks");
