@@ -11,12 +11,13 @@ pub mod connections;
 pub mod customers;
 mod engine;
 pub mod meters;
+mod models;
 pub mod payment_methods;
 pub mod plans;
 pub mod query;
 mod rebuild;
 pub mod requests;
-pub mod row;
+mod row;
 mod row_changes;
 mod run;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod writer;
 
 pub use self::engine::Error;
 pub use self::rebuild::{RebuildReport, rebuild, verify};
+pub use self::row::Unreadable;
 pub use self::run::{Config, run};
 pub use self::shape::{outdated, renew_outdated};
 pub use farthing_schema::read_model::ReadModel;

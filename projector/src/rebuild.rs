@@ -8,12 +8,10 @@ use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
 use tokio_postgres::Client;
 
+use crate::checkpoint;
 use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
+use crate::models::with_projection;
 use crate::writer::Statements;
-use crate::{
-    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
-    secret_keys, spend_keys, subscriptions, usage,
-};
 
 /// The live generation is held for the remaining events when the new one is fewer than this many events behind.
 const MAX_BEHIND: i64 = 2_000;
@@ -82,23 +80,7 @@ pub(crate) async fn replace(database_url: &str, name: &str) -> Result<RebuildRep
 
 async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
     let model = ReadModel::named(name).ok_or_else(|| Error::NoSuchModel(name.to_owned()))?;
-    match model {
-        ReadModel::Customers => build::<customers::CustomerBatch>(database_url, outcome).await,
-        ReadModel::Connections => build::<connections::ConnectionBatch>(database_url, outcome).await,
-        ReadModel::Meters => build::<meters::MeterBatch>(database_url, outcome).await,
-        ReadModel::SpendKeys => build::<spend_keys::SpendKeyBatch>(database_url, outcome).await,
-        ReadModel::CheckoutSessions => {
-            build::<checkout_sessions::CheckoutSessionBatch>(database_url, outcome).await
-        }
-        ReadModel::SecretKeys => build::<secret_keys::SecretKeyBatch>(database_url, outcome).await,
-        ReadModel::Requests => build::<requests::RequestBatch>(database_url, outcome).await,
-        ReadModel::Usage => build::<usage::UsageBatch>(database_url, outcome).await,
-        ReadModel::PaymentMethods => {
-            build::<payment_methods::PaymentMethodBatch>(database_url, outcome).await
-        }
-        ReadModel::Plans => build::<plans::PlanBatch>(database_url, outcome).await,
-        ReadModel::Subscriptions => build::<subscriptions::SubscriptionBatch>(database_url, outcome).await,
-    }
+    with_projection!(model, P => build::<P>(database_url, outcome).await)
 }
 
 async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<RebuildReport, Error> {

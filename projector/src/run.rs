@@ -10,11 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Error, Projection, project};
+use crate::models::with_projection;
 use crate::shape::outdated;
-use crate::{
-    checkout_sessions, checkpoint, connections, customers, meters, payment_methods, plans, requests,
-    secret_keys, spend_keys, subscriptions, usage, webhooks,
-};
+use crate::{checkpoint, webhooks};
 
 /// The interval between attempts to reach the database at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -50,29 +48,7 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
         relay::start(config, &tail, stop.clone(), &tasks);
     }
     for model in ReadModel::ALL {
-        match model {
-            ReadModel::Customers => spawn::<customers::CustomerBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Connections => {
-                spawn::<connections::ConnectionBatch>(&database_url, &tail, &stop, &tasks)
-            }
-            ReadModel::Meters => spawn::<meters::MeterBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::SpendKeys => spawn::<spend_keys::SpendKeyBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::CheckoutSessions => {
-                spawn::<checkout_sessions::CheckoutSessionBatch>(&database_url, &tail, &stop, &tasks);
-            }
-            ReadModel::SecretKeys => {
-                spawn::<secret_keys::SecretKeyBatch>(&database_url, &tail, &stop, &tasks)
-            }
-            ReadModel::Requests => spawn::<requests::RequestBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Usage => spawn::<usage::UsageBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::PaymentMethods => {
-                spawn::<payment_methods::PaymentMethodBatch>(&database_url, &tail, &stop, &tasks);
-            }
-            ReadModel::Plans => spawn::<plans::PlanBatch>(&database_url, &tail, &stop, &tasks),
-            ReadModel::Subscriptions => {
-                spawn::<subscriptions::SubscriptionBatch>(&database_url, &tail, &stop, &tasks)
-            }
-        }
+        with_projection!(model, P => spawn::<P>(&database_url, &tail, &stop, &tasks));
     }
     let (outbox_url, outbox_tail, outbox_stop) = (database_url.clone(), tail.clone(), stop.clone());
     tasks.spawn(async move {

@@ -45,7 +45,7 @@ pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) W
 
 impl RequestFilter {
     /// The filter with its values in the form of the columns; none when no request can meet it.
-    pub(super) async fn conditions(
+    pub(crate) async fn conditions(
         &self,
         db: &Client,
         merchant_id: MerchantId,
@@ -85,7 +85,7 @@ impl RequestFilter {
 }
 
 /// The conditions of a filter that requests can meet.
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     merchant: String,
     connection: Option<String>,
     product: Option<String>,
@@ -98,7 +98,7 @@ pub(super) struct Conditions {
 
 impl Conditions {
     /// Selects `columns` of the requests, called `r`.
-    pub(super) fn select(&self, columns: &'static str) -> Query<'_> {
+    pub(crate) fn select(&self, columns: &'static str) -> Query<'_> {
         let query = match &self.pair {
             None => Query::new(columns, Vec::new(), "r").from(
                 " FROM requests.requests AS r WHERE r.merchant_id = {1} ",
@@ -117,7 +117,7 @@ impl Conditions {
     /// Selects `sums` over the ends of the requests, called `e`; `{at}` in them is the table that has the instant of
     /// the opening. `parameters` belong to the sums and are the first of the statement. A single pair is found by its
     /// digest alone, so that a million of them do not need a million openings.
-    pub(super) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
+    pub(crate) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
         let query = match &self.pair {
             None => Query::new(sums, parameters, "o").from(
                 " FROM requests.opened AS o LEFT JOIN requests.ended AS e ON e.request_id = o.request_id \
@@ -152,7 +152,7 @@ impl Conditions {
 
 /// A statement that grows by conditions. In a piece of it `{1}`, `{2}` are the parameters of the piece, and `{at}` is
 /// the table whose index has the order.
-pub(super) struct Query<'a> {
+pub(crate) struct Query<'a> {
     sql: String,
     parameters: Vec<Parameter<'a>>,
     at: &'static str,
@@ -171,14 +171,14 @@ impl<'a> Query<'a> {
     }
 
     /// Adds a condition.
-    pub(super) fn and<const N: usize>(&mut self, condition: &'static str, parameters: [Parameter<'a>; N]) {
+    pub(crate) fn and<const N: usize>(&mut self, condition: &'static str, parameters: [Parameter<'a>; N]) {
         self.sql.push_str("AND ");
         self.add(condition, parameters);
         self.sql.push(' ');
     }
 
     /// Adds the clause after the conditions.
-    pub(super) fn end<const N: usize>(&mut self, clause: &'static str, parameters: [Parameter<'a>; N]) {
+    pub(crate) fn end<const N: usize>(&mut self, clause: &'static str, parameters: [Parameter<'a>; N]) {
         self.add(clause, parameters);
     }
 
@@ -192,7 +192,7 @@ impl<'a> Query<'a> {
     }
 
     /// Its rows.
-    pub(super) async fn rows(&self, db: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
+    pub(crate) async fn rows(&self, db: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
         db.query_typed(&self.sql, &self.parameters).await
     }
 }

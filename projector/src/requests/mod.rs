@@ -3,9 +3,7 @@
 mod filter;
 mod fold;
 pub mod query;
-mod sums;
 mod write;
 
 pub use self::filter::RequestFilter;
 pub(crate) use self::fold::RequestBatch;
-pub(crate) use self::sums::sums;

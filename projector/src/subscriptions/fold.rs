@@ -235,7 +235,7 @@ mod tests {
         BillingCycle::of(BillingInterval::Month, DateTime::UNIX_EPOCH, number)
     }
 
-    fn start(subscriber: Subscriber) -> Event {
+    fn started(subscriber: Subscriber) -> Event {
         Event::SubscriptionStarted(Box::new(SubscriptionStarted {
             subscriber,
             plan_id: PlanId::new(subscriber.customer_id.ulid()),

@@ -4,6 +4,7 @@
 mod counters;
 mod fold;
 pub mod query;
+mod request_sums;
 mod write;
 
 pub use self::counters::Counters;

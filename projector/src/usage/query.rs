@@ -7,8 +7,9 @@ use tokio_postgres::Client;
 
 use super::Counters;
 use super::fold::{QUARTER, quarter};
+use super::request_sums::add_requests;
 use crate::query::{Error, instant, text};
-use crate::requests::{self, RequestFilter};
+use crate::requests::RequestFilter;
 
 /// The time that a report covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub async fn daily(
             pieces
         }
     };
-    requests::sums(db, merchant_id, filter, &one_by_one, span.midnight, &mut days).await?;
+    add_requests(db, merchant_id, filter, &one_by_one, span.midnight, &mut days).await?;
     Ok(days)
 }
 

@@ -40,7 +40,8 @@ const READS_ALL: [&str; 5] = [
 ];
 
 /// Beginnings of statements that are put together while the program runs.
-const BEGINNINGS: [&str; 2] = ["projector/src/requests/query.rs LIST", "projector/src/requests/sums.rs SUMS"];
+const BEGINNINGS: [&str; 2] =
+    ["projector/src/requests/query.rs LIST", "projector/src/usage/request_sums.rs SUMS"];
 
 const TABLES: &str = "\
 SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

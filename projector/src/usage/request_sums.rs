@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use farthing_core::ids::MerchantId;
 use tokio_postgres::Client;
 
-use super::RequestFilter;
+use super::Counters;
 use crate::query::{Error, instant};
-use crate::usage::Counters;
+use crate::requests::RequestFilter;
 
 /// The sums of a day; each day begins 24 hours after the one before.
-pub(super) const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS day, count(*)::numeric AS requests, \
+const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS day, count(*)::numeric AS requests, \
             COALESCE(sum(e.total_tokens), 0) AS tokens, COALESCE(sum(e.model_cost), 0) AS model_cost, \
             COALESCE(sum(e.fee_amount), 0) AS fee_amount, \
             COALESCE(sum(e.service_charge_amount), 0) AS service_charge_amount, \
@@ -19,7 +19,7 @@ pub(super) const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS 
 
 /// Adds the requests of `filter` that were opened within one of `spans` to their days. A span includes its first
 /// instant and excludes its second; the days begin at `midnight` and every 24 hours after it.
-pub(crate) async fn sums(
+pub(super) async fn add_requests(
     db: &Client,
     merchant_id: MerchantId,
     filter: &RequestFilter,
