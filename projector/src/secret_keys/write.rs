@@ -32,3 +32,20 @@ impl WriteRows for SecretKeyBatch {
         revoke(db, self.revoked.iter()).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_lists_its_declared_columns() {
+        let columns = "secret_key_id, merchant_id, name, hint, created_at";
+        assert_eq!(INSERT, format!("COPY {{schema}}.secret_keys ({columns}) FROM STDIN BINARY"));
+        assert_eq!(
+            REVOKE,
+            "UPDATE {schema}.secret_keys AS k SET revoked_at = revoked.revoked_at \
+             FROM unnest($1::text[], $2::timestamptz[]) AS revoked(secret_key_id, revoked_at) \
+             WHERE k.secret_key_id = revoked.secret_key_id COLLATE \"C\""
+        );
+    }
+}
