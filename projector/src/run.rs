@@ -75,7 +75,7 @@ async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
         match connect::connect(database_url, Role::Projector).await {
             Ok(client) => break client,
             Err(error) => {
-                tracing::warn!(event = "projector.database_unreachable", %error, "waiting for the database")
+                tracing::warn!(event = "projector.database_unreachable", %error, "waiting for the database");
             }
         }
         tokio::time::sleep(START_RETRY).await;

@@ -255,7 +255,9 @@ fn rows_statement(mac: &Macro) -> Option<(String, String)> {
             let words: Vec<_> = group.stream().into_iter().map(|token| token.to_string()).collect();
             match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
                 ["columns"] => sql.push_str(&names),
-                ["rows", "as", table] => sql.push_str(&format!("unnest({arrays}) AS {table}({names})")),
+                ["rows", "as", table] => {
+                    sql.extend(["unnest(", arrays.as_str(), ") AS ", *table, "(", names.as_str(), ")"]);
+                }
                 _ => return None,
             }
         } else {

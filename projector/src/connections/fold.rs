@@ -55,6 +55,7 @@ pub(super) struct ConnectionChange {
 
 /// A row of the table `wallets`. Its balance and its credit are zero.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "fields are named as their columns")]
 pub(super) struct NewWallet {
     pub(super) wallet_id: WalletId,
     pub(super) merchant_id: String,

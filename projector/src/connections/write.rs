@@ -1,6 +1,7 @@
 //! Writes the rows of connections and wallets.
 
 use farthing_core::ids::{CustomerId, WalletId};
+use farthing_core::money::Amount;
 use rust_decimal::Decimal;
 
 use super::ConnectionBatch;
@@ -56,7 +57,7 @@ unnest_rows! {
       FROM " (rows as moved) " WHERE w.wallet_id = moved.wallet_id COLLATE \"C\""],
     for (id, change) in (&'a WalletId, &'a WalletChange) => {
         wallet_id: text = id.to_string(),
-        balance: numeric = change.balance.map(|amount| amount.decimal()),
+        balance: numeric = change.balance.map(Amount::decimal),
         credit: numeric = change.credit,
         cycled: bool = change.cycle.is_some(),
         cycle_start: timestamptz = change.cycle.and_then(|NewValue(cycle)| Some(cycle?.start)),
