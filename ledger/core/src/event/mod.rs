@@ -2,6 +2,8 @@
 
 mod checkout;
 pub mod codec;
+#[cfg(test)]
+mod fuzz;
 mod movement;
 mod payment;
 mod plan;

@@ -767,7 +767,7 @@ impl Years {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(200))]
 
     #[test]
     fn credit_granted_is_credit_used_expired_and_remaining_at_every_position(
