@@ -59,7 +59,7 @@ impl Command for AddPaymentMethod {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
-        let event = Event::PaymentMethodAdded(PaymentMethodAdded {
+        let event = Event::from(PaymentMethodAdded {
             payment_method_id: self.payment_method_id,
             wallet_id,
             customer_id,

@@ -34,6 +34,6 @@ impl Command for AdvanceClock {
         let mut after = merchant.clone();
         after.clock_ahead_seconds = ahead_seconds;
         let now = after.now(self.now);
-        Ok(Decision::append(self.merchant_id, self.now, vec![Event::ClockAdvanced(event)], now))
+        Ok(Decision::append(self.merchant_id, self.now, vec![Event::from(event)], now))
     }
 }

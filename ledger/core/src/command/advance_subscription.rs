@@ -8,7 +8,7 @@ use super::update_subscription::{cancelled, settings_after};
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
     CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
-    SubscriptionRenewed,
+    SubscriptionEvent, SubscriptionRenewed,
 };
 use crate::ids::{PaymentId, PlanId, SubscriptionId};
 use crate::money::Amount;
@@ -102,7 +102,7 @@ impl Next {
         let pending = subscription.outlasting(self.plan_id, self.cycle.end);
         let revision = subscription.revision + 1;
         let settings = settings_after(subscription, revision, self.plan_id, &self.terms, pending);
-        let renewed = Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+        let renewed = Event::from(Box::new(SubscriptionRenewed {
             subscriber: subscription.subscriber,
             plan_id: self.plan_id,
             granted: self.terms.included_credit,
@@ -123,7 +123,7 @@ pub(super) fn unpaid(
     now: DateTime<Utc>,
 ) -> Result<Vec<Event>, Stop> {
     let retry_at = now.checked_add_signed(RETRY_AFTER).unwrap_or(now);
-    let mut events = vec![Event::RenewalFailed(RenewalFailed {
+    let mut events = vec![Event::from(RenewalFailed {
         subscriber: subscription.subscriber,
         cycle_number: subscription.cycle.number + 1,
         attempt,
@@ -157,7 +157,7 @@ impl AdvanceSubscription {
                 bundles.map(expired).collect()
             }
         };
-        Ok(Event::CycleEnded(CycleEnded {
+        Ok(Event::from(CycleEnded {
             subscriber,
             cycle_number: subscription.cycle.number,
             ended_at: subscription.cycle.end,
@@ -184,7 +184,7 @@ impl AdvanceSubscription {
         let Some(payment_method_id) = wallet.payment_method_id.or(subscription.payment_method_id) else {
             return Ok((unpaid(states, subscription, attempt, None, now)?, Advanced::Done));
         };
-        let payment = Event::PaymentRequested(Box::new(PaymentRequested {
+        let payment = Event::from(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id: subscriber.wallet_id,
             customer_id: Some(subscriber.customer_id),
@@ -225,7 +225,9 @@ impl Command for AdvanceSubscription {
         };
         let advanced = if is_cancelled {
             let mut end = cancelled(states, subscription, CancelReason::Requested)?;
-            if let (Phase::Running, Event::SubscriptionCancelled(end)) = (subscription.phase, &mut end) {
+            if let (Phase::Running, Event::Subscription(SubscriptionEvent::Cancelled(end))) =
+                (subscription.phase, &mut end)
+            {
                 // The end of the cycle has left nothing of it.
                 end.expired = Amount::ZERO;
             }

@@ -49,7 +49,7 @@ impl Need<'_> {
             WalletOwner::Customer(id) => Some(id),
             WalletOwner::Merchant => None,
         };
-        Ok(Some(Event::PaymentRequested(Box::new(PaymentRequested {
+        Ok(Some(Event::from(Box::new(PaymentRequested {
             payment_id,
             wallet_id: self.wallet_id,
             customer_id,

@@ -156,7 +156,7 @@ impl Command for CompleteCheckoutSession {
             let payee = Payee::Customer(self.customer_id);
             facts.extend(method.clone().added_to(self.merchant_id, payee, self.now).decide(states)?.facts);
         }
-        let completed = Event::CheckoutSessionCompleted(CheckoutSessionCompleted {
+        let completed = Event::from(CheckoutSessionCompleted {
             checkout_session_id: self.checkout_session_id,
             customer_id: self.customer_id,
         });

@@ -49,7 +49,7 @@ fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Eve
     if states.customer(customer_id)?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Event::PaymentMethodAdded(PaymentMethodAdded {
+    Ok(Some(Event::from(PaymentMethodAdded {
         payment_method_id: payment.payment_method_id,
         wallet_id: payment.wallet_id,
         customer_id: payment.customer_id,
@@ -69,7 +69,7 @@ impl CompletePayment {
     ) -> Result<Vec<Event>, Stop> {
         let payment = &open.requested;
         let mut events: Vec<_> = brought(states, payment)?.into_iter().collect();
-        events.push(Event::PaymentSucceeded(PaymentSucceeded {
+        events.push(Event::from(PaymentSucceeded {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -84,7 +84,7 @@ impl CompletePayment {
             (payment.checkout_session_id, payment.customer_id)
         {
             let completed = CheckoutSessionCompleted { checkout_session_id, customer_id };
-            events.push(Event::CheckoutSessionCompleted(completed));
+            events.push(Event::from(completed));
         }
         Ok(events)
     }
@@ -106,7 +106,7 @@ impl CompletePayment {
             Purpose::Fund | Purpose::Autopay => Ok(None),
             Purpose::Bundle { credit_bundle_id, credit_amount }
             | Purpose::AutoTopUp { credit_bundle_id, credit_amount } => {
-                Ok(Some(vec![Event::BundlePurchased(BundlePurchased {
+                Ok(Some(vec![Event::from(BundlePurchased {
                     payment_id: self.payment_id,
                     customer_id,
                     wallet_id: payment.wallet_id,
@@ -139,7 +139,7 @@ impl CompletePayment {
                 };
                 let revision = active.revision + 1;
                 let settings = settings_after(active, revision + 1, *plan_id, terms, None);
-                let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+                let upgraded = Event::from(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
                     revision,
                     from_plan_id: active.plan_id,
@@ -184,7 +184,7 @@ impl CompletePayment {
                 "payment for a subscription that cannot be had"
             }
         };
-        Ok(Event::WalletCredited(WalletCredited {
+        Ok(Event::from(WalletCredited {
             credit_id: CreditId::new(self.payment_id.ulid()),
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -196,7 +196,7 @@ impl CompletePayment {
 
     /// Its customer is no more, and neither is the money.
     fn voided(&self, payment: &PaymentRequested, refund: Option<String>) -> Event {
-        Event::PaymentVoided(PaymentVoided {
+        Event::from(PaymentVoided {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -223,7 +223,7 @@ impl CompletePayment {
                 (None, None, Some((*subscription_id, *attempt)))
             }
         };
-        let mut events = vec![Event::PaymentDeclined(PaymentDeclined {
+        let mut events = vec![Event::from(PaymentDeclined {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,

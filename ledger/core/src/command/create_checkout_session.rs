@@ -66,7 +66,7 @@ impl Command for CreateCheckoutSession {
             credit_bundle_id: self.credit_bundle_id,
             expires_at: now.checked_add_signed(LIFETIME).unwrap_or(now),
         };
-        let event = Event::CheckoutSessionCreated(created.clone());
+        let event = Event::from(created.clone());
         Ok(Decision::append(merchant_id, self.now, vec![event], created))
     }
 }

@@ -46,7 +46,7 @@ impl Command for CreateCustomer {
         {
             return Ok(Decision::already(CustomerMade::Existing(*existing)));
         }
-        let event = Event::CustomerCreated(CustomerCreated {
+        let event = Event::from(CustomerCreated {
             customer_id: self.customer_id,
             wallet_id: self.wallet_id,
             reference_id: self.reference_id.clone(),

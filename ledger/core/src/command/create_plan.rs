@@ -56,9 +56,9 @@ impl Command for CreatePlan {
             return Err(Refusal::CreditBundleNotFound.into());
         }
         let plan_id = self.plan_id;
-        let mut events = vec![Event::PlanCreated(PlanCreated { plan_id, terms: self.terms.clone() })];
+        let mut events = vec![Event::from(PlanCreated { plan_id, terms: self.terms.clone() })];
         events.extend(self.bundles.iter().map(|bundle| {
-            Event::CreditBundleCreated(CreditBundleCreated {
+            Event::from(CreditBundleCreated {
                 credit_bundle_id: bundle.credit_bundle_id,
                 plan_id,
                 offer: bundle.offer.clone(),

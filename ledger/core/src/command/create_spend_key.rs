@@ -40,7 +40,7 @@ impl Command for CreateSpendKey {
             }
             None => states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,
         };
-        let event = Event::SpendKeyCreated(SpendKeyCreated {
+        let event = Event::from(SpendKeyCreated {
             spend_key_id: self.spend_key_id,
             wallet_id,
             customer_id: self.customer_id,

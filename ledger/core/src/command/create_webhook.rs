@@ -32,8 +32,7 @@ impl Command for CreateWebhook {
             return Err(Refusal::WebhookLimitReached.into());
         }
         let created_at = states.now(merchant_id, self.now)?;
-        let event =
-            Event::WebhookCreated(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
+        let event = Event::from(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
         let webhook = Webhook { merchant_id, settings, revision: 0, created_at };
         Ok(Decision::append(merchant_id, self.now, vec![event], webhook))
     }

@@ -60,7 +60,7 @@ impl Command for CreditWallet {
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         wallet.takes(self.amount)?;
         let balance = wallet.balance.plus(self.amount)?;
-        let event = Event::WalletCredited(WalletCredited {
+        let event = Event::from(WalletCredited {
             credit_id: self.credit_id,
             wallet_id,
             customer_id,

@@ -63,7 +63,7 @@ impl Command for DefineMeter {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<String>, Stop> {
         let meter_slug = self.free_slug(states)?;
-        let event = Event::MeterDefined(MeterDefined {
+        let event = Event::from(MeterDefined {
             meter_id: self.meter_id,
             meter_slug: meter_slug.clone(),
             name: self.name.clone(),

@@ -33,7 +33,7 @@ impl Command for DeleteCustomer {
         {
             events.push(cancelled(states, subscription, CancelReason::CustomerDeleted)?);
         }
-        events.push(Event::CustomerDeleted(CustomerDeleted {
+        events.push(Event::from(CustomerDeleted {
             customer_id: self.customer_id,
             wallet_id: customer.wallet_id,
             reference_id: customer.reference_id.clone(),

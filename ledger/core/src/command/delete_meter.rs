@@ -25,7 +25,7 @@ impl Command for DeleteMeter {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
         let meter_slug = meter.ok_or(Refusal::MeterNotFound)?.meter_slug.clone();
-        let event = Event::MeterDeleted(MeterDeleted { meter_id: self.meter_id, meter_slug });
+        let event = Event::from(MeterDeleted { meter_id: self.meter_id, meter_slug });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }
 }

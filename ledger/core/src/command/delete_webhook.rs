@@ -24,7 +24,7 @@ impl Command for DeleteWebhook {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let webhook = states.webhook(self.webhook_id)?;
         webhook.filter(|webhook| webhook.merchant_id == self.merchant_id).ok_or(Refusal::WebhookNotFound)?;
-        let event = Event::WebhookDeleted(WebhookDeleted { webhook_id: self.webhook_id });
+        let event = Event::from(WebhookDeleted { webhook_id: self.webhook_id });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }
 }

@@ -27,7 +27,7 @@ pub struct IssueSecretKey {
 
 impl IssueSecretKey {
     pub(super) fn event(&self) -> Event {
-        Event::SecretKeyIssued(SecretKeyIssued {
+        Event::from(SecretKeyIssued {
             secret_key_id: self.secret_key_id,
             key_hash: self.key_hash.clone(),
             hint: self.hint.clone(),

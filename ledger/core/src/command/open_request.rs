@@ -296,7 +296,7 @@ impl Command for OpenRequest {
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         let headroom = Self::admit(states, parties, hold)?;
         let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
-        let event = Event::RequestOpened(Box::new(event::RequestOpened {
+        let event = Event::from(Box::new(event::RequestOpened {
             request_id: self.request_id,
             gateway_id: self.gateway_id,
             charge,

@@ -27,7 +27,7 @@ impl Command for RegisterMerchant {
         let merchant_id = self.first_key.merchant_id;
         let registered =
             MerchantRegistered { merchant_id, wallet_id: self.wallet_id, name: self.name.clone() };
-        let events = vec![Event::MerchantRegistered(registered), self.first_key.event()];
+        let events = vec![Event::from(registered), self.first_key.event()];
         Ok(Decision::append(merchant_id, self.now, events, ()))
     }
 }

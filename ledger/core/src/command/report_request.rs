@@ -10,7 +10,9 @@ use rust_decimal::Decimal;
 use super::open_request::usage_period_start;
 use super::settle_request::{Metered, SettleRequest, Settled};
 use super::{Command, CustomerRef, Decision, MeterRef, Refusal, Stop, bill};
-use crate::event::{Charge, Event, Hold, Parties, ProviderKeyType, RequestMetered, RequestOpened};
+use crate::event::{
+    Charge, Event, Hold, Parties, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened,
+};
 use crate::ids::{GatewayId, MerchantId, RequestId};
 use crate::model_price::ListPrice;
 use crate::state::{self, StateCache};
@@ -119,10 +121,10 @@ impl Command for ReportRequest {
             Err(Stop::Refused(Refusal::Amount(_))) => return Err(Refusal::UsageOutOfRange.into()),
             settled => settled?,
         };
-        let mut events = vec![Event::RequestOpened(opened.clone())];
+        let mut events = vec![Event::from(opened.clone())];
         events.extend(settled.facts.into_iter().map(|fact| fact.event));
         let metered = events.iter().find_map(|event| match event {
-            Event::RequestMetered(metered) => Some(metered.clone()),
+            Event::Request(RequestEvent::Metered(metered)) => Some(metered.clone()),
             _ => None,
         });
         let outcome = Reported::New(opened, metered.expect("a metered call says so"));

@@ -130,7 +130,7 @@ impl RequestPayment {
             return Err(Refusal::OfferChanged.into());
         }
         wallet.takes(amount.max(credit))?;
-        let event = Event::PaymentRequested(Box::new(PaymentRequested {
+        let event = Event::from(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id,
             customer_id,

@@ -45,7 +45,7 @@ impl Command for RevokeSecretKey {
             return Err(Refusal::SecretKeyLastRemaining.into());
         }
         let revoked = SecretKeyRevoked { secret_key_id: self.secret_key_id, key_hash: key.key_hash.clone() };
-        let events = vec![Event::SecretKeyRevoked(revoked)];
+        let events = vec![Event::from(revoked)];
         Ok(Decision::append(key.merchant_id, self.now, events, key.merchant_id))
     }
 }

@@ -31,7 +31,7 @@ impl Command for RotateSpendKey {
         let key = key.ok_or(Refusal::SpendKeyNotFound)?;
         let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
         let rotation = key.rotation + 1;
-        let event = Event::KeyRotated(KeyRotated {
+        let event = Event::from(KeyRotated {
             spend_key_id: self.spend_key_id,
             customer_id: key.customer_id,
             rotation,

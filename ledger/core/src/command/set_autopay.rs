@@ -88,7 +88,7 @@ impl Command for SetAutopay {
         if autopay.is_some() && wallet.payment_method_id.is_none() {
             return Err(Refusal::NoPaymentMethod.into());
         }
-        let event = Event::AutopayChanged(AutopayChanged {
+        let event = Event::from(AutopayChanged {
             wallet_id,
             customer_id,
             revision: wallet.autopay_revision + 1,

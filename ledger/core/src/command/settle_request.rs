@@ -9,7 +9,8 @@ use super::auto_recharge::Need;
 use super::bill::{Conditions, bill};
 use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
-    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
+    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletEvent,
+    WalletSource,
 };
 use crate::hold_scope::{CreditScope, HoldScope};
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
@@ -104,7 +105,7 @@ pub struct SettleRequest {
 
 impl SettleRequest {
     fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
-        let event = Event::RequestFailed(RequestFailed {
+        let event = Event::from(RequestFailed {
             request_id: self.request_id,
             parties: open.parties(),
             hold: open.hold(),
@@ -149,7 +150,7 @@ impl SettleRequest {
         marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
         marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
-        let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
+        let mut events = vec![Event::from(Box::new(RequestMetered {
             request_id: self.request_id,
             parties,
             meter_id,
@@ -196,7 +197,7 @@ impl SettleRequest {
         let from_balance =
             sources.iter().filter(|part| part.source == Source::Balance).map(|part| part.amount);
         let balance_after = balance.minus(Amount::sum(from_balance)?)?;
-        Ok(Some(Event::WalletDebited(WalletDebited {
+        Ok(Some(Event::from(WalletDebited {
             request_id: self.request_id,
             wallet_id,
             customer_id,
@@ -227,7 +228,7 @@ impl SettleRequest {
             let mut concerned = held.is_positive();
             after.release(held, scope)?;
             for event in events {
-                if let Event::WalletDebited(debited) = event
+                if let Event::Wallet(WalletEvent::Debited(debited)) = event
                     && debited.wallet_id == wallet_id
                 {
                     after.debit(&debited.sources)?;

@@ -50,7 +50,7 @@ pub(super) struct Start<'a> {
 impl Start<'_> {
     /// The subscription begins at `now`, by the merchant's clock.
     pub(super) fn event(self, now: DateTime<Utc>) -> Event {
-        Event::SubscriptionStarted(Box::new(self.started(now)))
+        Event::from(Box::new(self.started(now)))
     }
 
     fn started(self, now: DateTime<Utc>) -> SubscriptionStarted {
@@ -110,7 +110,7 @@ impl Command for StartSubscription {
         let bundle_credit = wallet.bundle_credit()?;
         wallet.takes(event.granted)?;
         let started = Started { event: event.clone(), started_at, bundle_credit };
-        let event = Event::SubscriptionStarted(event);
+        let event = Event::from(event);
         Ok(Decision::append(self.merchant_id, self.now, vec![event], started))
     }
 }

@@ -64,7 +64,7 @@ impl Command for UpdateCustomer {
         if reference_id.is_none() && self.metadata.is_none() && self.contact.is_empty() {
             return Ok(Decision::already(()));
         }
-        let event = Event::CustomerUpdated(CustomerUpdated {
+        let event = Event::from(CustomerUpdated {
             customer_id: self.customer_id,
             revision: customer.revision + 1,
             reference_id,

@@ -48,7 +48,7 @@ impl Command for UpdateMeter {
             return Ok(Decision::already(meter.clone().into()));
         }
         let revision = meter.revision + 1;
-        let event = Event::MeterUpdated(MeterUpdated {
+        let event = Event::from(MeterUpdated {
             meter_id: self.meter_id,
             revision,
             name: name.clone(),

@@ -73,7 +73,7 @@ impl UpdatePlan {
             match edit {
                 BundleEdit::Create(id, offer) => {
                     plan.credit_bundle_ids.push(*id);
-                    events.push(Event::CreditBundleCreated(CreditBundleCreated {
+                    events.push(Event::from(CreditBundleCreated {
                         credit_bundle_id: *id,
                         plan_id,
                         offer: offer.clone(),
@@ -90,7 +90,7 @@ impl UpdatePlan {
                         credit_amount: credit_amount.unwrap_or(bundle.offer.credit_amount),
                     };
                     if offer != bundle.offer {
-                        events.push(Event::CreditBundleUpdated(CreditBundleUpdated {
+                        events.push(Event::from(CreditBundleUpdated {
                             credit_bundle_id: *id,
                             plan_id,
                             revision: bundle.revision + 1,
@@ -106,10 +106,7 @@ impl UpdatePlan {
                     if plan.terms.default_auto_top_up_bundle_id == Some(*id) {
                         plan.terms.default_auto_top_up_bundle_id = None;
                     }
-                    events.push(Event::CreditBundleDeleted(CreditBundleDeleted {
-                        credit_bundle_id: *id,
-                        plan_id,
-                    }));
+                    events.push(Event::from(CreditBundleDeleted { credit_bundle_id: *id, plan_id }));
                 }
             }
         }
@@ -153,11 +150,7 @@ impl Command for UpdatePlan {
         let mut events = Vec::new();
         if plan.terms != before.terms {
             let revision = before.revision + 1;
-            events.push(Event::PlanUpdated(PlanUpdated {
-                plan_id: self.plan_id,
-                revision,
-                terms: plan.terms,
-            }));
+            events.push(Event::from(PlanUpdated { plan_id: self.plan_id, revision, terms: plan.terms }));
         }
         events.extend(bundles);
         Ok(Decision::append(self.merchant_id, self.now, events, ()))

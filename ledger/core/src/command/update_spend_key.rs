@@ -83,7 +83,7 @@ impl Command for UpdateSpendKey {
             return Ok(Decision::already(SpendKeyNow { key: updated, spending: spending.clone() }));
         }
         updated.revision += 1;
-        let event = Event::SpendKeyUpdated(SpendKeyUpdated {
+        let event = Event::from(SpendKeyUpdated {
             spend_key_id: self.spend_key_id,
             revision: updated.revision,
             status: updated.status,

@@ -52,7 +52,7 @@ pub(super) fn cancelled(
 ) -> Result<Event, Stop> {
     let subscriber = subscription.subscriber;
     let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
-    Ok(Event::SubscriptionCancelled(SubscriptionCancelled {
+    Ok(Event::from(SubscriptionCancelled {
         subscriber,
         plan_id: subscription.plan_id,
         reason,
@@ -78,7 +78,7 @@ pub(super) fn settings_after(
         terms.default_auto_top_up_bundle_id.filter(|_| !turned_down)
     };
     (auto_top_up_bundle_id != present || pending_change.is_some()).then(|| {
-        Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision,
             auto_top_up_bundle_id,
@@ -119,7 +119,7 @@ impl Command for UpdateSubscription {
         if bundle == subscription.auto_top_up_bundle_id && pending_change == subscription.pending_change {
             return Ok(Decision::already(()));
         }
-        let event = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let event = Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision: subscription.revision + 1,
             auto_top_up_bundle_id: bundle,

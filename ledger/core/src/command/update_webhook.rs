@@ -44,11 +44,8 @@ impl Command for UpdateWebhook {
             return Ok(Decision::already(webhook.clone().into()));
         }
         let revision = webhook.revision + 1;
-        let event = Event::WebhookUpdated(WebhookUpdated {
-            webhook_id: self.webhook_id,
-            revision,
-            settings: settings.clone(),
-        });
+        let event =
+            Event::from(WebhookUpdated { webhook_id: self.webhook_id, revision, settings: settings.clone() });
         let updated = Webhook { settings, revision, ..webhook.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], updated.into()))
     }

@@ -3,7 +3,26 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{CheckoutSessionId, CreditBundleId, CustomerId, PlanId};
+
+area! {
+    /// The events of a checkout session.
+    Event::Checkout(CheckoutEvent) {
+        SessionCreated(CheckoutSessionCreated) = "checkout_session.created",
+        SessionCompleted(CheckoutSessionCompleted) = "checkout_session.completed",
+    }
+}
+
+impl CheckoutEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::SessionCreated(event) => format!("{}/created", event.checkout_session_id),
+            Self::SessionCompleted(event) => format!("{}/completed", event.checkout_session_id),
+        }
+    }
+}
 
 /// What a checkout session is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

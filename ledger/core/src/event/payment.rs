@@ -5,12 +5,37 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
     WalletId,
 };
 use crate::money::Amount;
 use crate::plan::PlanTerms;
+
+area! {
+    /// The events of payments and payment methods.
+    Event::Payment(PaymentEvent) {
+        MethodAdded(PaymentMethodAdded) = "payment_method.added",
+        Requested(Box<PaymentRequested>) = "payment.requested",
+        Succeeded(PaymentSucceeded) = "payment.succeeded",
+        Declined(PaymentDeclined) = "payment.declined",
+        Voided(PaymentVoided) = "payment.voided",
+    }
+}
+
+impl PaymentEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::MethodAdded(event) => format!("{}/added", event.payment_method_id),
+            Self::Requested(event) => format!("{}/requested", event.payment_id),
+            Self::Succeeded(event) => format!("{}/succeeded", event.payment_id),
+            Self::Declined(event) => format!("{}/declined", event.payment_id),
+            Self::Voided(event) => format!("{}/voided", event.payment_id),
+        }
+    }
+}
 
 /// What a payment is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,27 +235,4 @@ pub struct PaymentMethodAdded {
     pub token: String,
     /// What may be shown of it.
     pub card: Card,
-}
-
-/// A wallet is filled up by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Autopay {
-    /// When the balance falls below this, in dollars.
-    pub threshold: Amount,
-    /// By this, in dollars.
-    pub amount: Amount,
-}
-
-/// Whether a wallet is filled up by itself was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AutopayChanged {
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
-    pub customer_id: Option<CustomerId>,
-    /// Counts the changes of this wallet's autopay, from 1.
-    pub revision: u32,
-    /// From now on; none where it is not.
-    pub autopay: Option<Autopay>,
 }

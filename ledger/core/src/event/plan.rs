@@ -2,9 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{CreditBundleId, PlanId};
 use crate::money::Amount;
 use crate::plan::PlanTerms;
+
+area! {
+    /// The events of plans and their credit bundles.
+    Event::Plan(PlanEvent) {
+        Created(PlanCreated) = "plan.created",
+        Updated(PlanUpdated) = "plan.updated",
+        Deleted(PlanDeleted) = "plan.deleted",
+        BundleCreated(CreditBundleCreated) = "credit_bundle.created",
+        BundleUpdated(CreditBundleUpdated) = "credit_bundle.updated",
+        BundleDeleted(CreditBundleDeleted) = "credit_bundle.deleted",
+    }
+}
+
+impl PlanEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Created(event) => format!("{}/created", event.plan_id),
+            Self::Updated(event) => format!("{}/updated/{}", event.plan_id, event.revision),
+            Self::Deleted(event) => format!("{}/deleted", event.plan_id),
+            Self::BundleCreated(event) => format!("{}/created", event.credit_bundle_id),
+            Self::BundleUpdated(event) => {
+                format!("{}/updated/{}", event.credit_bundle_id, event.revision)
+            }
+            Self::BundleDeleted(event) => format!("{}/deleted", event.credit_bundle_id),
+        }
+    }
+}
 
 /// A plan (in the older words a subscription config) was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,16 +6,49 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::hold_scope::{CreditScope, HoldScope};
-use crate::ids::{
-    CustomerId, GatewayId, MeterId, PaymentId, RequestId, SpendKeyId, SubscriptionId, WalletId,
-};
-use crate::meter::{Payer, Terms};
+use super::kind::area;
+use super::webhook::{Topic, WebhookNotice};
+use crate::hold_scope::CreditScope;
+use crate::hold_scope::HoldScope;
+use crate::ids::{CustomerId, GatewayId, MeterId, RequestId, SpendKeyId, WalletId};
+use crate::meter::Payer;
+use crate::meter::Terms;
 use crate::model_price::ModelPrice;
-use crate::money::{self, Amount};
+use crate::money;
+use crate::money::Amount;
 use crate::pricing::Fee;
 use crate::pricing::ModelCost;
 use crate::usage::Usage;
+
+area! {
+    /// The events of one call.
+    Event::Request(RequestEvent) {
+        Opened(Box<RequestOpened>) = "request.opened",
+        Metered(Box<RequestMetered>) = "request.metered",
+        Failed(RequestFailed) = "request.failed",
+    }
+}
+
+impl RequestEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Opened(event) => format!("{}/opened", event.request_id),
+            Self::Metered(event) => format!("{}/metered", event.request_id),
+            Self::Failed(event) => format!("{}/failed", event.request_id),
+        }
+    }
+
+    /// What webhooks are notified of.
+    pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
+        match self {
+            Self::Metered(event) => {
+                Some(WebhookNotice { topic: Topic::RequestCompleted, customer_id: event.parties.customer_id })
+            }
+            Self::Opened(_) | Self::Failed(_) => None,
+        }
+    }
+}
 
 /// Whose provider key pays the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,44 +249,6 @@ pub struct RequestMetered {
     /// The spend key that the call was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend_key: Option<KeyUse>,
-}
-
-/// Where drawn money came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The wallet's balance.
-    Balance,
-    /// The credit that a subscription's cycles brought.
-    PlanCredit(SubscriptionId),
-    /// The credit of a bundle, by the payment that bought it.
-    BundleCredit(PaymentId),
-}
-
-/// One source of a debit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalletSource {
-    /// Where from.
-    pub source: Source,
-    /// How much.
-    pub amount: Amount,
-}
-
-/// Money left a wallet for a metered call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalletDebited {
-    /// The request it pays for.
-    pub request_id: RequestId,
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
-    pub customer_id: Option<CustomerId>,
-    /// How much; above zero, the sum of the sources.
-    pub amount: Amount,
-    /// What it was drawn from, in order.
-    pub sources: Vec<WalletSource>,
-    /// The balance after it.
-    pub balance_after: Amount,
 }
 
 /// Why a call was not metered.

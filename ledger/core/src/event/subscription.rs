@@ -4,9 +4,88 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
+use super::movement::Movement;
+use super::webhook::{Topic, WebhookNotice};
 use crate::ids::{CreditBundleId, CustomerId, PaymentId, PaymentMethodId, PlanId, SubscriptionId, WalletId};
+use crate::money;
 use crate::money::Amount;
-use crate::plan::{BillingCycle, PlanTerms};
+use crate::plan::BillingCycle;
+use crate::plan::PlanTerms;
+
+area! {
+    /// The events of a subscription.
+    Event::Subscription(SubscriptionEvent) {
+        Started(Box<SubscriptionStarted>) = "subscription.started",
+        Updated(Box<SubscriptionUpdated>) = "subscription.updated",
+        CycleEnded(CycleEnded) = "subscription.cycle_ended",
+        Renewed(Box<SubscriptionRenewed>) = "subscription.renewed",
+        RenewalFailed(RenewalFailed) = "subscription.renewal_failed",
+        Upgraded(Box<SubscriptionUpgraded>) = "subscription.upgraded",
+        Cancelled(SubscriptionCancelled) = "subscription.cancelled",
+        BundlePurchased(BundlePurchased) = "bundle.purchased",
+    }
+}
+
+impl SubscriptionEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Started(event) => format!("{}/started", event.subscriber.subscription_id),
+            Self::Updated(event) => {
+                format!("{}/updated/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::CycleEnded(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/ended/{}", event.ended_at.timestamp_millis())
+            }
+            Self::Renewed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/renewed/{}", event.cycle.start.timestamp_millis())
+            }
+            Self::RenewalFailed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/failed/{}/{}", event.retry_at.timestamp_millis(), event.attempt)
+            }
+            Self::Upgraded(event) => {
+                format!("{}/upgraded/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::Cancelled(event) => format!("{}/cancelled", event.subscriber.subscription_id),
+            Self::BundlePurchased(event) => format!("{}/purchased", event.payment_id),
+        }
+    }
+
+    /// The wallet whose money the event moves, and how.
+    pub(super) fn movement(&self) -> Result<Option<(WalletId, Movement)>, money::Error> {
+        Ok(Some(match self {
+            Self::Started(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::Renewed(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::Upgraded(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::BundlePurchased(event) => (event.wallet_id, Movement::Granted(event.granted)),
+            Self::CycleEnded(event) => {
+                let bundles = Amount::sum(event.expired_bundles.iter().map(|bundle| bundle.amount))?;
+                (event.subscriber.wallet_id, Movement::Expired(event.expired.plus(bundles)?))
+            }
+            Self::Cancelled(event) => (event.subscriber.wallet_id, Movement::Expired(event.expired)),
+            Self::Updated(_) | Self::RenewalFailed(_) => return Ok(None),
+        }))
+    }
+
+    /// What webhooks are notified of.
+    pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
+        let (topic, customer_id) = match self {
+            Self::Started(event) => (Topic::SubscriptionStarted, event.subscriber.customer_id),
+            Self::Cancelled(event) => (Topic::SubscriptionCancelled, event.subscriber.customer_id),
+            Self::Updated(_)
+            | Self::CycleEnded(_)
+            | Self::Renewed(_)
+            | Self::RenewalFailed(_)
+            | Self::Upgraded(_)
+            | Self::BundlePurchased(_) => return None,
+        };
+        Some(WebhookNotice { topic, customer_id: Some(customer_id) })
+    }
+}
 
 /// Whose subscription, in each event of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Event;
+use super::kind::area;
 use crate::ids::{CustomerId, WebhookId};
+
+area! {
+    /// The events of a webhook.
+    Event::Webhook(WebhookEvent) {
+        Created(WebhookCreated) = "webhook.created",
+        Updated(WebhookUpdated) = "webhook.updated",
+        Deleted(WebhookDeleted) = "webhook.deleted",
+    }
+}
+
+impl WebhookEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Created(event) => format!("{}/created", event.webhook_id),
+            Self::Updated(event) => format!("{}/updated/{}", event.webhook_id, event.revision),
+            Self::Deleted(event) => format!("{}/deleted", event.webhook_id),
+        }
+    }
+}
 
 /// What a webhook tells of (completion.md section 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -117,64 +137,6 @@ impl WebhookSettings {
     /// Is it told of `topic`?
     pub fn wants(&self, topic: Topic) -> bool {
         self.enabled && self.topics.as_ref().is_none_or(|topics| topics.contains(&topic))
-    }
-}
-
-impl Event {
-    /// What webhooks are told of it; none where it is not news to anybody outside.
-    pub fn webhook_notice(&self) -> Option<WebhookNotice> {
-        let (topic, customer_id) = match self {
-            Self::CustomerCreated(event) => (Topic::CustomerCreated, Some(event.customer_id)),
-            Self::CustomerDeleted(event) => (Topic::CustomerDeleted, Some(event.customer_id)),
-            // The merchant's own wallet is no customer's.
-            Self::WalletCredited(event) => (Topic::WalletBalanceUpdated, Some(event.customer_id?)),
-            Self::WalletDebited(event) => (Topic::WalletBalanceUpdated, Some(event.customer_id?)),
-            Self::RequestMetered(event) => (Topic::RequestCompleted, event.parties.customer_id),
-            Self::KeyRotated(event) => (Topic::SpendKeyRotated, event.customer_id),
-            Self::SubscriptionStarted(event) => {
-                (Topic::SubscriptionStarted, Some(event.subscriber.customer_id))
-            }
-            Self::SubscriptionCancelled(event) => {
-                (Topic::SubscriptionCancelled, Some(event.subscriber.customer_id))
-            }
-            Self::MerchantRegistered(_)
-            | Self::SecretKeyIssued(_)
-            | Self::SecretKeyRevoked(_)
-            | Self::CustomerUpdated(_)
-            | Self::MeterDefined(_)
-            | Self::MeterUpdated(_)
-            | Self::MeterDeleted(_)
-            | Self::SpendKeyCreated(_)
-            | Self::SpendKeyUpdated(_)
-            | Self::SpendKeyDeleted(_)
-            | Self::RequestOpened(_)
-            | Self::RequestFailed(_)
-            | Self::ClockAdvanced(_)
-            | Self::PlanCreated(_)
-            | Self::PlanUpdated(_)
-            | Self::PlanDeleted(_)
-            | Self::CreditBundleCreated(_)
-            | Self::CreditBundleUpdated(_)
-            | Self::CreditBundleDeleted(_)
-            | Self::SubscriptionUpdated(_)
-            | Self::CycleEnded(_)
-            | Self::SubscriptionRenewed(_)
-            | Self::RenewalFailed(_)
-            | Self::SubscriptionUpgraded(_)
-            | Self::BundlePurchased(_)
-            | Self::PaymentMethodAdded(_)
-            | Self::AutopayChanged(_)
-            | Self::PaymentRequested(_)
-            | Self::PaymentSucceeded(_)
-            | Self::PaymentDeclined(_)
-            | Self::PaymentVoided(_)
-            | Self::CheckoutSessionCreated(_)
-            | Self::CheckoutSessionCompleted(_)
-            | Self::WebhookCreated(_)
-            | Self::WebhookUpdated(_)
-            | Self::WebhookDeleted(_) => return None,
-        };
-        Some(WebhookNotice { topic, customer_id })
     }
 }
 

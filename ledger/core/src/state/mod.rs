@@ -1,358 +1,38 @@
 //! States: a row per thing, folded from events. They are a cache of the log that decisions read; the audit
 //! recomputes them. Uniqueness (reference ids, slugs, key hashes) is a state too.
+//!
+//! `evolve` has two halves: [`effects`] lists the effects of an event on states, [`apply`] applies one of them to a state.
 
+mod apply;
+mod customer;
 mod effect;
-mod recurring;
-mod recurring_effect;
+mod effects;
+mod kinds;
+mod merchant;
+mod meter;
+mod payment;
+mod plan;
+mod request;
+mod spend_key;
 mod state_cache;
+mod subscription;
 mod wallet;
+mod wallet_change;
+mod webhook;
 
-use chrono::{DateTime, Utc};
-use rust_decimal::Decimal;
-use serde::{Deserialize, Serialize};
-
-pub use self::effect::{Broken, Effect, apply, effects};
-pub use self::recurring::{
-    CheckoutSession, CreditBundle, OpenPayment, PaymentMethod, Phase, Plan, Subscription,
-};
-pub use self::recurring_effect::{CreditChange, PlanChange, SubscriptionChange};
+pub use self::apply::{Broken, apply};
+pub use self::customer::Customer;
+pub use self::effect::Effect;
+pub use self::effects::effects;
+pub use self::kinds::{Holder, State, StateKey};
+pub use self::merchant::{IssuedKey, Merchant, SecretKey};
+pub use self::meter::Meter;
+pub use self::payment::{CheckoutSession, OpenPayment, PaymentMethod};
+pub use self::plan::{CreditBundle, Plan, PlanChange};
+pub use self::request::OpenRequest;
+pub use self::spend_key::SpendKey;
 pub use self::state_cache::{Missing, StateCache, Stuck};
+pub use self::subscription::{Phase, Subscription, SubscriptionChange};
 pub use self::wallet::{BundleCredit, CEILING, PlanCredit, Wallet, WalletOwner};
-use crate::event::{Hold, Parties, RequestOpened, SpendKeySettings, SpendKeyStatus, WebhookSettings};
-use crate::ids::{
-    CheckoutSessionId, CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId,
-    PaymentMethodId, PlanId, RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId, WebhookId,
-};
-use crate::meter::Price;
-use crate::secret::KeyHash;
-use crate::spending::Spending;
-
-/// Whose tier position: a customer's, or the merchant's for calls without a customer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holder {
-    /// A customer's.
-    Customer(CustomerId),
-    /// The merchant's own.
-    Merchant(MerchantId),
-}
-
-/// Names a state.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StateKey {
-    /// A [`Merchant`].
-    Merchant(MerchantId),
-    /// A [`Wallet`].
-    Wallet(WalletId),
-    /// The [`SecretKey`] of a hash.
-    SecretKey(KeyHash),
-    /// The [`IssuedKey`] of a secret key's id.
-    IssuedKey(SecretKeyId),
-    /// A [`Customer`].
-    Customer(CustomerId),
-    /// The customer that holds a merchant's reference id.
-    Reference(MerchantId, String),
-    /// A [`Meter`].
-    Meter(MeterId),
-    /// The meter that holds a merchant's slug.
-    MeterSlug(MerchantId, String),
-    /// A [`SpendKey`].
-    SpendKey(SpendKeyId),
-    /// The spend key of a hash.
-    SpendKeyHash(KeyHash),
-    /// The [`Spending`] of a spend key.
-    Spending(SpendKeyId),
-    /// An [`OpenRequest`], there only while it is open.
-    Request(RequestId),
-    /// The request that a merchant reported under an id of its own.
-    Reported(MerchantId, String),
-    /// The tier position of a holder on a meter in the usage period that began then.
-    TierUsage(Holder, MeterId, DateTime<Utc>),
-    /// A [`Plan`].
-    Plan(PlanId),
-    /// A [`CreditBundle`].
-    CreditBundle(CreditBundleId),
-    /// A [`Subscription`], there as long as it lasts.
-    Subscription(SubscriptionId),
-    /// A [`PaymentMethod`].
-    PaymentMethod(PaymentMethodId),
-    /// An [`OpenPayment`], there as long as it is under way.
-    Payment(PaymentId),
-    /// A [`CheckoutSession`], there until it is completed.
-    CheckoutSession(CheckoutSessionId),
-    /// A [`Webhook`].
-    Webhook(WebhookId),
-    /// The webhooks of a merchant.
-    Webhooks(MerchantId),
-}
-
-impl StateKey {
-    /// The kind and the id under which the state is stored.
-    pub fn stored(&self) -> (&'static str, String) {
-        match self {
-            Self::Merchant(id) => ("merchant", id.to_string()),
-            Self::Wallet(id) => ("wallet", id.to_string()),
-            Self::SecretKey(hash) => ("secret_key", hash.as_str().to_owned()),
-            Self::IssuedKey(id) => ("issued_key", id.to_string()),
-            Self::Customer(id) => ("customer", id.to_string()),
-            Self::Reference(merchant, reference) => ("reference", format!("{merchant}/{reference}")),
-            Self::Meter(id) => ("meter", id.to_string()),
-            Self::MeterSlug(merchant, slug) => ("meter_slug", format!("{merchant}/{slug}")),
-            Self::SpendKey(id) => ("spend_key", id.to_string()),
-            Self::SpendKeyHash(hash) => ("spend_key_hash", hash.as_str().to_owned()),
-            Self::Spending(id) => ("spending", id.to_string()),
-            Self::Request(id) => ("request", id.to_string()),
-            Self::Reported(merchant, reported) => ("reported", format!("{merchant}/{reported}")),
-            Self::TierUsage(holder, meter, start) => {
-                let ms = start.timestamp_millis();
-                let id = match holder {
-                    Holder::Customer(id) => format!("{id}/{meter}/{ms}"),
-                    Holder::Merchant(id) => format!("{id}/{meter}/{ms}"),
-                };
-                ("position", id)
-            }
-            Self::Plan(id) => ("plan", id.to_string()),
-            Self::CreditBundle(id) => ("credit_bundle", id.to_string()),
-            Self::Subscription(id) => ("subscription", id.to_string()),
-            Self::PaymentMethod(id) => ("payment_method", id.to_string()),
-            Self::Payment(id) => ("payment", id.to_string()),
-            Self::CheckoutSession(id) => ("checkout_session", id.to_string()),
-            Self::Webhook(id) => ("webhook", id.to_string()),
-            Self::Webhooks(merchant) => ("webhooks", merchant.to_string()),
-        }
-    }
-}
-
-/// A merchant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Merchant {
-    /// Its own wallet.
-    pub wallet_id: WalletId,
-    /// Its name.
-    pub name: String,
-    /// Anchors the usage periods of calls without a customer.
-    pub created_at: DateTime<Utc>,
-    /// How many secret keys of it are good; the last one stays.
-    pub secret_keys: u32,
-    /// How far its clock is ahead of the machine's, in seconds: in test mode alone.
-    #[serde(default, skip_serializing_if = "is_on_time")]
-    pub clock_ahead_seconds: i64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it skips by reference")]
-fn is_on_time(ahead_seconds: &i64) -> bool {
-    *ahead_seconds == 0
-}
-
-impl Merchant {
-    /// What its clock says when the machine's says `machine`.
-    pub fn now(&self, machine: DateTime<Utc>) -> DateTime<Utc> {
-        let ahead = chrono::TimeDelta::try_seconds(self.clock_ahead_seconds).unwrap_or_default();
-        machine.checked_add_signed(ahead).unwrap_or(machine)
-    }
-}
-
-/// A merchant's secret key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecretKey {
-    /// Its id.
-    pub secret_key_id: SecretKeyId,
-    /// Whose it is.
-    pub merchant_id: MerchantId,
-}
-
-/// A secret key that is good, by its id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IssuedKey {
-    /// Whose it is.
-    pub merchant_id: MerchantId,
-    /// The keyed hash of the raw key.
-    pub key_hash: KeyHash,
-}
-
-/// A customer, which is also the connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Customer {
-    /// Whose customer.
-    pub merchant_id: MerchantId,
-    /// The customer's wallet.
-    pub wallet_id: WalletId,
-    /// The merchant's own identifier.
-    pub reference_id: Option<String>,
-    /// Its changes so far.
-    pub revision: u32,
-    /// Anchors the usage periods.
-    pub created_at: DateTime<Utc>,
-    /// The subscription that is active, or being paid for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subscription_id: Option<SubscriptionId>,
-}
-
-/// A meter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meter {
-    /// Whose meter.
-    pub merchant_id: MerchantId,
-    /// Its slug.
-    pub meter_slug: String,
-    /// Its display name.
-    pub name: String,
-    /// Its price.
-    pub price: Price,
-    /// Its changes so far.
-    pub revision: u32,
-    /// When it was defined.
-    pub created_at: DateTime<Utc>,
-}
-
-/// A spend key, less what its calls move, which is its [`Spending`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpendKey {
-    /// Whose it is.
-    pub merchant_id: MerchantId,
-    /// The wallet it spends from.
-    pub wallet_id: WalletId,
-    /// The customer whose wallet that is.
-    pub customer_id: Option<CustomerId>,
-    /// The hash of the key that is good now.
-    pub key_hash: KeyHash,
-    /// What may be shown of that key.
-    pub key_preview: String,
-    /// Its rotations so far.
-    pub rotation: u32,
-    /// Its updates so far.
-    pub revision: u32,
-    /// Does it work?
-    pub status: SpendKeyStatus,
-    /// What it allows.
-    pub settings: SpendKeySettings,
-    /// When it came to be.
-    pub created_at: DateTime<Utc>,
-}
-
-/// A webhook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Webhook {
-    /// Whose it is.
-    pub merchant_id: MerchantId,
-    /// Where it is, and what it is told of.
-    pub settings: WebhookSettings,
-    /// Its changes so far.
-    pub revision: u32,
-    /// When it came to be.
-    pub created_at: DateTime<Utc>,
-}
-
-/// A call in flight: everything its settlement needs, as it was at admission.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenRequest {
-    /// Whose call.
-    pub merchant_id: MerchantId,
-    /// When it was admitted.
-    pub opened_at: DateTime<Utc>,
-    /// What was admitted.
-    pub opened: Box<RequestOpened>,
-}
-
-impl OpenRequest {
-    /// The wallets concerned.
-    pub fn parties(&self) -> Parties {
-        self.opened.parties
-    }
-
-    /// What is set aside.
-    pub fn hold(&self) -> Hold {
-        self.opened.hold
-    }
-
-    /// The process that carries it.
-    pub fn gateway_id(&self) -> GatewayId {
-        self.opened.gateway_id
-    }
-}
-
-/// A state of any kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant holds the struct of its own name, or what its key points at")]
-pub enum State {
-    Merchant(Merchant),
-    Wallet(Box<Wallet>),
-    SecretKey(SecretKey),
-    IssuedKey(IssuedKey),
-    Customer(Customer),
-    Reference(CustomerId),
-    Meter(Box<Meter>),
-    MeterSlug(MeterId),
-    SpendKey(Box<SpendKey>),
-    SpendKeyHash(SpendKeyId),
-    Spending(Box<Spending>),
-    Request(OpenRequest),
-    Reported(RequestId),
-    TierUsage(Decimal),
-    Plan(Box<Plan>),
-    CreditBundle(CreditBundle),
-    Subscription(Box<Subscription>),
-    PaymentMethod(Box<PaymentMethod>),
-    Payment(Box<OpenPayment>),
-    CheckoutSession(Box<CheckoutSession>),
-    Webhook(Box<Webhook>),
-    Webhooks(Vec<WebhookId>),
-}
-
-impl State {
-    /// The state as it is stored: JSON text.
-    pub fn to_json(&self) -> String {
-        let json = match self {
-            Self::Merchant(state) => serde_json::to_string(state),
-            Self::Wallet(state) => serde_json::to_string(state),
-            Self::SecretKey(state) => serde_json::to_string(state),
-            Self::IssuedKey(state) => serde_json::to_string(state),
-            Self::Customer(state) => serde_json::to_string(state),
-            Self::Reference(state) => serde_json::to_string(state),
-            Self::Meter(state) => serde_json::to_string(state),
-            Self::MeterSlug(state) => serde_json::to_string(state),
-            Self::SpendKey(state) => serde_json::to_string(state),
-            Self::SpendKeyHash(state) => serde_json::to_string(state),
-            Self::Spending(state) => serde_json::to_string(state),
-            Self::Request(state) => serde_json::to_string(state),
-            Self::Reported(state) => serde_json::to_string(state),
-            Self::TierUsage(state) => serde_json::to_string(state),
-            Self::Plan(state) => serde_json::to_string(state),
-            Self::CreditBundle(state) => serde_json::to_string(state),
-            Self::Subscription(state) => serde_json::to_string(state),
-            Self::PaymentMethod(state) => serde_json::to_string(state),
-            Self::Payment(state) => serde_json::to_string(state),
-            Self::CheckoutSession(state) => serde_json::to_string(state),
-            Self::Webhook(state) => serde_json::to_string(state),
-            Self::Webhooks(state) => serde_json::to_string(state),
-        };
-        json.expect("states have string keys and finite numbers")
-    }
-
-    /// Reads the stored state of `key`.
-    pub fn from_json(key: &StateKey, json: &str) -> Result<Self, serde_json::Error> {
-        Ok(match key {
-            StateKey::Merchant(_) => Self::Merchant(serde_json::from_str(json)?),
-            StateKey::Wallet(_) => Self::Wallet(serde_json::from_str(json)?),
-            StateKey::SecretKey(_) => Self::SecretKey(serde_json::from_str(json)?),
-            StateKey::IssuedKey(_) => Self::IssuedKey(serde_json::from_str(json)?),
-            StateKey::Customer(_) => Self::Customer(serde_json::from_str(json)?),
-            StateKey::Reference(..) => Self::Reference(serde_json::from_str(json)?),
-            StateKey::Meter(_) => Self::Meter(serde_json::from_str(json)?),
-            StateKey::MeterSlug(..) => Self::MeterSlug(serde_json::from_str(json)?),
-            StateKey::SpendKey(_) => Self::SpendKey(serde_json::from_str(json)?),
-            StateKey::SpendKeyHash(_) => Self::SpendKeyHash(serde_json::from_str(json)?),
-            StateKey::Spending(_) => Self::Spending(serde_json::from_str(json)?),
-            StateKey::Request(_) => Self::Request(serde_json::from_str(json)?),
-            StateKey::Reported(..) => Self::Reported(serde_json::from_str(json)?),
-            StateKey::TierUsage(..) => Self::TierUsage(serde_json::from_str(json)?),
-            StateKey::Plan(_) => Self::Plan(serde_json::from_str(json)?),
-            StateKey::CreditBundle(_) => Self::CreditBundle(serde_json::from_str(json)?),
-            StateKey::Subscription(_) => Self::Subscription(serde_json::from_str(json)?),
-            StateKey::PaymentMethod(_) => Self::PaymentMethod(serde_json::from_str(json)?),
-            StateKey::Payment(_) => Self::Payment(serde_json::from_str(json)?),
-            StateKey::CheckoutSession(_) => Self::CheckoutSession(serde_json::from_str(json)?),
-            StateKey::Webhook(_) => Self::Webhook(serde_json::from_str(json)?),
-            StateKey::Webhooks(_) => Self::Webhooks(serde_json::from_str(json)?),
-        })
-    }
-}
+pub use self::wallet_change::WalletChange;
+pub use self::webhook::Webhook;

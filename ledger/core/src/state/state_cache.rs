@@ -5,11 +5,20 @@ use std::collections::{HashMap, HashSet};
 
 use rust_decimal::Decimal;
 
-use super::{
-    Broken, CheckoutSession, CreditBundle, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenPayment,
-    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, Webhook,
-    apply, effects,
-};
+use super::apply::{Broken, apply};
+use super::customer::Customer;
+use super::effect::Effect;
+use super::effects::effects;
+use super::kinds::{Holder, State, StateKey};
+use super::merchant::{IssuedKey, Merchant, SecretKey};
+use super::meter::Meter;
+use super::payment::{CheckoutSession, OpenPayment, PaymentMethod};
+use super::plan::{CreditBundle, Plan};
+use super::request::OpenRequest;
+use super::spend_key::SpendKey;
+use super::subscription::Subscription;
+use super::wallet::Wallet;
+use super::webhook::Webhook;
 use crate::event::Fact;
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,

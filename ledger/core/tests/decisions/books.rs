@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use farthing_core::command::{OpenRequest, Refusal};
 use farthing_core::event::{
-    Charge, Event, Fact, Mark, Parties, ProviderKeyType, RequestMetered, RequestOpened,
+    Charge, CustomerEvent, Event, Fact, Mark, MerchantEvent, Parties, ProviderKeyType, RequestEvent,
+    RequestMetered, RequestOpened, SpendKeyEvent, WalletEvent,
 };
 use farthing_core::ids::{RequestId, SpendKeyId, WalletId};
 use farthing_core::meter::Payer;
@@ -64,38 +65,34 @@ impl Books {
 
     fn enter_one(&mut self, fact: &Fact) {
         match &fact.event {
-            Event::MerchantRegistered(event) => {
+            Event::Merchant(MerchantEvent::Registered(event)) => {
                 self.accounts.insert(event.wallet_id, Account::default());
             }
-            Event::CustomerCreated(event) => {
+            Event::Customer(CustomerEvent::Created(event)) => {
                 self.accounts.insert(event.wallet_id, Account { of_customer: true, ..Account::default() });
             }
-            Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::KeyRotated(_) => {}
-            Event::SpendKeyCreated(event) => {
+            Event::SecretKey(_)
+            | Event::Customer(CustomerEvent::Updated(_) | CustomerEvent::Deleted(_))
+            | Event::Meter(_)
+            | Event::SpendKey(SpendKeyEvent::Rotated(_)) => {}
+            Event::SpendKey(SpendKeyEvent::Created(event)) => {
                 let key = KeyBooks::new(event.settings.clone(), fact.occurred_at);
                 assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "a spend key twice");
             }
-            Event::SpendKeyUpdated(event) => {
+            Event::SpendKey(SpendKeyEvent::Updated(event)) => {
                 let key = self.spend_keys.get_mut(&event.spend_key_id).expect("a key there is");
                 key.update(event.status, event.settings.clone(), fact.occurred_at);
             }
-            Event::SpendKeyDeleted(event) => {
+            Event::SpendKey(SpendKeyEvent::Deleted(event)) => {
                 self.spend_keys.remove(&event.spend_key_id).expect("a key that was there");
             }
-            Event::WalletCredited(event) => {
+            Event::Wallet(WalletEvent::Credited(event)) => {
                 assert!(event.amount.is_positive());
                 let account = self.account(event.wallet_id);
                 account.credits += event.amount.decimal();
                 assert_eq!(account.balance(), event.balance_after.decimal());
             }
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 self.hold(event.parties, event.hold.wallet.decimal(), event.hold.merchant.decimal());
                 if let Some(used) = event.spend_key {
                     let key = self.spend_keys.get_mut(&used.spend_key_id).expect("a key that works");
@@ -104,13 +101,13 @@ impl Books {
                 assert!(!self.ended.contains(&event.request_id), "opened after its end");
                 assert!(self.open.insert(event.request_id, event.clone()).is_none(), "opened twice");
             }
-            Event::RequestMetered(event) => {
+            Event::Request(RequestEvent::Metered(event)) => {
                 let opened = self.end(event.request_id);
                 self.settle_on_key(&opened, event.total_request_cost);
                 assert_eq!(event.spend_key, opened.spend_key);
                 self.check_metered(fact, event, &opened);
             }
-            Event::WalletDebited(event) => {
+            Event::Wallet(WalletEvent::Debited(event)) => {
                 assert!(event.amount.is_positive());
                 let account = self.account(event.wallet_id);
                 account.debits += event.amount.decimal();
@@ -118,37 +115,18 @@ impl Books {
                 let drawn: Decimal = event.sources.iter().map(|source| source.amount.decimal()).sum();
                 assert_eq!(drawn, event.amount.decimal(), "a debit is the sum of its sources");
             }
-            Event::RequestFailed(event) => {
+            Event::Request(RequestEvent::Failed(event)) => {
                 let opened = self.end(event.request_id);
                 self.settle_on_key(&opened, Amount::ZERO);
                 assert_eq!(event.spend_key, opened.spend_key);
             }
-            Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {
+            Event::Merchant(MerchantEvent::ClockAdvanced(_))
+            | Event::Wallet(WalletEvent::AutopayChanged(_))
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {
                 unreachable!("nobody subscribes in this shop")
             }
         }
@@ -268,13 +246,15 @@ fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
 fn check_debits_of_one_append(facts: &[Fact]) {
     let debited = |wallet: Option<WalletId>| -> Decimal {
         let amount = |fact: &Fact| match &fact.event {
-            Event::WalletDebited(debit) if Some(debit.wallet_id) == wallet => debit.amount.decimal(),
+            Event::Wallet(WalletEvent::Debited(debit)) if Some(debit.wallet_id) == wallet => {
+                debit.amount.decimal()
+            }
             _ => Decimal::ZERO,
         };
         facts.iter().map(amount).sum()
     };
     let settled = facts.iter().find_map(|fact| match &fact.event {
-        Event::RequestMetered(event) => Some(event),
+        Event::Request(RequestEvent::Metered(event)) => Some(event),
         _ => None,
     });
     match settled {
@@ -283,6 +263,8 @@ fn check_debits_of_one_append(facts: &[Fact]) {
             let merchant = Some(event.parties.merchant_wallet_id);
             assert_eq!(debited(merchant), event.total_merchant_cost.decimal());
         }
-        None => assert!(!facts.iter().any(|fact| matches!(fact.event, Event::WalletDebited(_)))),
+        None => {
+            assert!(!facts.iter().any(|fact| matches!(fact.event, Event::Wallet(WalletEvent::Debited(_)))))
+        }
     }
 }

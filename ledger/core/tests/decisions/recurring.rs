@@ -9,8 +9,8 @@ use farthing_core::command::{
     UpdatePlan, UpdateSubscription, WalletShortfall,
 };
 use farthing_core::event::{
-    Autopay, BundleOffer, DeclineReason, Event, Mark, PaymentRequested, PendingChange, ProviderKeyType,
-    Purpose,
+    Autopay, BundleOffer, DeclineReason, Event, Mark, PaymentEvent, PaymentRequested, PendingChange,
+    ProviderKeyType, Purpose, RequestEvent, SubscriptionEvent,
 };
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::{
@@ -217,7 +217,7 @@ impl Years {
 }
 
 fn asked(event: Event) -> Option<PaymentRequested> {
-    if let Event::PaymentRequested(payment) = event { Some(*payment) } else { None }
+    if let Event::Payment(PaymentEvent::Requested(payment)) = event { Some(*payment) } else { None }
 }
 
 fn bundle_of(payment: &PaymentRequested) -> CreditBundleId {
@@ -336,7 +336,8 @@ fn money_of_a_customer_who_is_no_more_is_given_back_before_its_payment_ends() {
     assert_eq!(years.open_payments().len(), 1, "it waits until the money is given back");
     let taken_back = Paid::TakenBack(Some("refund".into()));
     assert_eq!(years.complete(payment_id, taken_back.clone()), Ok(taken_back));
-    let Some(Event::PaymentVoided(voided)) = years.till.facts.last().map(|fact| &fact.event) else {
+    let Some(Event::Payment(PaymentEvent::Voided(voided))) = years.till.facts.last().map(|fact| &fact.event)
+    else {
         panic!("{:?}", years.till.facts.last())
     };
     assert_eq!((voided.amount, voided.refund.as_deref()), (dollars("20"), Some("refund")));
@@ -437,7 +438,7 @@ fn credit_of_the_next_cycle_pays_for_a_call_that_outlasts_the_one_before() {
     let call = years.open(customer, meter).unwrap();
     years.days(32);
     let events = years.end(call);
-    let Event::RequestMetered(metered) = &events[0] else { panic!("{events:?}") };
+    let Event::Request(RequestEvent::Metered(metered)) = &events[0] else { panic!("{events:?}") };
     assert_eq!((metered.total_wallet_cost, metered.overrun), (dollars("1.5"), Amount::ZERO));
     assert_eq!(years.wallet(customer).plan_credit(), dollars("0.5"));
 }
@@ -459,7 +460,9 @@ fn a_hold_from_before_a_plan_is_not_taken_for_covered_by_the_plans_credit() {
     assert_eq!(available, Amount::ZERO);
     let of_the_plan = years.open(customer, of_plan).unwrap();
     for call in [before_the_plan, of_the_plan] {
-        let Event::RequestMetered(metered) = years.end(call).remove(0) else { panic!("not metered") };
+        let Event::Request(RequestEvent::Metered(metered)) = years.end(call).remove(0) else {
+            panic!("not metered")
+        };
         assert_eq!((metered.total_wallet_cost, metered.overrun), (dollars("2"), Amount::ZERO));
     }
     let wallet = years.wallet(customer);
@@ -497,7 +500,7 @@ fn a_call_whose_credit_is_for_another_meter_by_its_end_is_the_merchants_and_noth
 
 /// The call was charged in full, all of it to the merchant, and says so.
 fn borne_by_the_merchant(events: &[Event], cost: &str) {
-    let Event::RequestMetered(metered) = &events[0] else { panic!("{events:?}") };
+    let Event::Request(RequestEvent::Metered(metered)) = &events[0] else { panic!("{events:?}") };
     let cost = dollars(cost);
     assert_eq!((metered.total_request_cost, metered.total_wallet_cost), (cost, Amount::ZERO));
     assert_eq!((metered.total_merchant_cost, metered.overrun), (cost, cost));
@@ -571,7 +574,9 @@ fn what_is_asked_for_while_a_renewal_is_paid_is_told_for_the_end_of_the_new_cycl
     let pending = Some(PendingChange::Cancellation { effective_at: subscription.cycle.end });
     assert_eq!(subscription.pending_change, pending);
     // The log says so, not the fold alone: whoever reads it need not know the rule.
-    let Some(Event::SubscriptionUpdated(told)) = years.till.facts.last().map(|fact| &fact.event) else {
+    let Some(Event::Subscription(SubscriptionEvent::Updated(told))) =
+        years.till.facts.last().map(|fact| &fact.event)
+    else {
         panic!("{:?}", years.till.facts.last())
     };
     assert_eq!(told.pending_change, pending);

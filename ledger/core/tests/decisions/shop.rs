@@ -12,8 +12,8 @@ use farthing_core::command::{
     SpendKeyEdits, Stop, UpdateCustomer, UpdateMeter, UpdateSpendKey,
 };
 use farthing_core::event::{
-    Cycle, Event, FailureReason, Hold, ProviderKeyType, RateLimit, RequestLimit, SpendKeySettings,
-    SpendKeyStatus, SpendLimit,
+    Cycle, Event, FailureReason, Hold, ProviderKeyType, RateLimit, RequestEvent, RequestLimit,
+    SpendKeySettings, SpendKeyStatus, SpendLimit,
 };
 use farthing_core::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
@@ -483,7 +483,7 @@ impl Shop {
             Err(refusal) => assert_eq!(may, Err(refusal)),
         }
         if let Some(fact) = self.till.facts.get(before) {
-            let Event::RequestOpened(event) = &fact.event else { panic!("{fact:?}") };
+            let Event::Request(RequestEvent::Opened(event)) = &fact.event else { panic!("{fact:?}") };
             assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
         }
     }
@@ -719,13 +719,13 @@ impl Shop {
         }
         answer.expect("an open request can always be ended");
         match (&self.till.facts[before].event, how) {
-            (Event::RequestMetered(event), Ended::Reported { .. } | Ended::Silent) => {
+            (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Silent) => {
                 assert_eq!(event.usage, usage.unwrap_or_default());
             }
-            (Event::RequestFailed(event), Ended::Failed) => {
+            (Event::Request(RequestEvent::Failed(event)), Ended::Failed) => {
                 assert_eq!(event.reason, FailureReason::ProviderGone);
             }
-            (Event::RequestFailed(event), Ended::Reported { .. }) => {
+            (Event::Request(RequestEvent::Failed(event)), Ended::Reported { .. }) => {
                 assert_eq!(event.reason, FailureReason::UsageInvalid, "only absurd counts are not believed");
             }
             (event, how) => panic!("{how:?} ended as {event:?}"),

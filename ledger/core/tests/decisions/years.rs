@@ -12,7 +12,8 @@ use farthing_core::command::{
     SettleRequest, Settled, Slug, StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription,
 };
 use farthing_core::event::{
-    Autopay, BundleOffer, Card, DeclineReason, Event, Fact, FailureReason, Mark, ProviderKeyType, Source,
+    Autopay, BundleOffer, Card, CustomerEvent, DeclineReason, Event, Fact, FailureReason, Mark, PaymentEvent,
+    ProviderKeyType, RequestEvent, Source, SubscriptionEvent, WalletEvent,
 };
 use farthing_core::ids::{
     CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
@@ -203,15 +204,15 @@ impl CreditBooks {
 
     fn enter_one(&mut self, fact: &Fact) {
         match &fact.event {
-            Event::WalletCredited(event) if event.customer_id.is_some() => {
+            Event::Wallet(WalletEvent::Credited(event)) if event.customer_id.is_some() => {
                 self.account(event.wallet_id).balance += event.amount.decimal();
             }
-            Event::SubscriptionStarted(event) => {
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
                 let old = self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 assert!(old.is_none(), "a subscription begins once");
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 let id = event.subscriber.subscription_id;
                 let end = self.cycles.insert(id, event.cycle.end).unwrap();
                 // What could not be paid until it was over is left out, and nothing else is.
@@ -221,14 +222,14 @@ impl CreditBooks {
                 assert!(event.cycle.end > event.cycle.start);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::RenewalFailed(event) => {
+            Event::Subscription(SubscriptionEvent::RenewalFailed(event)) => {
                 self.unpaid.insert(event.subscriber.subscription_id, fact.occurred_at);
             }
-            Event::CycleEnded(event) => {
+            Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                 let id = event.subscriber.wallet_id;
                 assert_eq!(self.cycles[&event.subscriber.subscription_id], event.ended_at);
                 assert_eq!(
@@ -243,7 +244,7 @@ impl CreditBooks {
                     account.expired += bundle.amount.decimal();
                 }
             }
-            Event::SubscriptionCancelled(event) => {
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
                 self.expire_plan(event.subscriber.wallet_id, event.expired);
                 assert_eq!(
                     self.account(event.subscriber.wallet_id).plan,
@@ -251,31 +252,31 @@ impl CreditBooks {
                     "nothing outlives it"
                 );
             }
-            Event::BundlePurchased(event) => {
+            Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
                 let account = self.account(event.wallet_id);
                 account.bundles.insert(event.payment_id, event.granted.decimal());
                 account.bought.push(event.payment_id);
                 account.granted += event.granted.decimal();
             }
-            Event::PaymentSucceeded(event) => {
+            Event::Payment(PaymentEvent::Succeeded(event)) => {
                 let customer = event.customer_id.unwrap();
                 assert!(!self.deleted.contains(&customer), "money of a customer who is no more is kept");
                 assert_eq!(self.payments.insert(event.payment_id, true), None, "a payment ends once");
             }
-            Event::PaymentDeclined(event) => {
+            Event::Payment(PaymentEvent::Declined(event)) => {
                 assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
             }
-            Event::PaymentVoided(event) => {
+            Event::Payment(PaymentEvent::Voided(event)) => {
                 assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
                 assert!(self.deleted.contains(&event.customer_id.unwrap()), "its customer is there");
             }
-            Event::CustomerDeleted(event) => {
+            Event::Customer(CustomerEvent::Deleted(event)) => {
                 self.deleted.insert(event.customer_id);
             }
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 self.meters.insert(event.request_id, event.terms.as_ref().map(|terms| terms.meter_id));
             }
-            Event::WalletDebited(event) if event.customer_id.is_some() => {
+            Event::Wallet(WalletEvent::Debited(event)) if event.customer_id.is_some() => {
                 let meter = self.meters[&event.request_id];
                 let account = self.account(event.wallet_id);
                 let may_draw_plan =
@@ -682,12 +683,12 @@ impl Years {
         let before = self.till.facts.len();
         self.execute(&SettleRequest { request_id, settled, now: self.machine }).unwrap();
         let overrun = self.till.facts[before..].iter().any(
-            |fact| matches!(&fact.event, Event::RequestMetered(event) if event.marks.contains(&Mark::Overrun)),
+            |fact| matches!(&fact.event, Event::Request(RequestEvent::Metered(event)) if event.marks.contains(&Mark::Overrun)),
         );
         let settled = &self.till.facts[before..];
         // What is the merchant's is said to be so.
         for fact in settled {
-            if let Event::RequestMetered(event) = &fact.event {
+            if let Event::Request(RequestEvent::Metered(event)) = &fact.event {
                 assert_eq!(event.overrun.is_positive(), overrun);
             }
         }
@@ -798,7 +799,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
         for fact in &years.till.facts {
             see(farthing_core::event::codec::encode(&fact.event).kind);
             match &fact.event {
-                Event::WalletDebited(event) => {
+                Event::Wallet(WalletEvent::Debited(event)) => {
                     for part in &event.sources {
                         see(match part.source {
                             Source::Balance => "drawn from the balance",
@@ -807,7 +808,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                         });
                     }
                 }
-                Event::CycleEnded(event) => {
+                Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                     see(if event.expired.is_positive() { "expired" } else { "nothing expired" });
                     see(if event.carried_over.is_positive() {
                         "carried over"
@@ -820,7 +821,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                         "a bundle expired"
                     });
                 }
-                Event::PaymentRequested(event) => see(match event.purpose {
+                Event::Payment(PaymentEvent::Requested(event)) => see(match event.purpose {
                     farthing_core::event::Purpose::Fund => "funding",
                     farthing_core::event::Purpose::Autopay => "autopay",
                     farthing_core::event::Purpose::Bundle { .. } => "a bundle",
@@ -829,13 +830,17 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                     farthing_core::event::Purpose::Upgrade { .. } => "an upgrade",
                     farthing_core::event::Purpose::Renewal { .. } => "a renewal",
                 }),
-                Event::SubscriptionCancelled(event) => see(match event.reason {
+                Event::Subscription(SubscriptionEvent::Cancelled(event)) => see(match event.reason {
                     farthing_core::event::CancelReason::Requested => "cancelled as asked",
                     farthing_core::event::CancelReason::PaymentFailed => "cancelled unpaid",
                     farthing_core::event::CancelReason::CustomerDeleted => "cancelled with its customer",
                 }),
-                Event::RequestMetered(event) if event.overrun.is_positive() => see("an overrun"),
-                Event::RequestOpened(event) if event.hold.beside_plan => see("a hold beside the plan"),
+                Event::Request(RequestEvent::Metered(event)) if event.overrun.is_positive() => {
+                    see("an overrun")
+                }
+                Event::Request(RequestEvent::Opened(event)) if event.hold.beside_plan => {
+                    see("a hold beside the plan")
+                }
                 _ => {}
             }
         }

@@ -1,43 +1,13 @@
-//! The states of plans, subscriptions, payments and checkout sessions.
+//! The state of a subscription.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    BundleOffer, CheckoutSessionCreated, PaymentMethodAdded, PaymentRequested, PendingChange, Subscriber,
+    PendingChange, Subscriber, SubscriptionRenewed, SubscriptionUpdated, SubscriptionUpgraded,
 };
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId};
 use crate::plan::{BillingCycle, PlanTerms};
-
-/// A plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Whose plan.
-    pub merchant_id: MerchantId,
-    /// What it takes and gives.
-    pub terms: PlanTerms,
-    /// Its bundles, in the order of their creation.
-    pub credit_bundle_ids: Vec<CreditBundleId>,
-    /// Its changes so far.
-    pub revision: u32,
-    /// When it was created.
-    pub created_at: DateTime<Utc>,
-}
-
-/// A credit bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreditBundle {
-    /// Whose.
-    pub merchant_id: MerchantId,
-    /// The plan whose subscribers may buy it.
-    pub plan_id: PlanId,
-    /// What it costs and brings.
-    pub offer: BundleOffer,
-    /// Its changes so far.
-    pub revision: u32,
-    /// When it was created.
-    pub created_at: DateTime<Utc>,
-}
 
 /// Where a subscription stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +58,23 @@ pub struct Subscription {
     pub due_ms: Option<i64>,
 }
 
+/// What happens to a subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubscriptionChange {
+    /// Other settings.
+    Update(Box<SubscriptionUpdated>),
+    /// Its cycle has ended, at this instant.
+    EndCycle(DateTime<Utc>),
+    /// A renewal is being paid, for this many times now.
+    Pay(PaymentId, u32),
+    /// That payment failed, for this many times now; again then.
+    Fail(u32, DateTime<Utc>),
+    /// A new cycle.
+    Renew(Box<SubscriptionRenewed>),
+    /// Another plan.
+    Upgrade(Box<SubscriptionUpgraded>),
+}
+
 impl Subscription {
     /// When there is something to do next: the end of the cycle, or another attempt to pay.
     pub fn due_at(&self) -> Option<DateTime<Utc>> {
@@ -115,37 +102,47 @@ impl Subscription {
         self.due_ms = self.due_at().map(|at| at.timestamp_millis());
         self
     }
-}
 
-/// A payment under way; there until it succeeded or was declined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenPayment {
-    /// Whose wallet's.
-    pub merchant_id: MerchantId,
-    /// When it was asked for.
-    pub requested_at: DateTime<Utc>,
-    /// What was asked for.
-    pub requested: PaymentRequested,
-}
-
-/// A payment method.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PaymentMethod {
-    /// Whose wallet's.
-    pub merchant_id: MerchantId,
-    /// What was added.
-    pub added: PaymentMethodAdded,
-}
-
-/// A checkout session; there until it is completed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckoutSession {
-    /// Whose.
-    pub merchant_id: MerchantId,
-    /// What was created.
-    pub created: CheckoutSessionCreated,
-    /// The payment under way that completes it.
-    pub payment_id: Option<PaymentId>,
-    /// The customer that it made, before it was paid.
-    pub customer_id: Option<crate::ids::CustomerId>,
+    /// The subscription after `change`.
+    pub(super) fn changed(mut self, change: SubscriptionChange) -> Self {
+        match change {
+            SubscriptionChange::Update(event) => {
+                self.revision = event.revision;
+                self.auto_top_up_bundle_id = event.auto_top_up_bundle_id;
+                self.payment_method_id = event.payment_method_id;
+                self.pending_change = event.pending_change;
+            }
+            SubscriptionChange::EndCycle(ended_at) => {
+                self.phase = Phase::Renewing { attempts: 0, payment_id: None, retry_at: ended_at };
+            }
+            SubscriptionChange::Pay(payment_id, attempts) => {
+                let retry_at = self.cycle.end;
+                self.phase = Phase::Renewing { attempts, payment_id: Some(payment_id), retry_at };
+            }
+            SubscriptionChange::Fail(attempts, retry_at) => {
+                self.phase = Phase::Renewing { attempts, payment_id: None, retry_at };
+            }
+            SubscriptionChange::Renew(event) => {
+                self.pending_change = self.outlasting(event.plan_id, event.cycle.end);
+                self.plan_id = event.plan_id;
+                self.terms = event.terms;
+                self.cycle = event.cycle;
+                self.phase = Phase::Running;
+                if event.cycle.number == 0 {
+                    self.anchor = event.cycle.start;
+                }
+            }
+            SubscriptionChange::Upgrade(event) => {
+                self.revision = event.revision;
+                self.plan_id = event.plan_id;
+                self.terms = event.terms;
+                self.anchor = event.cycle.start;
+                self.cycle = event.cycle;
+                self.phase = Phase::Running;
+                self.pending_change = None;
+                self.payment_method_id = event.payment_method_id.or(self.payment_method_id);
+            }
+        }
+        self.scheduled()
+    }
 }
