@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MerchantRefusal, Stop};
 use crate::event::{ClockAdvanced, Event};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
@@ -26,10 +26,10 @@ impl Command for AdvanceClock {
     type Outcome = DateTime<Utc>;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<DateTime<Utc>>, Stop> {
-        let merchant = states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        let merchant = states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         let ahead_seconds = merchant.clock_ahead_seconds.checked_add(self.seconds);
         let ahead_seconds = ahead_seconds.filter(|ahead| *ahead <= MAX_AHEAD_SECONDS && self.seconds > 0);
-        let ahead_seconds = ahead_seconds.ok_or(Refusal::ClockOutOfRange)?;
+        let ahead_seconds = ahead_seconds.ok_or(MerchantRefusal::ClockOutOfRange)?;
         let event = ClockAdvanced { merchant_id: self.merchant_id, seconds: self.seconds, ahead_seconds };
         let mut after = merchant.clone();
         after.clock_ahead_seconds = ahead_seconds;

@@ -5,7 +5,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::update_subscription::{cancelled, settings_after};
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Stop, SubscriptionRefusal};
 use crate::event::{
     CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
     SubscriptionEvent, SubscriptionRenewed,
@@ -208,7 +208,7 @@ impl Command for AdvanceSubscription {
     type Outcome = Advanced;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, Stop> {
-        let subscription = states.subscription(self.subscription_id)?.ok_or(Refusal::SubscriptionNotFound)?;
+        let subscription = states.subscription(self.subscription_id)?.ok_or(SubscriptionRefusal::NotFound)?;
         let merchant_id = subscription.merchant_id;
         let now = states.now(merchant_id, self.now)?;
         if subscription.due_at().is_none_or(|due_at| due_at > now) {

@@ -3,6 +3,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::refusal::WalletShortfall;
 use super::{Command, Decision, Stop};
 use crate::event::{Event, PaymentRequested, Purpose};
 use crate::hold_scope::CreditScope;
@@ -85,15 +86,6 @@ impl Need<'_> {
         let purpose = Purpose::AutoTopUp { credit_bundle_id, credit_amount };
         Ok(bundle.offer.cost.is_positive().then_some((bundle.offer.cost, purpose)))
     }
-}
-
-/// A wallet that did not cover a call, and asks for money by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WalletShortfall {
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// How far into it the call may reach.
-    pub credit_scope: CreditScope,
 }
 
 /// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.

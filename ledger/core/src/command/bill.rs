@@ -3,7 +3,7 @@
 
 use rust_decimal::Decimal;
 
-use super::Refusal;
+use super::{Refusal, RequestRefusal};
 use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
 use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
@@ -96,7 +96,7 @@ pub(super) fn needed_price(
     let pays_by_it = provider_key_type == ProviderKeyType::Managed
         || terms.is_some_and(|terms| terms.price.rate_type == RateType::Percentage);
     match list_price {
-        ListPrice::Unlisted if pays_by_it => Err(Refusal::ModelNotPriced),
+        ListPrice::Unlisted if pays_by_it => Err(Refusal::Request(RequestRefusal::ModelNotPriced)),
         ListPrice::Nothing | ListPrice::Unlisted => Ok(None),
         ListPrice::Listed(price) => Ok(Some(price.clone())),
     }

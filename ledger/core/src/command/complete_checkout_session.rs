@@ -7,7 +7,10 @@ use super::add_payment_method::NewMethod;
 use super::payee::Payee;
 use super::start_subscription::Start;
 use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
-use super::{Command, Decision, Edit, PersonalData, Refusal, Stop, UpdateCustomer};
+use super::{
+    CheckoutRefusal, Command, CustomerRefusal, Decision, Edit, PaymentRefusal, PersonalData, PlanRefusal,
+    Stop, SubscriptionRefusal, UpdateCustomer,
+};
 use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
 use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
 use crate::state::{CheckoutSession, StateCache};
@@ -39,12 +42,12 @@ pub(super) fn open_session(
     now: DateTime<Utc>,
 ) -> Result<&CheckoutSession, Stop> {
     let session = states.checkout_session(id)?.filter(|found| found.merchant_id == merchant_id);
-    let session = session.ok_or(Refusal::CheckoutSessionNotFound)?;
+    let session = session.ok_or(CheckoutRefusal::SessionNotFound)?;
     if session.created.expires_at <= now {
-        return Err(Refusal::CheckoutSessionExpired.into());
+        return Err(CheckoutRefusal::SessionExpired.into());
     }
     if session.payment_id.is_some() {
-        return Err(Refusal::PaymentUnderWay.into());
+        return Err(PaymentRefusal::InProgress.into());
     }
     Ok(session)
 }
@@ -98,14 +101,14 @@ impl CompleteCheckoutSession {
         plan_id: Option<PlanId>,
         now: DateTime<Utc>,
     ) -> Result<Vec<Fact>, Stop> {
-        let plan_id = plan_id.ok_or(Refusal::PlanNotFound)?;
-        let plan = states.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
-        let customer = states.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        let plan_id = plan_id.ok_or(PlanRefusal::NotFound)?;
+        let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
+        let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
             // One that is being paid for is not there yet.
-            let current = states.subscription(subscription_id)?.ok_or(Refusal::SubscriptionAlreadyActive)?;
+            let current = states.subscription(subscription_id)?.ok_or(SubscriptionRefusal::AlreadyActive)?;
             if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
-                return Err(Refusal::SubscriptionAlreadyActive.into());
+                return Err(SubscriptionRefusal::AlreadyActive.into());
             }
             let edit = SubscriptionEdit::Downgrade(plan_id);
             let change =
@@ -113,7 +116,7 @@ impl CompleteCheckoutSession {
             return Ok(change.decide(states)?.facts);
         }
         if !plan.terms.is_free() {
-            return Err(Refusal::PlanNotFree.into());
+            return Err(PlanRefusal::NotFree.into());
         }
         let start = Start {
             subscriber: Subscriber {
@@ -137,11 +140,11 @@ impl Command for CompleteCheckoutSession {
         let now = states.now(self.merchant_id, self.now)?;
         let session = open_session(states, self.merchant_id, self.checkout_session_id, now)?;
         let customer = states.customer(self.customer_id)?;
-        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(Refusal::CustomerNotFound)?;
+        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(CustomerRefusal::NotFound)?;
         let mut facts = match session.created.checkout_mode {
             CheckoutMode::Onboarding => self.onboarded(states, session.created.plan_id, now)?,
             CheckoutMode::Topup | CheckoutMode::CreditBundle => {
-                return Err(Refusal::NoPaymentMethod.into());
+                return Err(PaymentRefusal::NoMethod.into());
             }
             CheckoutMode::Subscription => self.subscribed(states, session.created.plan_id, now)?,
         };

@@ -8,7 +8,7 @@ use super::advance_subscription::{Next, unpaid};
 use super::auto_recharge::PAUSE_AFTER_DECLINE;
 use super::start_subscription::Start;
 use super::update_subscription::settings_after;
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, CustomerRefusal, Decision, PaymentRefusal, Stop};
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
     PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
@@ -98,7 +98,7 @@ impl CompletePayment {
     ) -> Result<Option<Vec<Event>>, Stop> {
         let payment = &open.requested;
         let Some(customer_id) = payment.customer_id else { return Ok(None) };
-        let customer = states.customer(customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+        let customer = states.customer(customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, Stop> {
             Ok(states.subscription(id)?.filter(|found| found.subscriber.customer_id == customer_id))
         };
@@ -242,12 +242,12 @@ impl CompletePayment {
     }
 }
 
-/// Money that was taken from a customer who is no more is refused ([`Refusal::CustomerNotFound`]): it is to be taken back.
+/// Money that was taken from a customer who is no more is refused ([`CustomerRefusal::NotFound`]): it is to be taken back.
 impl Command for CompletePayment {
     type Outcome = Paid;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, Stop> {
-        let open = states.payment(self.payment_id)?.ok_or(Refusal::PaymentNotOpen)?;
+        let open = states.payment(self.payment_id)?.ok_or(PaymentRefusal::NotOpen)?;
         let OpenPayment { merchant_id, requested, .. } = open;
         let now = states.now(*merchant_id, self.now)?;
         let events = match &self.paid {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use super::{Command, CustomerRef, Decision, PlanRefusal, Stop};
 use crate::event::{CheckoutMode, CheckoutSessionCreated, Event};
 use crate::ids::{CheckoutSessionId, CreditBundleId, MerchantId, PlanId};
 use crate::state::StateCache;
@@ -50,11 +50,11 @@ impl Command for CreateCheckoutSession {
         }
         if let Some(id) = self.plan_id {
             let plan = states.plan(id)?.filter(|plan| plan.merchant_id == merchant_id);
-            plan.ok_or(Refusal::PlanNotFound)?;
+            plan.ok_or(PlanRefusal::NotFound)?;
         }
         if let Some(id) = self.credit_bundle_id {
             let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
-            bundle.ok_or(Refusal::CreditBundleNotFound)?;
+            bundle.ok_or(PlanRefusal::BundleNotFound)?;
         }
         let created = CheckoutSessionCreated {
             checkout_session_id: self.checkout_session_id,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MeterRefusal, PlanRefusal, Stop};
 use crate::event::{BundleOffer, CreditBundleCreated, Event, PlanCreated};
 use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use crate::plan::PlanTerms;
@@ -40,7 +40,7 @@ pub(super) fn check_meters(
 ) -> Result<(), Stop> {
     for id in meters {
         let meter = states.meter(*id)?.filter(|meter| meter.merchant_id == merchant_id);
-        meter.ok_or(Refusal::MeterNotFound)?;
+        meter.ok_or(MeterRefusal::NotFound)?;
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ impl Command for CreatePlan {
         check_meters(states, self.merchant_id, &self.terms.meter_ids)?;
         let default = self.terms.default_auto_top_up_bundle_id;
         if default.is_some_and(|id| self.bundles.iter().all(|bundle| bundle.credit_bundle_id != id)) {
-            return Err(Refusal::CreditBundleNotFound.into());
+            return Err(PlanRefusal::BundleNotFound.into());
         }
         let plan_id = self.plan_id;
         let mut events = vec![Event::from(PlanCreated { plan_id, terms: self.terms.clone() })];

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use super::{Command, CustomerRefusal, Decision, MerchantRefusal, SpendKeyNow, Stop};
 use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
 use crate::ids::{CustomerId, MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
@@ -36,9 +36,9 @@ impl Command for CreateSpendKey {
             Some(id) => {
                 let customer =
                     states.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
-                customer.ok_or(Refusal::CustomerNotFound)?.wallet_id
+                customer.ok_or(CustomerRefusal::NotFound)?.wallet_id
             }
-            None => states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,
+            None => states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?.wallet_id,
         };
         let event = Event::from(SpendKeyCreated {
             spend_key_id: self.spend_key_id,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Refusal, Stop, WebhookRefusal};
 use crate::event::{Event, WebhookCreated, WebhookSettings};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
@@ -29,7 +29,7 @@ impl Command for CreateWebhook {
     fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, Stop> {
         let (merchant_id, settings) = (self.merchant_id, self.settings.clone());
         if states.webhooks(merchant_id)?.map_or(0, Vec::len) >= MAX_WEBHOOKS {
-            return Err(Refusal::WebhookLimitReached.into());
+            return Err(WebhookRefusal::LimitReached.into());
         }
         let created_at = states.now(merchant_id, self.now)?;
         let event = Event::from(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
@@ -79,7 +79,7 @@ mod tests {
             carry_out(&mut states, &create(merchant_id, number)).unwrap();
         }
         let fourth = create(merchant_id, 3);
-        let refused = Err(Stop::Refused(Refusal::WebhookLimitReached));
+        let refused = Err(Stop::Refused(Refusal::Webhook(WebhookRefusal::LimitReached)));
         assert_eq!(carry_out(&mut states, &fourth), refused);
         let webhook_id = create(merchant_id, 1).webhook_id;
         let delete = DeleteWebhook { merchant_id, webhook_id, now: DateTime::UNIX_EPOCH };
@@ -96,6 +96,9 @@ mod tests {
         carry_out(&mut states, &made).unwrap();
         let delete =
             DeleteWebhook { merchant_id: other, webhook_id: made.webhook_id, now: DateTime::UNIX_EPOCH };
-        assert_eq!(carry_out(&mut states, &delete), Err(Stop::Refused(Refusal::WebhookNotFound)));
+        assert_eq!(
+            carry_out(&mut states, &delete),
+            Err(Stop::Refused(Refusal::Webhook(WebhookRefusal::NotFound)))
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, CustomerRefusal, Decision, MerchantRefusal, Stop, WalletRefusal};
 use crate::event::{Event, WalletCredited};
 use crate::ids::{CreditId, CustomerId, MerchantId, WalletId};
 use crate::money::Amount;
@@ -46,15 +46,15 @@ impl Command for CreditWallet {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, Stop> {
         if !self.amount.is_positive() {
-            return Err(Refusal::AmountNotPositive.into());
+            return Err(WalletRefusal::AmountNotPositive.into());
         }
         let (merchant_id, wallet_id, customer_id) = match self.target {
             CreditTarget::Customer(id) => {
-                let customer = states.customer(id)?.ok_or(Refusal::CustomerNotFound)?;
+                let customer = states.customer(id)?.ok_or(CustomerRefusal::NotFound)?;
                 (customer.merchant_id, customer.wallet_id, Some(id))
             }
             CreditTarget::Merchant(id) => {
-                (id, states.merchant(id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id, None)
+                (id, states.merchant(id)?.ok_or(MerchantRefusal::NotFound)?.wallet_id, None)
             }
         };
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MeterRefusal, Stop};
 use crate::event::{Event, MeterDefined};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::Price;
@@ -43,7 +43,7 @@ impl DefineMeter {
             Slug::Given(slug) => {
                 return match states.meter_slug(self.merchant_id, slug)? {
                     None => Ok(slug.clone()),
-                    Some(_) => Err(Refusal::MeterSlugConflict.into()),
+                    Some(_) => Err(MeterRefusal::SlugTaken.into()),
                 };
             }
             Slug::Made(base) => base,
@@ -54,7 +54,7 @@ impl DefineMeter {
                 return Ok(slug);
             }
         }
-        Err(Refusal::MeterSlugConflict.into())
+        Err(MeterRefusal::SlugTaken.into())
     }
 }
 

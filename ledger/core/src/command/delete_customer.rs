@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::update_subscription::cancelled;
-use super::{Command, Decision, PersonalChange, Refusal, Stop};
+use super::{Command, CustomerRefusal, Decision, PersonalChange, Stop};
 use crate::event::{CancelReason, CustomerDeleted, Event};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
@@ -26,7 +26,7 @@ impl Command for DeleteCustomer {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let customer = states.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
-        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
+        let customer = customer.ok_or(CustomerRefusal::NotFound)?;
         let mut events = Vec::with_capacity(2);
         if let Some(id) = customer.subscription_id
             && let Some(subscription) = states.subscription(id)?

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MeterRefusal, Stop};
 use crate::event::{Event, MeterDeleted};
 use crate::ids::{MerchantId, MeterId};
 use crate::state::StateCache;
@@ -24,7 +24,7 @@ impl Command for DeleteMeter {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
-        let meter_slug = meter.ok_or(Refusal::MeterNotFound)?.meter_slug.clone();
+        let meter_slug = meter.ok_or(MeterRefusal::NotFound)?.meter_slug.clone();
         let event = Event::from(MeterDeleted { meter_id: self.meter_id, meter_slug });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, PlanRefusal, Stop};
 use crate::event::{Event, PlanDeleted};
 use crate::ids::{MerchantId, PlanId};
 use crate::state::StateCache;
@@ -23,7 +23,7 @@ impl Command for DeletePlan {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let credit_bundle_ids = plan.ok_or(Refusal::PlanNotFound)?.credit_bundle_ids.clone();
+        let credit_bundle_ids = plan.ok_or(PlanRefusal::NotFound)?.credit_bundle_ids.clone();
         let event = Event::from(PlanDeleted { plan_id: self.plan_id, credit_bundle_ids });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

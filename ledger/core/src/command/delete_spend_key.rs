@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, SpendKeyRefusal, Stop};
 use crate::event::{Event, SpendKeyDeleted};
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::state::StateCache;
@@ -23,7 +23,7 @@ impl Command for DeleteSpendKey {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
-        let key_hash = key.ok_or(Refusal::SpendKeyNotFound)?.key_hash.clone();
+        let key_hash = key.ok_or(SpendKeyRefusal::NotFound)?.key_hash.clone();
         let event = Event::from(SpendKeyDeleted { spend_key_id: self.spend_key_id, key_hash });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Stop, WebhookRefusal};
 use crate::event::{Event, WebhookDeleted};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::StateCache;
@@ -23,7 +23,7 @@ impl Command for DeleteWebhook {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let webhook = states.webhook(self.webhook_id)?;
-        webhook.filter(|webhook| webhook.merchant_id == self.merchant_id).ok_or(Refusal::WebhookNotFound)?;
+        webhook.filter(|webhook| webhook.merchant_id == self.merchant_id).ok_or(WebhookRefusal::NotFound)?;
         let event = Event::from(WebhookDeleted { webhook_id: self.webhook_id });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MerchantRefusal, Stop};
 use crate::event::{Event, SecretKeyIssued};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::secret::KeyHash;
@@ -40,7 +40,7 @@ impl Command for IssueSecretKey {
     type Outcome = ();
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
-        states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         Ok(Decision::append(self.merchant_id, self.now, vec![self.event()], ()))
     }
 }

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::Refusal;
+use super::{Refusal, SpendKeyRefusal};
 use crate::event::{Hold, KeyUse, SpendKeyStatus};
 use crate::ids::SpendKeyId;
 use crate::money::Amount;
@@ -22,11 +22,11 @@ impl SpendKey {
     /// May the key be used at all at the instant `at` of its clock ([`Spending::instant`])?
     pub fn check_usable(&self, at: DateTime<Utc>) -> Result<(), Refusal> {
         if self.settings.expires_at.is_some_and(|expires_at| expires_at <= at) {
-            return Err(Refusal::SpendKeyExpired);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Expired));
         }
         match self.status {
             SpendKeyStatus::Active => Ok(()),
-            SpendKeyStatus::Paused => Err(Refusal::SpendKeyPaused),
+            SpendKeyStatus::Paused => Err(Refusal::SpendKey(SpendKeyRefusal::Paused)),
         }
     }
 }
@@ -43,11 +43,11 @@ impl KeyLimits<'_> {
         let settings = &self.key.settings;
         let listed = |list: &[String], name: &str| list.iter().any(|allowed| allowed == name);
         if settings.allowed_providers.as_ref().is_some_and(|list| !listed(list, provider)) {
-            return Err(Refusal::ProviderNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed));
         }
         let is_allowed = |list: &Vec<String>| model.is_some_and(|model| listed(list, model));
         if settings.allowed_models.as_ref().is_some_and(|list| !is_allowed(list)) {
-            return Err(Refusal::ModelNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed));
         }
         Ok(())
     }
@@ -60,11 +60,13 @@ impl KeyLimits<'_> {
             && self.spending.window(limit.cycle, at).requests >= limit.count
         {
             let retry_after_seconds = limit.cycle.end(at).map(|end| seconds(end - at));
-            return Err(Refusal::RequestLimitExceeded { retry_after_seconds });
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded { retry_after_seconds }));
         }
         let wait_ms = self.spending.wait_ms(at);
         if wait_ms > 0 {
-            return Err(Refusal::RateLimitExceeded { retry_after_seconds: wait_ms.div_ceil(1_000) });
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RateLimitExceeded {
+                retry_after_seconds: wait_ms.div_ceil(1_000),
+            }));
         }
         if let Some(limit) = settings.spend_limit {
             let window = self.spending.window(limit.cycle, at);
@@ -72,7 +74,7 @@ impl KeyLimits<'_> {
             let needed = hold.total()?;
             if taken.plus(needed)? > limit.amount {
                 let left = limit.amount.minus(taken)?.max(Amount::ZERO);
-                return Err(Refusal::SpendLimitExceeded { left, needed });
+                return Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }));
             }
         }
         Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at })
@@ -197,18 +199,28 @@ mod tests {
         };
         let admit = |spending: &Spending, amount, at| limits(&key, spending).admit(hold(amount), at);
         let (left, needed) = (cents(100), cents(101));
-        assert_eq!(admit(&spending, 101, noon), Err(Refusal::SpendLimitExceeded { left, needed }));
+        assert_eq!(
+            admit(&spending, 101, noon),
+            Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }))
+        );
         admit(&spending, 60, noon).unwrap();
         spending.admit(noon, cents(60)).unwrap();
         let soon = noon + Duration::seconds(59);
-        assert_eq!(admit(&spending, 1, soon), Err(Refusal::RateLimitExceeded { retry_after_seconds: 1 }));
+        assert_eq!(
+            admit(&spending, 1, soon),
+            Err(Refusal::SpendKey(SpendKeyRefusal::RateLimitExceeded { retry_after_seconds: 1 }))
+        );
         let later = noon + Duration::seconds(60);
         let (left, needed) = (cents(40), cents(41));
-        assert_eq!(admit(&spending, 41, later), Err(Refusal::SpendLimitExceeded { left, needed }));
+        assert_eq!(
+            admit(&spending, 41, later),
+            Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }))
+        );
         admit(&spending, 40, later).unwrap();
         spending.admit(later, cents(40)).unwrap();
         let until_midnight = Some(12 * 3_600 - 60);
-        let full = Refusal::RequestLimitExceeded { retry_after_seconds: until_midnight };
+        let full =
+            Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded { retry_after_seconds: until_midnight });
         assert_eq!(admit(&spending, 0, later), Err(full));
         admit(&spending, 100, "2026-11-22T00:00:00Z".parse().unwrap()).unwrap();
     }
@@ -227,11 +239,15 @@ mod tests {
         for (key, model, expected) in [
             (lists(None, None), None, Ok(())),
             (lists(Some(&["m"]), Some(&["openai"])), Some("m"), Ok(())),
-            (lists(Some(&["m"]), None), Some("M"), Err(Refusal::ModelNotAllowed)),
-            (lists(Some(&["m"]), None), None, Err(Refusal::ModelNotAllowed)),
-            (lists(Some(&[]), None), Some("m"), Err(Refusal::ModelNotAllowed)),
-            (lists(None, Some(&[])), Some("m"), Err(Refusal::ProviderNotAllowed)),
-            (lists(None, Some(&["other"])), Some("m"), Err(Refusal::ProviderNotAllowed)),
+            (lists(Some(&["m"]), None), Some("M"), Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(Some(&["m"]), None), None, Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(Some(&[]), None), Some("m"), Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(None, Some(&[])), Some("m"), Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed))),
+            (
+                lists(None, Some(&["other"])),
+                Some("m"),
+                Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed)),
+            ),
         ] {
             assert_eq!(limits(&key, &spending).check_lists("openai", model), expected, "{:?}", key.settings);
         }

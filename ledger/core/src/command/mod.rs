@@ -27,6 +27,7 @@ mod key_limits;
 mod open_request;
 mod pay_checkout_session;
 mod payee;
+mod refusal;
 mod register_merchant;
 mod report_request;
 mod request_payment;
@@ -49,7 +50,7 @@ pub use self::add_payment_method::{AddPaymentMethod, NewMethod};
 pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};
 pub use self::advance_subscription::{AdvanceSubscription, Advanced};
 pub use self::already_applied::AlreadyApplied;
-pub use self::auto_recharge::{AutoRecharge, WalletShortfall};
+pub use self::auto_recharge::AutoRecharge;
 pub use self::bill::{RequestSettings, service_charge_payer};
 pub use self::complete_checkout_session::CompleteCheckoutSession;
 pub use self::complete_payment::{CompletePayment, Paid};
@@ -70,6 +71,11 @@ pub use self::issue_secret_key::IssueSecretKey;
 pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened};
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::payee::Payee;
+pub use self::refusal::{
+    CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
+    RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WalletShortfall,
+    WebhookRefusal,
+};
 pub use self::register_merchant::RegisterMerchant;
 pub use self::report_request::{ReportRequest, Reported};
 pub use self::request_payment::{Offered, Purchase, RequestPayment};
@@ -87,174 +93,9 @@ pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
 pub use self::update_webhook::UpdateWebhook;
 use crate::event::{ContactPart, Event, Fact};
 use crate::ids::{CustomerId, MerchantId};
-use crate::money::{self, Amount};
+use crate::money;
 use crate::spending::Spending;
 use crate::state::{Missing, SpendKey, StateCache};
-
-/// Why a command is refused. Refusals know nothing of HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No secret key has this hash.
-    #[error("the secret key is not valid")]
-    SecretKeyInvalid,
-    /// The connection secret names no connection of this merchant.
-    #[error("the connection secret is not valid")]
-    ConnectionSecretInvalid,
-    /// The product secret names no meter of this merchant.
-    #[error("the product secret is not valid")]
-    ProductSecretInvalid,
-    /// No such merchant.
-    #[error("no such merchant")]
-    MerchantNotFound,
-    /// No such customer of this merchant.
-    #[error("no such customer")]
-    CustomerNotFound,
-    /// No such meter of this merchant.
-    #[error("no such meter")]
-    MeterNotFound,
-    /// No such spend key of this merchant.
-    #[error("no such spend key")]
-    SpendKeyNotFound,
-    /// No such secret key of this merchant, or not any more.
-    #[error("no such secret key")]
-    SecretKeyNotFound,
-    /// The merchant's only secret key cannot be revoked.
-    #[error("the last secret key cannot be revoked; issue another one first")]
-    SecretKeyLastRemaining,
-    /// Another customer of the merchant has the reference id.
-    #[error("the reference id is taken")]
-    ReferenceIdConflict,
-    /// Another meter of the merchant has the slug.
-    #[error("the meter slug is taken")]
-    MeterSlugConflict,
-    /// Somebody is to pay by the provider's price, and there is none for what is asked.
-    #[error("no price is listed for the model")]
-    ModelNotPriced,
-    /// The money available does not cover the hold.
-    #[error("the balance available ({available}) does not cover this call ({needed})")]
-    InsufficientBalance {
-        /// The money there is less open holds.
-        available: Amount,
-        /// The hold.
-        needed: Amount,
-        /// The wallet that fell short, where it asks for money by itself: see [`AutoRecharge`].
-        auto_recharge: Option<WalletShortfall>,
-    },
-    /// No spend key has this hash, or its customer is no more.
-    #[error("the spend key is not valid")]
-    SpendKeyInvalid,
-    /// The spend key's time is over.
-    #[error("the spend key has expired")]
-    SpendKeyExpired,
-    /// The spend key does not work for now.
-    #[error("the spend key is paused")]
-    SpendKeyPaused,
-    /// The spend key's list of models does not hold this call's.
-    #[error("the spend key does not allow this model")]
-    ModelNotAllowed,
-    /// The spend key's list of providers does not hold this call's.
-    #[error("the spend key does not allow this provider")]
-    ProviderNotAllowed,
-    /// The spend key's calls of this cycle are used up.
-    #[error("the spend key's request limit is reached")]
-    RequestLimitExceeded {
-        /// Until the next cycle; none where it never comes.
-        retry_after_seconds: Option<u64>,
-    },
-    /// The spend key's bucket is empty.
-    #[error("the spend key's rate limit is reached")]
-    RateLimitExceeded {
-        /// Until the next token.
-        retry_after_seconds: u64,
-    },
-    /// What is left of the spend key's limit in this cycle does not cover the hold.
-    #[error("what is left of the spend limit ({left}) does not cover this call ({needed})")]
-    SpendLimitExceeded {
-        /// The limit less what is spent and held.
-        left: Amount,
-        /// The hold.
-        needed: Amount,
-    },
-    /// An amount is not above zero, or out of range.
-    #[error("the amount {0}")]
-    Amount(money::Error),
-    /// The amount must be above zero.
-    #[error("the amount must be above zero")]
-    AmountNotPositive,
-    /// The counts of a report are beyond pricing, or beyond what any wallet can owe.
-    #[error("the usage is out of range")]
-    UsageOutOfRange,
-    /// The request has ended, or never was.
-    #[error("the request is not open")]
-    RequestNotOpen,
-    /// No such plan of this merchant.
-    #[error("no such plan")]
-    PlanNotFound,
-    /// The plan costs something: it begins with a payment.
-    #[error("the plan is not free: it is subscribed to through a checkout session")]
-    PlanNotFree,
-    /// A plan's credit is not above its price, where it has one.
-    #[error("the included credit must not be above the plan's price")]
-    CreditAbovePrice,
-    /// No such credit bundle of this merchant, or of this plan.
-    #[error("no such credit bundle")]
-    CreditBundleNotFound,
-    /// The credit bundle is another plan's.
-    #[error("the credit bundle belongs to another plan")]
-    CreditBundlePlanMismatch,
-    /// No such subscription of this merchant, or not any more.
-    #[error("no such subscription")]
-    SubscriptionNotFound,
-    /// The customer has a subscription, which this plan is not dearer than.
-    #[error("the customer has an active subscription")]
-    SubscriptionAlreadyActive,
-    /// No such payment method of this wallet.
-    #[error("no such payment method")]
-    PaymentMethodNotFound,
-    /// The wallet has nothing to pay with.
-    #[error("the wallet has no payment method")]
-    NoPaymentMethod,
-    /// The payment has ended, or never was.
-    #[error("the payment is not open")]
-    PaymentNotOpen,
-    /// What fills a wallet up by itself is said in part alone, though it is to be filled up or nothing of it is kept.
-    #[error("autopay is not enabled, or something of it is missing")]
-    AutopayIncomplete {
-        /// Is it enabled, with something missing?
-        enabled: bool,
-        /// Is it the threshold?
-        threshold: bool,
-        /// Is it the amount?
-        amount: bool,
-    },
-    /// It costs or brings something else than whoever pays was told.
-    #[error("what is offered has changed")]
-    OfferChanged,
-    /// Another payment is under way for this.
-    #[error("a payment is under way")]
-    PaymentUnderWay,
-    /// No such checkout session of this merchant, or it is completed.
-    #[error("no such checkout session")]
-    CheckoutSessionNotFound,
-    /// The checkout session's time is over.
-    #[error("the checkout session has expired")]
-    CheckoutSessionExpired,
-    /// A clock goes forward only, and not beyond a hundred years.
-    #[error("the clock can only be put forward, by up to a hundred years in all")]
-    ClockOutOfRange,
-    /// No such webhook of this merchant.
-    #[error("no such webhook")]
-    WebhookNotFound,
-    /// The merchant has as many webhooks as it may have.
-    #[error("a merchant has at most {} webhooks", create_webhook::MAX_WEBHOOKS)]
-    WebhookLimitReached,
-}
-
-impl From<money::Error> for Refusal {
-    fn from(error: money::Error) -> Self {
-        Self::Amount(error)
-    }
-}
 
 /// Why a decision stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -281,6 +122,20 @@ impl From<money::Error> for Stop {
     fn from(error: money::Error) -> Self {
         Self::Refused(error.into())
     }
+}
+
+macro_rules! refused {
+    ($($refusal:ident)+) => {$(
+        impl From<$refusal> for Stop {
+            fn from(refusal: $refusal) -> Self {
+                Self::Refused(refusal.into())
+            }
+        }
+    )+};
+}
+
+refused! {
+    MerchantRefusal SecretKeyRefusal CustomerRefusal MeterRefusal SpendKeyRefusal WalletRefusal RequestRefusal PlanRefusal SubscriptionRefusal PaymentRefusal CheckoutRefusal WebhookRefusal
 }
 
 /// Personal data of a customer; lives in a side table that can be erased, never in the log.

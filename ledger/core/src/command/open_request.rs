@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
-use super::auto_recharge::WalletShortfall;
+use super::refusal::WalletShortfall;
 use super::bill::{self, Conditions, RequestSettings};
 use super::key_limits::KeyLimits;
-use super::{Command, Decision, Refusal, Stop};
+use super::{
+    Command, CustomerRefusal, Decision, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, Stop,
+    WalletRefusal,
+};
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::hold_scope::CreditScope;
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
@@ -60,11 +63,11 @@ impl CustomerRef {
         merchant_id: MerchantId,
     ) -> Result<(CustomerId, &'w Customer), Stop> {
         let (id, unknown) = match self {
-            Self::Id(id) => (*id, Refusal::CustomerNotFound),
-            Self::Secret(id) => (*id, Refusal::ConnectionSecretInvalid),
+            Self::Id(id) => (*id, Refusal::Customer(CustomerRefusal::NotFound)),
+            Self::Secret(id) => (*id, Refusal::Customer(CustomerRefusal::SecretInvalid)),
             Self::Reference(reference) => {
-                let id = states.reference(merchant_id, reference)?.ok_or(Refusal::CustomerNotFound)?;
-                (*id, Refusal::CustomerNotFound)
+                let id = states.reference(merchant_id, reference)?.ok_or(CustomerRefusal::NotFound)?;
+                (*id, Refusal::Customer(CustomerRefusal::NotFound))
             }
         };
         let customer = states.customer(id)?.filter(|customer| customer.merchant_id == merchant_id);
@@ -81,11 +84,11 @@ impl MeterRef {
         service_charge_rate: Decimal,
     ) -> Result<Terms, Stop> {
         let (meter_id, unknown) = match self {
-            Self::Id(id) => (*id, Refusal::MeterNotFound),
-            Self::Secret(id) => (*id, Refusal::ProductSecretInvalid),
+            Self::Id(id) => (*id, Refusal::Meter(MeterRefusal::NotFound)),
+            Self::Secret(id) => (*id, Refusal::Meter(MeterRefusal::SecretInvalid)),
             Self::Slug(slug) => {
-                let id = states.meter_slug(merchant_id, slug)?.ok_or(Refusal::MeterNotFound)?;
-                (*id, Refusal::MeterNotFound)
+                let id = states.meter_slug(merchant_id, slug)?.ok_or(MeterRefusal::NotFound)?;
+                (*id, Refusal::Meter(MeterRefusal::NotFound))
             }
         };
         let meter = states.meter(meter_id)?.filter(|meter| meter.merchant_id == merchant_id);
@@ -164,11 +167,11 @@ impl OpenRequest {
     fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, Stop> {
         match &self.caller {
             Caller::SecretKey(hash) => {
-                let merchant_id = states.secret_key(hash)?.ok_or(Refusal::SecretKeyInvalid)?.merchant_id;
+                let merchant_id = states.secret_key(hash)?.ok_or(SecretKeyRefusal::Invalid)?.merchant_id;
                 Ok(Principals { merchant_id, customer: self.customer(states, merchant_id)?, key: None })
             }
             Caller::SpendKey(hash) => {
-                let unknown = Refusal::SpendKeyInvalid;
+                let unknown = Refusal::SpendKey(SpendKeyRefusal::Invalid);
                 let spend_key_id = *states.spend_key_of(hash)?.ok_or(unknown.clone())?;
                 let key = states.spend_key(spend_key_id)?.ok_or(unknown.clone())?;
                 let spending = states.spending(spend_key_id)?.ok_or(unknown.clone())?;
@@ -224,7 +227,7 @@ impl OpenRequest {
             if rest.is_negative() {
                 let auto_recharge =
                     wallet.auto_recharge().then_some(WalletShortfall { wallet_id, credit_scope });
-                return Err(Refusal::InsufficientBalance { available, needed, auto_recharge }.into());
+                return Err(WalletRefusal::InsufficientBalance { available, needed, auto_recharge }.into());
             }
             tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
         }
@@ -254,7 +257,7 @@ impl Command for OpenRequest {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, Stop> {
         let Principals { merchant_id, customer, key } = self.principals(states)?;
-        let merchant = states.merchant(merchant_id)?.ok_or(Refusal::SecretKeyInvalid)?;
+        let merchant = states.merchant(merchant_id)?.ok_or(SecretKeyRefusal::Invalid)?;
         let now = merchant.now(self.now);
         if let Some(key) = key {
             key.check_key(now)?;

@@ -1,6 +1,6 @@
 //! Whose wallet a payment or a payment method is for.
 
-use super::{Refusal, Stop};
+use super::{CustomerRefusal, MerchantRefusal, Stop};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
@@ -22,12 +22,12 @@ impl Payee {
     ) -> Result<(WalletId, Option<CustomerId>), Stop> {
         match self {
             Self::Merchant => {
-                let merchant = states.merchant(merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+                let merchant = states.merchant(merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
                 Ok((merchant.wallet_id, None))
             }
             Self::Customer(id) => {
                 let customer = states.customer(id)?.filter(|found| found.merchant_id == merchant_id);
-                Ok((customer.ok_or(Refusal::CustomerNotFound)?.wallet_id, Some(id)))
+                Ok((customer.ok_or(CustomerRefusal::NotFound)?.wallet_id, Some(id)))
             }
         }
     }

@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use super::open_request::usage_period_start;
 use super::settle_request::{Metered, SettleRequest, Settled};
-use super::{Command, CustomerRef, Decision, MeterRef, Refusal, Stop, bill};
+use super::{Command, CustomerRef, Decision, MerchantRefusal, MeterRef, Refusal, RequestRefusal, Stop, bill};
 use crate::event::{
     Charge, Event, Hold, Parties, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened,
 };
@@ -60,7 +60,7 @@ pub enum Reported {
 
 impl ReportRequest {
     fn opened(&self, states: &StateCache) -> Result<RequestOpened, Stop> {
-        let merchant = states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        let merchant = states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         let customer =
             self.customer.as_ref().map(|customer| customer.find(states, self.merchant_id)).transpose()?;
         let terms = self.meter.as_ref();
@@ -118,7 +118,7 @@ impl Command for ReportRequest {
         let settled = Settled::Metered(self.metered.clone());
         let settlement = SettleRequest { request_id: self.request_id, settled, now: self.now };
         let settled = match settlement.metered(states, &open, &self.metered) {
-            Err(Stop::Refused(Refusal::Amount(_))) => return Err(Refusal::UsageOutOfRange.into()),
+            Err(Stop::Refused(Refusal::Amount(_))) => return Err(RequestRefusal::UsageOutOfRange.into()),
             settled => settled?,
         };
         let mut events = vec![Event::from(opened.clone())];

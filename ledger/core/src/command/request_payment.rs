@@ -7,7 +7,7 @@ use super::complete_checkout_session::open_session;
 use super::payee::Payee;
 use super::start_subscription::check_bundle;
 use super::update_subscription::find;
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, PaymentRefusal, PlanRefusal, Stop, SubscriptionRefusal, WalletRefusal};
 use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
@@ -66,8 +66,8 @@ impl RequestPayment {
             Purchase::Fund(amount) => Ok((amount, Purpose::Fund)),
             Purchase::Bundle(id) => {
                 let bundle = states.credit_bundle(id)?.filter(|found| found.merchant_id == self.merchant_id);
-                let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
-                let subscription = subscription.ok_or(Refusal::SubscriptionNotFound)?;
+                let bundle = bundle.ok_or(PlanRefusal::BundleNotFound)?;
+                let subscription = subscription.ok_or(SubscriptionRefusal::NotFound)?;
                 let subscription = find(states, self.merchant_id, subscription)?;
                 check_bundle(states, self.merchant_id, subscription.plan_id, Some(id))?;
                 let credit_amount = bundle.offer.credit_amount;
@@ -75,7 +75,7 @@ impl RequestPayment {
             }
             Purchase::Plan(plan_id, fresh) => {
                 let plan = states.plan(plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-                let terms = &plan.ok_or(Refusal::PlanNotFound)?.terms;
+                let terms = &plan.ok_or(PlanRefusal::NotFound)?.terms;
                 let purpose = match subscription {
                     None => {
                         let terms = Box::new(terms.clone());
@@ -84,9 +84,9 @@ impl RequestPayment {
                     Some(subscription_id) => {
                         let active = states.subscription(subscription_id)?;
                         // One that is being paid for is not there yet.
-                        let active = active.ok_or(Refusal::SubscriptionAlreadyActive)?;
+                        let active = active.ok_or(SubscriptionRefusal::AlreadyActive)?;
                         if active.plan_id == plan_id || !terms.is_dearer_than(&active.terms) {
-                            return Err(Refusal::SubscriptionAlreadyActive.into());
+                            return Err(SubscriptionRefusal::AlreadyActive.into());
                         }
                         Purpose::Upgrade { subscription_id, plan_id, terms: Box::new(terms.clone()) }
                     }
@@ -105,29 +105,29 @@ impl RequestPayment {
         brings: Option<CardBrought>,
     ) -> Result<Decision<()>, Stop> {
         if states.payment(self.payment_id)?.is_some() {
-            return Err(Refusal::PaymentUnderWay.into());
+            return Err(PaymentRefusal::InProgress.into());
         }
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
         let customer = customer_id.map(|id| states.customer(id)).transpose()?.flatten();
         let subscription = customer.and_then(|customer| customer.subscription_id);
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let payment_method_id =
-            self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
+            self.payment_method_id.or(wallet.payment_method_id).ok_or(PaymentRefusal::NoMethod)?;
         if brings.is_none() {
             let method = states.payment_method(payment_method_id)?;
             let method = method.filter(|method| method.added.wallet_id == wallet_id);
-            method.ok_or(Refusal::PaymentMethodNotFound)?;
+            method.ok_or(PaymentRefusal::MethodNotFound)?;
         }
         if let Some(id) = self.checkout_session_id {
             open_session(states, self.merchant_id, id, states.now(self.merchant_id, self.now)?)?;
         }
         let (amount, purpose) = self.price(states, subscription)?;
         if !amount.is_positive() {
-            return Err(Refusal::AmountNotPositive.into());
+            return Err(WalletRefusal::AmountNotPositive.into());
         }
         let credit = purpose.credit();
         if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
-            return Err(Refusal::OfferChanged.into());
+            return Err(PaymentRefusal::OfferChanged.into());
         }
         wallet.takes(amount.max(credit))?;
         let event = Event::from(Box::new(PaymentRequested {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MerchantRefusal, SecretKeyRefusal, Stop};
 use crate::event::{Event, SecretKeyRevoked};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::state::StateCache;
@@ -32,17 +32,17 @@ impl Command for RevokeSecretKey {
     type Outcome = MerchantId;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<MerchantId>, Stop> {
-        let key = states.issued_key(self.secret_key_id)?.ok_or(Refusal::SecretKeyNotFound)?;
+        let key = states.issued_key(self.secret_key_id)?.ok_or(SecretKeyRefusal::NotFound)?;
         let allowed = match self.revoker {
             Revoker::Merchant(merchant_id) => key.merchant_id == merchant_id,
             Revoker::Operator => true,
         };
         if !allowed {
-            return Err(Refusal::SecretKeyNotFound.into());
+            return Err(SecretKeyRefusal::NotFound.into());
         }
-        let merchant = states.merchant(key.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+        let merchant = states.merchant(key.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         if merchant.secret_keys <= 1 {
-            return Err(Refusal::SecretKeyLastRemaining.into());
+            return Err(SecretKeyRefusal::LastRemaining.into());
         }
         let revoked = SecretKeyRevoked { secret_key_id: self.secret_key_id, key_hash: key.key_hash.clone() };
         let events = vec![Event::from(revoked)];

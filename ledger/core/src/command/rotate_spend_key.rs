@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use super::{Command, Decision, SpendKeyNow, SpendKeyRefusal, Stop};
 use crate::event::{Event, KeyRotated};
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
@@ -28,8 +28,8 @@ impl Command for RotateSpendKey {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
-        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
-        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let key = key.ok_or(SpendKeyRefusal::NotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
         let rotation = key.rotation + 1;
         let event = Event::from(KeyRotated {
             spend_key_id: self.spend_key_id,

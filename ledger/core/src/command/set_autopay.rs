@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::payee::Payee;
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::{Command, Decision, Edit, PaymentRefusal, Refusal, Stop, WalletRefusal};
 use crate::event::{Autopay, AutopayChanged, Event};
 use crate::ids::MerchantId;
 use crate::money::Amount;
@@ -59,17 +59,21 @@ impl AutopayEdits {
                 let is_set = |edit: Edit<Amount>| matches!(edit, Edit::Set(_));
                 let (threshold, amount) = (is_set(self.threshold), is_set(self.amount));
                 if threshold || amount {
-                    return Err(Refusal::AutopayIncomplete { enabled: false, threshold, amount });
+                    return Err(Refusal::Wallet(WalletRefusal::AutopayIncomplete {
+                        enabled: false,
+                        threshold,
+                        amount,
+                    }));
                 }
                 Ok(None)
             }
             (Some(true), _) | (None, Some(_)) => match (threshold, amount) {
                 (Some(threshold), Some(amount)) => Ok(Some(Autopay { threshold, amount })),
-                (threshold, amount) => Err(Refusal::AutopayIncomplete {
+                (threshold, amount) => Err(Refusal::Wallet(WalletRefusal::AutopayIncomplete {
                     enabled: true,
                     threshold: threshold.is_none(),
                     amount: amount.is_none(),
-                }),
+                })),
             },
         }
     }
@@ -86,7 +90,7 @@ impl Command for SetAutopay {
             return Ok(Decision::already(()));
         }
         if autopay.is_some() && wallet.payment_method_id.is_none() {
-            return Err(Refusal::NoPaymentMethod.into());
+            return Err(PaymentRefusal::NoMethod.into());
         }
         let event = Event::from(AutopayChanged {
             wallet_id,

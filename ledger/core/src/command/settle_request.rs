@@ -7,7 +7,7 @@ use ulid::Ulid;
 
 use super::auto_recharge::Need;
 use super::bill::{Conditions, bill};
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, Refusal, RequestRefusal, Stop};
 use crate::event::{
     Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletEvent,
     WalletSource,
@@ -288,7 +288,7 @@ impl Command for SettleRequest {
     type Outcome = ();
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
-        let open = states.request(self.request_id)?.ok_or(Refusal::RequestNotOpen)?;
+        let open = states.request(self.request_id)?.ok_or(RequestRefusal::NotOpen)?;
         match &self.settled {
             Settled::Metered(metered) => match self.metered(states, open, metered) {
                 // Counts beyond pricing, or beyond what any wallet can owe, are absurd counts: not believed,

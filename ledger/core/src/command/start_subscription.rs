@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use super::{Command, CustomerRef, Decision, PlanRefusal, Stop, SubscriptionRefusal};
 use crate::event::{Event, Subscriber, SubscriptionStarted};
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId};
 use crate::money::Amount;
@@ -77,8 +77,8 @@ pub(super) fn check_bundle(
 ) -> Result<(), Stop> {
     let Some(id) = bundle else { return Ok(()) };
     let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
-    let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
-    if bundle.plan_id == plan_id { Ok(()) } else { Err(Refusal::CreditBundlePlanMismatch.into()) }
+    let bundle = bundle.ok_or(PlanRefusal::BundleNotFound)?;
+    if bundle.plan_id == plan_id { Ok(()) } else { Err(PlanRefusal::BundlePlanMismatch.into()) }
 }
 
 impl Command for StartSubscription {
@@ -87,13 +87,13 @@ impl Command for StartSubscription {
     fn decide(&self, states: &StateCache) -> Result<Decision<Started>, Stop> {
         let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let plan = plan.ok_or(Refusal::PlanNotFound)?;
+        let plan = plan.ok_or(PlanRefusal::NotFound)?;
         check_bundle(states, self.merchant_id, self.plan_id, self.auto_top_up_bundle_id)?;
         if customer.subscription_id.is_some() {
-            return Err(Refusal::SubscriptionAlreadyActive.into());
+            return Err(SubscriptionRefusal::AlreadyActive.into());
         }
         if !plan.terms.is_free() {
-            return Err(Refusal::PlanNotFree.into());
+            return Err(PlanRefusal::NotFree.into());
         }
         let subscriber =
             Subscriber { subscription_id: self.subscription_id, customer_id, wallet_id: customer.wallet_id };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, PersonalChange, PersonalData, Refusal, Stop};
+use super::{Command, CustomerRefusal, Decision, Edit, PersonalChange, PersonalData, Stop};
 use crate::event::{ContactPart, CustomerUpdated, Event, ReferenceChange};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
@@ -47,7 +47,7 @@ impl UpdateCustomer {
         if let Some(to) = to
             && states.reference(self.merchant_id, to)?.is_some()
         {
-            return Err(Refusal::ReferenceIdConflict.into());
+            return Err(CustomerRefusal::ReferenceIdTaken.into());
         }
         Ok(Some(ReferenceChange { from: from.cloned(), to: to.cloned() }))
     }
@@ -59,7 +59,7 @@ impl Command for UpdateCustomer {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let customer = states.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
-        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
+        let customer = customer.ok_or(CustomerRefusal::NotFound)?;
         let reference_id = self.reference_change(states, customer.reference_id.as_ref())?;
         if reference_id.is_none() && self.metadata.is_none() && self.contact.is_empty() {
             return Ok(Decision::already(()));

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::{Command, Decision, MeterRefusal, Stop};
 use crate::event::{Event, MeterUpdated};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::{OnDisconnect, Payer, Price, Tiers};
@@ -35,7 +35,7 @@ impl Command for UpdateMeter {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, Stop> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
-        let meter = meter.ok_or(Refusal::MeterNotFound)?;
+        let meter = meter.ok_or(MeterRefusal::NotFound)?;
         let price = Price {
             tiers: self.tiers.clone().unwrap_or_else(|| meter.price.tiers.clone()),
             base_cost_payer: self.base_cost_payer.unwrap_or(meter.price.base_cost_payer),

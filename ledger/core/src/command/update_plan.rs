@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::create_plan::check_meters;
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::{Command, Decision, Edit, PlanRefusal, Stop};
 use crate::event::{
     BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, Event, PlanUpdated,
 };
@@ -81,9 +81,9 @@ impl UpdatePlan {
                 }
                 BundleEdit::Update { id, name, cost, credit_amount } => {
                     if !plan.credit_bundle_ids.contains(id) {
-                        return Err(Refusal::CreditBundleNotFound.into());
+                        return Err(PlanRefusal::BundleNotFound.into());
                     }
-                    let bundle = states.credit_bundle(*id)?.ok_or(Refusal::CreditBundleNotFound)?;
+                    let bundle = states.credit_bundle(*id)?.ok_or(PlanRefusal::BundleNotFound)?;
                     let offer = BundleOffer {
                         name: name.clone().unwrap_or_else(|| bundle.offer.name.clone()),
                         cost: cost.unwrap_or(bundle.offer.cost),
@@ -100,7 +100,7 @@ impl UpdatePlan {
                 }
                 BundleEdit::Delete(id) => {
                     if !plan.credit_bundle_ids.contains(id) {
-                        return Err(Refusal::CreditBundleNotFound.into());
+                        return Err(PlanRefusal::BundleNotFound.into());
                     }
                     plan.credit_bundle_ids.retain(|known| known != id);
                     if plan.terms.default_auto_top_up_bundle_id == Some(*id) {
@@ -119,7 +119,7 @@ impl Command for UpdatePlan {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
         let before = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let before = before.ok_or(Refusal::PlanNotFound)?;
+        let before = before.ok_or(PlanRefusal::NotFound)?;
         let mut plan = before.clone();
         let PlanEdits { name, included_credit, rollover_type, bundle_rollover_type, meter_ids, .. } =
             &self.edits;
@@ -135,7 +135,7 @@ impl Command for UpdatePlan {
         terms.rollover_type = rollover_type.unwrap_or(terms.rollover_type);
         terms.bundle_rollover_type = bundle_rollover_type.unwrap_or(terms.bundle_rollover_type);
         if terms.period_amount.is_positive() && terms.included_credit > terms.period_amount {
-            return Err(Refusal::CreditAbovePrice.into());
+            return Err(PlanRefusal::CreditAbovePrice.into());
         }
         let bundles = self.bundle_events(states, &mut plan)?;
         match self.edits.default_auto_top_up_bundle_id {
@@ -144,7 +144,7 @@ impl Command for UpdatePlan {
             Edit::Set(id) if plan.credit_bundle_ids.contains(&id) => {
                 plan.terms.default_auto_top_up_bundle_id = Some(id);
             }
-            Edit::Set(_) => return Err(Refusal::CreditBundleNotFound.into()),
+            Edit::Set(_) => return Err(PlanRefusal::BundleNotFound.into()),
         }
         // A bundle that is no more is taken from the terms before it goes.
         let mut events = Vec::new();

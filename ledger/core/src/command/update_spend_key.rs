@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, Refusal, SpendKeyNow, Stop};
+use super::{Command, Decision, Edit, SpendKeyNow, SpendKeyRefusal, Stop};
 use crate::event::{
     Event, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendKeyUpdated, SpendLimit,
 };
@@ -75,8 +75,8 @@ impl Command for UpdateSpendKey {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
-        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
-        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let key = key.ok_or(SpendKeyRefusal::NotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
         let mut updated = key.clone();
         self.edits.apply(&mut updated);
         if updated == *key {

@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use super::start_subscription::check_bundle;
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::{Command, Decision, Edit, PlanRefusal, Stop, SubscriptionRefusal};
 use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
 use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
 use crate::plan::PlanTerms;
@@ -41,7 +41,7 @@ pub(super) fn find(
     id: SubscriptionId,
 ) -> Result<&Subscription, Stop> {
     let subscription = states.subscription(id)?.filter(|found| found.merchant_id == merchant_id);
-    Ok(subscription.ok_or(Refusal::SubscriptionNotFound)?)
+    Ok(subscription.ok_or(SubscriptionRefusal::NotFound)?)
 }
 
 /// It ends now: what is left of the plan's credit expires.
@@ -112,7 +112,7 @@ impl Command for UpdateSubscription {
             }
             (SubscriptionEdit::Downgrade(plan_id), _) => {
                 let plan = states.plan(*plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-                let terms = Box::new(plan.ok_or(Refusal::PlanNotFound)?.terms.clone());
+                let terms = Box::new(plan.ok_or(PlanRefusal::NotFound)?.terms.clone());
                 pending_change = Some(PendingChange::Downgrade { effective_at, plan_id: *plan_id, terms });
             }
         }

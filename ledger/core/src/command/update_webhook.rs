@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::{Command, Decision, Edit, Stop, WebhookRefusal};
 use crate::event::{Event, Topic, WebhookSettings, WebhookUpdated};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
@@ -30,7 +30,7 @@ impl Command for UpdateWebhook {
     fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, Stop> {
         let webhook = states.webhook(self.webhook_id)?;
         let webhook = webhook.filter(|webhook| webhook.merchant_id == self.merchant_id);
-        let webhook = webhook.ok_or(Refusal::WebhookNotFound)?;
+        let webhook = webhook.ok_or(WebhookRefusal::NotFound)?;
         let settings = WebhookSettings {
             url: self.url.clone().unwrap_or_else(|| webhook.settings.url.clone()),
             topics: match &self.topics {

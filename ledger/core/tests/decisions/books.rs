@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::{OpenRequest, Refusal};
+use farthing_core::command::{OpenRequest, Refusal, SpendKeyRefusal};
 use farthing_core::event::{
     Charge, CustomerEvent, Event, Fact, Mark, MerchantEvent, Parties, ProviderKeyType, RequestEvent,
     RequestMetered, RequestOpened, SpendKeyEvent, WalletEvent,
@@ -141,7 +141,7 @@ impl Books {
 
     /// What the books think of a call on the spend key `id`, money left aside.
     pub(crate) fn may_be_admitted(&self, id: SpendKeyId, call: &OpenRequest) -> Result<(), Refusal> {
-        self.spend_keys.get(&id).ok_or(Refusal::SpendKeyInvalid)?.may_be_admitted(call)
+        self.spend_keys.get(&id).ok_or(Refusal::SpendKey(SpendKeyRefusal::Invalid))?.may_be_admitted(call)
     }
 
     /// A spend key's counters agree with the books.

@@ -1,7 +1,7 @@
 //! Books of one spend key: a plain list of its calls, from which every limit is counted anew.
 
 use chrono::{DateTime, Datelike as _, Duration, NaiveTime, Utc};
-use farthing_core::command::{OpenRequest, Refusal};
+use farthing_core::command::{OpenRequest, Refusal, SpendKeyRefusal};
 use farthing_core::event::{Cycle, RateLimit, SpendKeySettings, SpendKeyStatus};
 use farthing_core::ids::RequestId;
 use farthing_core::money::Amount;
@@ -96,13 +96,13 @@ impl KeyBooks {
     pub(crate) fn may_be_admitted(&self, call: &OpenRequest) -> Result<(), Refusal> {
         let settings = &self.settings;
         if settings.expires_at.is_some_and(|at| at <= call.now) {
-            return Err(Refusal::SpendKeyExpired);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Expired));
         }
         if self.status == SpendKeyStatus::Paused {
-            return Err(Refusal::SpendKeyPaused);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Paused));
         }
         if settings.allowed_providers.as_ref().is_some_and(|list| !list.contains(&call.provider)) {
-            return Err(Refusal::ProviderNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed));
         }
         let model = call.model.as_ref();
         if settings
@@ -110,7 +110,7 @@ impl KeyBooks {
             .as_ref()
             .is_some_and(|list| !model.is_some_and(|model| list.contains(model)))
         {
-            return Err(Refusal::ModelNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed));
         }
         if let Some(limit) = settings.request_limit
             && self.in_cycle(limit.cycle, call.now).count() as u64 >= limit.count
@@ -126,9 +126,9 @@ impl KeyBooks {
                 Cycle::Total => None,
             };
             let left = end.map(|end| u64::try_from((end - call.now).num_milliseconds()).unwrap());
-            return Err(Refusal::RequestLimitExceeded {
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded {
                 retry_after_seconds: left.map(|ms| ms.div_ceil(1_000)),
-            });
+            }));
         }
         Ok(())
     }

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::command::{
     AddPaymentMethod, AdvanceClock, AdvanceSubscription, Advanced, AutopayEdits, Billing, Caller,
-    CompletePayment, CreateCustomer, CreatePlan, CustomerRef, DefineMeter, DeleteCustomer, DeletePlan, Edit,
-    Ending, Failed, IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, PersonalData,
-    PlanEdits, Purchase, Refusal, RegisterMerchant, RequestPayment, RequestSettings, SetAutopay,
-    SettleRequest, Settled, Slug, StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription,
+    CompletePayment, CreateCustomer, CreatePlan, CustomerRef, CustomerRefusal, DefineMeter, DeleteCustomer,
+    DeletePlan, Edit, Ending, Failed, IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee,
+    PaymentRefusal, PersonalData, PlanEdits, PlanRefusal, Purchase, Refusal, RegisterMerchant,
+    RequestPayment, RequestSettings, SetAutopay, SettleRequest, Settled, Slug, StartSubscription,
+    SubscriptionEdit, SubscriptionRefusal, UpdatePlan, UpdateSubscription, WalletRefusal,
 };
 use farthing_core::event::{
     Autopay, BundleOffer, Card, CustomerEvent, DeclineReason, Event, Fact, FailureReason, Mark, PaymentEvent,
@@ -473,7 +474,7 @@ impl Years {
                     ..PlanEdits::default()
                 };
                 match self.execute(&UpdatePlan { merchant_id, plan_id, edits, now }) {
-                    Ok(()) | Err(Refusal::PlanNotFound | Refusal::CreditAbovePrice) => {}
+                    Ok(()) | Err(Refusal::Plan(PlanRefusal::NotFound | PlanRefusal::CreditAbovePrice)) => {}
                     Err(refusal) => panic!("{refusal:?}"),
                 }
             }
@@ -585,8 +586,11 @@ impl Years {
         };
         match self.execute(&start) {
             Ok(_) => assert!(before.is_none()),
-            Err(Refusal::PlanNotFound) => {}
-            Err(Refusal::PlanNotFree | Refusal::SubscriptionAlreadyActive) => {
+            Err(Refusal::Plan(PlanRefusal::NotFound)) => {}
+            Err(
+                Refusal::Plan(PlanRefusal::NotFree)
+                | Refusal::Subscription(SubscriptionRefusal::AlreadyActive),
+            ) => {
                 self.pay_for(customer, Purchase::Plan(plan_id, subscription_id));
             }
             Err(refusal) => panic!("{refusal:?}"),
@@ -607,12 +611,11 @@ impl Years {
         match self.execute(&request) {
             Ok(())
             | Err(
-                Refusal::PlanNotFound
-                | Refusal::SubscriptionNotFound
-                | Refusal::SubscriptionAlreadyActive
-                | Refusal::CreditBundleNotFound
-                | Refusal::CreditBundlePlanMismatch
-                | Refusal::AmountNotPositive,
+                Refusal::Plan(
+                    PlanRefusal::NotFound | PlanRefusal::BundleNotFound | PlanRefusal::BundlePlanMismatch,
+                )
+                | Refusal::Subscription(SubscriptionRefusal::NotFound | SubscriptionRefusal::AlreadyActive)
+                | Refusal::Wallet(WalletRefusal::AmountNotPositive),
             ) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
@@ -628,9 +631,9 @@ impl Years {
         };
         match self.execute(&update) {
             Ok(())
-            | Err(
-                Refusal::PlanNotFound | Refusal::CreditBundleNotFound | Refusal::CreditBundlePlanMismatch,
-            ) => {}
+            | Err(Refusal::Plan(
+                PlanRefusal::NotFound | PlanRefusal::BundleNotFound | PlanRefusal::BundlePlanMismatch,
+            )) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
     }
@@ -660,7 +663,7 @@ impl Years {
         };
         match self.execute(&open) {
             Ok(_) => self.calls.push(request_id),
-            Err(Refusal::InsufficientBalance { .. }) => {}
+            Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { .. })) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
     }
@@ -711,14 +714,18 @@ impl Years {
             let before = self.till.facts.len();
             assert_eq!(
                 self.execute(&complete),
-                Err(Refusal::CustomerNotFound),
+                Err(Refusal::Customer(CustomerRefusal::NotFound)),
                 "the money is to be given back"
             );
             assert_eq!(self.till.facts.len(), before);
             complete.paid = Paid::TakenBack(Some("refund".into()));
         }
         self.execute(&complete).unwrap();
-        assert_eq!(self.execute(&complete), Err(Refusal::PaymentNotOpen), "a second answer changes nothing");
+        assert_eq!(
+            self.execute(&complete),
+            Err(Refusal::Payment(PaymentRefusal::NotOpen)),
+            "a second answer changes nothing"
+        );
     }
 
     /// Two schedulers ask for all that is due, one after the other: the second finds nothing to do.
@@ -735,7 +742,8 @@ impl Years {
                 let advance = AdvanceSubscription { subscription_id, payment_id, now: self.machine };
                 match self.execute(&advance) {
                     Ok(Advanced::Done) => {}
-                    Ok(Advanced::NothingDue | Advanced::ToBePaid(_)) | Err(Refusal::SubscriptionNotFound) => {
+                    Ok(Advanced::NothingDue | Advanced::ToBePaid(_))
+                    | Err(Refusal::Subscription(SubscriptionRefusal::NotFound)) => {
                         break;
                     }
                     Err(refusal) => panic!("{refusal:?}"),
@@ -745,7 +753,7 @@ impl Years {
             let again = AdvanceSubscription { subscription_id, payment_id, now: self.machine };
             assert!(matches!(
                 self.execute(&again),
-                Ok(Advanced::NothingDue) | Err(Refusal::SubscriptionNotFound)
+                Ok(Advanced::NothingDue) | Err(Refusal::Subscription(SubscriptionRefusal::NotFound))
             ));
         }
     }
