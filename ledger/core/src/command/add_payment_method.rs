@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
 use super::payee::Payee;
-use super::{Command, Decision, Stop};
 use crate::event::{Card, Event, PaymentMethodAdded};
 use crate::ids::{MerchantId, PaymentMethodId};
 use crate::state::StateCache;
@@ -11,11 +11,11 @@ use crate::state::StateCache;
 /// Adds a payment method, as the processor knows it.
 #[derive(Debug, Clone)]
 pub struct AddPaymentMethod {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Whose wallet.
     pub payee: Payee,
-    /// A fresh id.
+    /// A new id.
     pub payment_method_id: PaymentMethodId,
     /// Which processor.
     pub processor: String,
@@ -23,7 +23,7 @@ pub struct AddPaymentMethod {
     pub token: String,
     /// What may be shown of it.
     pub card: Card,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -31,7 +31,7 @@ pub struct AddPaymentMethod {
 /// payment, and is added once that has succeeded.
 #[derive(Debug, Clone)]
 pub struct NewMethod {
-    /// A fresh id.
+    /// A new id.
     pub payment_method_id: PaymentMethodId,
     /// Which processor.
     pub processor: String,
@@ -57,7 +57,7 @@ impl NewMethod {
 impl Command for AddPaymentMethod {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
         let event = Event::from(PaymentMethodAdded {
             payment_method_id: self.payment_method_id,

@@ -3,7 +3,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MerchantRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MerchantRefusal;
 use crate::event::{ClockAdvanced, Event};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
@@ -14,18 +15,18 @@ pub const MAX_AHEAD_SECONDS: i64 = 100 * 366 * 86_400;
 /// Puts a merchant's clock forward; answered with what it says then.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceClock {
-    /// Whose clock.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// By how much, in seconds; above zero.
     pub seconds: i64,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for AdvanceClock {
     type Outcome = DateTime<Utc>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<DateTime<Utc>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<DateTime<Utc>>, DecideError> {
         let merchant = states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         let ahead_seconds = merchant.clock_ahead_seconds.checked_add(self.seconds);
         let ahead_seconds = ahead_seconds.filter(|ahead| *ahead <= MAX_AHEAD_SECONDS && self.seconds > 0);

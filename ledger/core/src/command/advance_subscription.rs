@@ -4,8 +4,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::SubscriptionRefusal;
 use super::update_subscription::{cancelled, settings_after};
-use super::{Command, Decision, Stop, SubscriptionRefusal};
 use crate::event::{
     CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
     SubscriptionEvent, SubscriptionRenewed,
@@ -24,11 +25,11 @@ const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 /// Does what is due.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceSubscription {
-    /// Which subscription.
+    /// The subscription.
     pub subscription_id: SubscriptionId,
-    /// A fresh id, for the payment that may be due.
+    /// A new id, for the payment that may be due.
     pub payment_id: PaymentId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -57,7 +58,7 @@ impl Next {
         subscription: &Subscription,
         attempt: u32,
         now: DateTime<Utc>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, DecideError> {
         let (plan_id, terms) = match &subscription.pending_change {
             Some(PendingChange::Downgrade { plan_id, terms, .. }) => (*plan_id, (**terms).clone()),
             Some(PendingChange::Cancellation { .. }) | None => {
@@ -121,7 +122,7 @@ pub(super) fn unpaid(
     attempt: u32,
     payment_id: Option<PaymentId>,
     now: DateTime<Utc>,
-) -> Result<Vec<Event>, Stop> {
+) -> Result<Vec<Event>, DecideError> {
     let retry_at = now.checked_add_signed(RETRY_AFTER).unwrap_or(now);
     let mut events = vec![Event::from(RenewalFailed {
         subscriber: subscription.subscriber,
@@ -138,7 +139,7 @@ pub(super) fn unpaid(
 
 impl AdvanceSubscription {
     /// The cycle ends: its credit is carried over or expires.
-    fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, Stop> {
+    fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, DecideError> {
         let subscriber = subscription.subscriber;
         let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
         let left = wallet.plan_credit();
@@ -174,7 +175,7 @@ impl AdvanceSubscription {
         subscription: &Subscription,
         attempt: u32,
         now: DateTime<Utc>,
-    ) -> Result<(Vec<Event>, Advanced), Stop> {
+    ) -> Result<(Vec<Event>, Advanced), DecideError> {
         let next = Next::of(states, subscription, attempt, now)?;
         if next.terms.is_free() {
             return Ok((next.renewed(subscription, None), Advanced::Done));
@@ -207,7 +208,7 @@ impl AdvanceSubscription {
 impl Command for AdvanceSubscription {
     type Outcome = Advanced;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, DecideError> {
         let subscription = states.subscription(self.subscription_id)?.ok_or(SubscriptionRefusal::NotFound)?;
         let merchant_id = subscription.merchant_id;
         let now = states.now(merchant_id, self.now)?;

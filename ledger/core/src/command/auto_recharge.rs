@@ -3,8 +3,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::decision::{Command, DecideError, Decision};
 use super::refusal::WalletShortfall;
-use super::{Command, Decision, Stop};
 use crate::event::{Event, PaymentRequested, Purpose};
 use crate::hold_scope::CreditScope;
 use crate::ids::{PaymentId, WalletId};
@@ -31,7 +31,7 @@ impl Need<'_> {
         states: &StateCache,
         payment_id: PaymentId,
         now: DateTime<Utc>,
-    ) -> Result<Option<Event>, Stop> {
+    ) -> Result<Option<Event>, DecideError> {
         let wallet = self.wallet;
         let pauses = wallet.not_again_before.is_some_and(|until| now < until);
         if wallet.filling_up.is_some() || pauses {
@@ -63,7 +63,7 @@ impl Need<'_> {
     }
 
     /// The bundle to be bought: where credit is used up, or does not cover one more such call.
-    fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, Stop> {
+    fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, DecideError> {
         let wallet = self.wallet;
         let Some(plan) = &wallet.plan else { return Ok(None) };
         let Some(credit_bundle_id) = plan.auto_top_up_bundle_id else { return Ok(None) };
@@ -93,11 +93,11 @@ impl Need<'_> {
 pub struct AutoRecharge {
     /// The wallet that did not cover the call.
     pub short: WalletShortfall,
-    /// A fresh id, for the payment.
+    /// A new id, for the payment.
     pub payment_id: PaymentId,
     /// What the call would have set aside.
     pub hold: Amount,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -105,7 +105,7 @@ impl Command for AutoRecharge {
     /// The payment that is under way now, where the wallet asked for one.
     type Outcome = Option<PaymentId>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
         let Self { short: WalletShortfall { wallet_id, credit_scope }, payment_id, hold, now } = *self;
         let Some(wallet) = states.wallet(wallet_id)? else { return Ok(Decision::already(None)) };
         let merchant_id = wallet.merchant_id;

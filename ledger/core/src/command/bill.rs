@@ -3,7 +3,7 @@
 
 use rust_decimal::Decimal;
 
-use super::{Refusal, RequestRefusal};
+use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
 use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
@@ -185,7 +185,7 @@ pub(super) fn hold(
     let Conditions { terms, model_price, .. } = conditions;
     let bearers = Payers::of(conditions);
     let cost = match model_price {
-        Some(price) => pricing::dearest_model_cost(price, size),
+        Some(price) => pricing::max_model_cost(price, size),
         None => Bound::Exact(Amount::ZERO),
     };
     let held = |bearer: Option<Payer>, bound: Bound, cap: Amount| match (bearer, bound) {
@@ -196,7 +196,7 @@ pub(super) fn hold(
     };
     let (fee, cap) = match terms {
         Some(terms) => {
-            let bound = pricing::dearest_fee(terms, position, size, cost)?;
+            let bound = pricing::max_fee(terms, position, size, cost)?;
             let fee = held(bearers.fee, bound, settings.hold_cap);
             match bound {
                 Bound::Exact(_) => (fee, settings.hold_cap),

@@ -4,13 +4,14 @@
 use chrono::{DateTime, Utc};
 
 use super::add_payment_method::NewMethod;
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
 use super::payee::Payee;
+use super::personal_data::PersonalData;
+use super::refusal::{CheckoutRefusal, CustomerRefusal, PaymentRefusal, PlanRefusal, SubscriptionRefusal};
 use super::start_subscription::Start;
+use super::update_customer::UpdateCustomer;
 use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
-use super::{
-    CheckoutRefusal, Command, CustomerRefusal, Decision, Edit, PaymentRefusal, PersonalData, PlanRefusal,
-    Stop, SubscriptionRefusal, UpdateCustomer,
-};
 use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
 use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
 use crate::state::{CheckoutSession, StateCache};
@@ -18,9 +19,9 @@ use crate::state::{CheckoutSession, StateCache};
 /// Completes a session.
 #[derive(Debug, Clone)]
 pub struct CompleteCheckoutSession {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which session.
+    /// The session.
     pub checkout_session_id: CheckoutSessionId,
     /// The customer, which is there by now.
     pub customer_id: CustomerId,
@@ -28,9 +29,9 @@ pub struct CompleteCheckoutSession {
     pub contact: Option<PersonalData>,
     /// A card for the customer's wallet.
     pub method: Option<NewMethod>,
-    /// A fresh id, for the subscription that may begin.
+    /// A new id, for the subscription that may begin.
     pub subscription_id: SubscriptionId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -40,7 +41,7 @@ pub(super) fn open_session(
     merchant_id: MerchantId,
     id: CheckoutSessionId,
     now: DateTime<Utc>,
-) -> Result<&CheckoutSession, Stop> {
+) -> Result<&CheckoutSession, DecideError> {
     let session = states.checkout_session(id)?.filter(|found| found.merchant_id == merchant_id);
     let session = session.ok_or(CheckoutRefusal::SessionNotFound)?;
     if session.created.expires_at <= now {
@@ -82,7 +83,7 @@ impl CompleteCheckoutSession {
         states: &StateCache,
         plan_id: Option<PlanId>,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Fact>, Stop> {
+    ) -> Result<Vec<Fact>, DecideError> {
         let customer = states.customer(self.customer_id)?;
         let current = match customer.and_then(|customer| customer.subscription_id) {
             Some(id) => states.subscription(id)?.map(|subscription| subscription.plan_id),
@@ -100,14 +101,14 @@ impl CompleteCheckoutSession {
         states: &StateCache,
         plan_id: Option<PlanId>,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Fact>, Stop> {
+    ) -> Result<Vec<Fact>, DecideError> {
         let plan_id = plan_id.ok_or(PlanRefusal::NotFound)?;
         let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
         let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
             // One that is being paid for is not there yet.
             let current = states.subscription(subscription_id)?.ok_or(SubscriptionRefusal::AlreadyActive)?;
-            if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
+            if current.plan_id == plan_id || plan.terms.costs_more_than(&current.terms) {
                 return Err(SubscriptionRefusal::AlreadyActive.into());
             }
             let edit = SubscriptionEdit::Downgrade(plan_id);
@@ -136,7 +137,7 @@ impl CompleteCheckoutSession {
 impl Command for CompleteCheckoutSession {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let now = states.now(self.merchant_id, self.now)?;
         let session = open_session(states, self.merchant_id, self.checkout_session_id, now)?;
         let customer = states.customer(self.customer_id)?;

@@ -6,9 +6,10 @@ use chrono::{DateTime, Utc};
 
 use super::advance_subscription::{Next, unpaid};
 use super::auto_recharge::PAUSE_AFTER_DECLINE;
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, PaymentRefusal};
 use super::start_subscription::Start;
 use super::update_subscription::settings_after;
-use super::{Command, CustomerRefusal, Decision, PaymentRefusal, Stop};
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
     PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
@@ -33,16 +34,16 @@ pub enum Paid {
 /// Ends a payment.
 #[derive(Debug, Clone)]
 pub struct CompletePayment {
-    /// Which payment.
+    /// The payment.
     pub payment_id: PaymentId,
     /// What the processor said.
     pub paid: Paid,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 /// The card that came with a payment is the wallet's from now on, unless its customer is no more.
-fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, Stop> {
+fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, DecideError> {
     let (Some(brought), Some(customer_id)) = (payment.brings.clone(), payment.customer_id) else {
         return Ok(None);
     };
@@ -66,7 +67,7 @@ impl CompletePayment {
         open: &OpenPayment,
         reference: &str,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let payment = &open.requested;
         let mut events: Vec<_> = brought(states, payment)?.into_iter().collect();
         events.push(Event::from(PaymentSucceeded {
@@ -95,11 +96,11 @@ impl CompletePayment {
         states: &StateCache,
         open: &OpenPayment,
         now: DateTime<Utc>,
-    ) -> Result<Option<Vec<Event>>, Stop> {
+    ) -> Result<Option<Vec<Event>>, DecideError> {
         let payment = &open.requested;
         let Some(customer_id) = payment.customer_id else { return Ok(None) };
         let customer = states.customer(customer_id)?.ok_or(CustomerRefusal::NotFound)?;
-        let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, Stop> {
+        let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, DecideError> {
             Ok(states.subscription(id)?.filter(|found| found.subscriber.customer_id == customer_id))
         };
         match &payment.purpose {
@@ -134,7 +135,7 @@ impl CompletePayment {
             }
             Purpose::Upgrade { subscription_id, plan_id, terms } => {
                 let active = subscription(*subscription_id)?;
-                let Some(active) = active.filter(|active| terms.is_dearer_than(&active.terms)) else {
+                let Some(active) = active.filter(|active| terms.costs_more_than(&active.terms)) else {
                     return Ok(None);
                 };
                 let revision = active.revision + 1;
@@ -172,7 +173,7 @@ impl CompletePayment {
     }
 
     /// The money is in the balance.
-    fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, Stop> {
+    fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, DecideError> {
         let wallet = states.wallet(payment.wallet_id)?.expect("a payment has a wallet");
         let reason = match &payment.purpose {
             Purpose::Fund => "funding",
@@ -212,7 +213,7 @@ impl CompletePayment {
         payment: &PaymentRequested,
         reason: DeclineReason,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let (not_again_before, not_started, renewal) = match &payment.purpose {
             Purpose::Fund | Purpose::Bundle { .. } | Purpose::Upgrade { .. } => (None, None, None),
             Purpose::Autopay | Purpose::AutoTopUp { .. } => {
@@ -246,7 +247,7 @@ impl CompletePayment {
 impl Command for CompletePayment {
     type Outcome = Paid;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, DecideError> {
         let open = states.payment(self.payment_id)?.ok_or(PaymentRefusal::NotOpen)?;
         let OpenPayment { merchant_id, requested, .. } = open;
         let now = states.now(*merchant_id, self.now)?;

@@ -2,7 +2,8 @@
 //! form is sent, it is one customer: the caller makes its id of the session's.
 
 use super::complete_checkout_session::open_session;
-use super::{Command, CreateCustomer, CustomerMade, Decision, Stop};
+use super::create_customer::{CreateCustomer, CustomerMade};
+use super::decision::{Command, DecideError, Decision};
 use crate::ids::CheckoutSessionId;
 use crate::state::StateCache;
 
@@ -18,7 +19,7 @@ pub struct CreateCheckoutCustomer {
 impl Command for CreateCheckoutCustomer {
     type Outcome = CustomerMade;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
         let CreateCustomer { merchant_id, customer_id, now, .. } = self.create;
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;
         if states.customer(customer_id)?.is_some_and(|found| found.merchant_id == merchant_id) {

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Command, CustomerRef, Decision, PlanRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::CustomerRef;
+use super::refusal::PlanRefusal;
 use crate::event::{CheckoutMode, CheckoutSessionCreated, Event};
 use crate::ids::{CheckoutSessionId, CreditBundleId, MerchantId, PlanId};
 use crate::state::StateCache;
@@ -13,9 +15,9 @@ const LIFETIME: TimeDelta = TimeDelta::hours(24);
 /// Creates a checkout session; answered with what was created.
 #[derive(Debug, Clone)]
 pub struct CreateCheckoutSession {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub checkout_session_id: CheckoutSessionId,
     /// What it is for.
     pub checkout_mode: CheckoutMode,
@@ -29,14 +31,14 @@ pub struct CreateCheckoutSession {
     pub plan_id: Option<PlanId>,
     /// The bundle, in mode `credit_bundle`.
     pub credit_bundle_id: Option<CreditBundleId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateCheckoutSession {
     type Outcome = CheckoutSessionCreated;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, DecideError> {
         let merchant_id = self.merchant_id;
         let now = states.now(merchant_id, self.now)?;
         let mut customer_id = self

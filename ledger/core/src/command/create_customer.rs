@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, PersonalChange, PersonalData, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::personal_data::{PersonalChange, PersonalData};
 use crate::event::{ContactPart, CustomerCreated, Event};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
@@ -12,11 +13,11 @@ use crate::state::StateCache;
 /// Creates a customer with a wallet, unless the reference id is known.
 #[derive(Debug, Clone)]
 pub struct CreateCustomer {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub customer_id: CustomerId,
-    /// A fresh id for the wallet.
+    /// A new id for the wallet.
     pub wallet_id: WalletId,
     /// The merchant's own identifier.
     pub reference_id: Option<String>,
@@ -24,7 +25,7 @@ pub struct CreateCustomer {
     pub metadata: BTreeMap<String, String>,
     /// Name, e-mail, phone.
     pub personal: PersonalData,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -40,7 +41,7 @@ pub enum CustomerMade {
 impl Command for CreateCustomer {
     type Outcome = CustomerMade;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
         if let Some(reference) = &self.reference_id
             && let Some(existing) = states.reference(self.merchant_id, reference)?
         {

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MeterRefusal, PlanRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{MeterRefusal, PlanRefusal};
 use crate::event::{BundleOffer, CreditBundleCreated, Event, PlanCreated};
 use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use crate::plan::PlanTerms;
@@ -11,7 +12,7 @@ use crate::state::StateCache;
 /// A bundle to be created with its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewBundle {
-    /// A fresh id.
+    /// A new id.
     pub credit_bundle_id: CreditBundleId,
     /// What it costs and brings.
     pub offer: BundleOffer,
@@ -20,15 +21,15 @@ pub struct NewBundle {
 /// Creates a plan.
 #[derive(Debug, Clone)]
 pub struct CreatePlan {
-    /// Whose plan.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub plan_id: PlanId,
     /// What it takes and gives; its default bundle is one of the new ones, or none.
     pub terms: PlanTerms,
     /// Its bundles.
     pub bundles: Vec<NewBundle>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -37,7 +38,7 @@ pub(super) fn check_meters(
     states: &StateCache,
     merchant_id: MerchantId,
     meters: &[MeterId],
-) -> Result<(), Stop> {
+) -> Result<(), DecideError> {
     for id in meters {
         let meter = states.meter(*id)?.filter(|meter| meter.merchant_id == merchant_id);
         meter.ok_or(MeterRefusal::NotFound)?;
@@ -49,7 +50,7 @@ impl Command for CreatePlan {
     /// When it was created, by the merchant's clock.
     type Outcome = DateTime<Utc>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<DateTime<Utc>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<DateTime<Utc>>, DecideError> {
         check_meters(states, self.merchant_id, &self.terms.meter_ids)?;
         let default = self.terms.default_auto_top_up_bundle_id;
         if default.is_some_and(|id| self.bundles.iter().all(|bundle| bundle.credit_bundle_id != id)) {

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRefusal, Decision, MerchantRefusal, SpendKeyNow, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, MerchantRefusal};
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
 use crate::ids::{CustomerId, MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
@@ -12,9 +14,9 @@ use crate::state::{SpendKey, StateCache};
 /// Creates a spend key; answered with it.
 #[derive(Debug, Clone)]
 pub struct CreateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub spend_key_id: SpendKeyId,
     /// The customer whose wallet it spends from; none for the merchant's own.
     pub customer_id: Option<CustomerId>,
@@ -24,14 +26,14 @@ pub struct CreateSpendKey {
     pub key_preview: String,
     /// What it allows.
     pub settings: SpendKeySettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let wallet_id = match self.customer_id {
             Some(id) => {
                 let customer =
@@ -61,7 +63,7 @@ impl Command for CreateSpendKey {
             settings: self.settings.clone(),
             created_at,
         };
-        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, created_at) };
+        let now = SpendKeySnapshot { key, spending: Spending::new(self.settings.rate_limit, created_at) };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop, WebhookRefusal};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::WebhookRefusal;
 use crate::event::{Event, WebhookCreated, WebhookSettings};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
@@ -13,20 +14,20 @@ pub(super) const MAX_WEBHOOKS: usize = 3;
 /// Creates a webhook; answered with it.
 #[derive(Debug, Clone)]
 pub struct CreateWebhook {
-    /// Whose webhook.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub webhook_id: WebhookId,
     /// Where it is, and what it is told of.
     pub settings: WebhookSettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateWebhook {
     type Outcome = Webhook;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, DecideError> {
         let (merchant_id, settings) = (self.merchant_id, self.settings.clone());
         if states.webhooks(merchant_id)?.map_or(0, Vec::len) >= MAX_WEBHOOKS {
             return Err(WebhookRefusal::LimitReached.into());
@@ -41,9 +42,9 @@ impl Command for CreateWebhook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{DeleteWebhook, decide};
+    use crate::command::{DeleteWebhook, Refusal, decide};
     use crate::event::Topic;
-    use crate::state::{StateKey, Stuck};
+    use crate::state::{EvolveError, StateKey};
 
     /// A world that knows of nothing but what it is told to know.
     fn world(merchant_id: MerchantId) -> StateCache {
@@ -63,11 +64,11 @@ mod tests {
         CreateWebhook { merchant_id, webhook_id, settings, now: DateTime::UNIX_EPOCH }
     }
 
-    fn carry_out<C: Command>(states: &mut StateCache, command: &C) -> Result<(), Stop> {
+    fn carry_out<C: Command>(states: &mut StateCache, command: &C) -> Result<(), DecideError> {
         let decision = decide(command, states)?;
         states.evolve(&decision.facts).map_err(|stuck| match stuck {
-            Stuck::Missing(missing) => missing.into(),
-            Stuck::Broken(broken) => panic!("{broken}"),
+            EvolveError::Missing(missing) => missing.into(),
+            EvolveError::InvariantBroken(broken) => panic!("{broken}"),
         })
     }
 
@@ -79,7 +80,7 @@ mod tests {
             carry_out(&mut states, &create(merchant_id, number)).unwrap();
         }
         let fourth = create(merchant_id, 3);
-        let refused = Err(Stop::Refused(Refusal::Webhook(WebhookRefusal::LimitReached)));
+        let refused = Err(DecideError::Refused(Refusal::Webhook(WebhookRefusal::LimitReached)));
         assert_eq!(carry_out(&mut states, &fourth), refused);
         let webhook_id = create(merchant_id, 1).webhook_id;
         let delete = DeleteWebhook { merchant_id, webhook_id, now: DateTime::UNIX_EPOCH };
@@ -98,7 +99,7 @@ mod tests {
             DeleteWebhook { merchant_id: other, webhook_id: made.webhook_id, now: DateTime::UNIX_EPOCH };
         assert_eq!(
             carry_out(&mut states, &delete),
-            Err(Stop::Refused(Refusal::Webhook(WebhookRefusal::NotFound)))
+            Err(DecideError::Refused(Refusal::Webhook(WebhookRefusal::NotFound)))
         );
     }
 }

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRefusal, Decision, MerchantRefusal, Stop, WalletRefusal};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, MerchantRefusal, WalletRefusal};
 use crate::event::{Event, WalletCredited};
 use crate::ids::{CreditId, CustomerId, MerchantId, WalletId};
 use crate::money::Amount;
@@ -20,7 +21,7 @@ pub enum CreditTarget {
 /// Credits a wallet.
 #[derive(Debug, Clone)]
 pub struct CreditWallet {
-    /// A fresh id for the credit.
+    /// A new id for the credit.
     pub credit_id: CreditId,
     /// Whose wallet.
     pub target: CreditTarget,
@@ -28,7 +29,7 @@ pub struct CreditWallet {
     pub amount: Amount,
     /// Why.
     pub reason: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -44,7 +45,7 @@ pub struct Credited {
 impl Command for CreditWallet {
     type Outcome = Credited;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, DecideError> {
         if !self.amount.is_positive() {
             return Err(WalletRefusal::AmountNotPositive.into());
         }

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MeterRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterDefined};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::Price;
@@ -23,9 +24,9 @@ pub enum Slug {
 /// Defines a meter; answered with its slug.
 #[derive(Debug, Clone)]
 pub struct DefineMeter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub meter_id: MeterId,
     /// Its slug.
     pub slug: Slug,
@@ -33,12 +34,12 @@ pub struct DefineMeter {
     pub name: String,
     /// Its price.
     pub price: Price,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl DefineMeter {
-    fn free_slug(&self, states: &StateCache) -> Result<String, Stop> {
+    fn free_slug(&self, states: &StateCache) -> Result<String, DecideError> {
         let base = match &self.slug {
             Slug::Given(slug) => {
                 return match states.meter_slug(self.merchant_id, slug)? {
@@ -61,7 +62,7 @@ impl DefineMeter {
 impl Command for DefineMeter {
     type Outcome = String;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<String>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<String>, DecideError> {
         let meter_slug = self.free_slug(states)?;
         let event = Event::from(MeterDefined {
             meter_id: self.meter_id,

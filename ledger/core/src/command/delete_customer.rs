@@ -3,8 +3,10 @@
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::personal_data::PersonalChange;
+use super::refusal::CustomerRefusal;
 use super::update_subscription::cancelled;
-use super::{Command, CustomerRefusal, Decision, PersonalChange, Stop};
 use crate::event::{CancelReason, CustomerDeleted, Event};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
@@ -12,18 +14,18 @@ use crate::state::StateCache;
 /// Deletes a customer. Its calls in flight settle; its wallet stays, with what is in it.
 #[derive(Debug, Clone, Copy)]
 pub struct DeleteCustomer {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which customer.
+    /// The customer.
     pub customer_id: CustomerId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for DeleteCustomer {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let customer = states.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
         let customer = customer.ok_or(CustomerRefusal::NotFound)?;

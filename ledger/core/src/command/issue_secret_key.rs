@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MerchantRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MerchantRefusal;
 use crate::event::{Event, SecretKeyIssued};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::secret::KeyHash;
@@ -11,9 +12,9 @@ use crate::state::StateCache;
 /// Issues a secret key.
 #[derive(Debug, Clone)]
 pub struct IssueSecretKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id for it.
+    /// A new id for it.
     pub secret_key_id: SecretKeyId,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,
@@ -21,7 +22,7 @@ pub struct IssueSecretKey {
     pub hint: String,
     /// What the operator calls it.
     pub name: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -39,7 +40,7 @@ impl IssueSecretKey {
 impl Command for IssueSecretKey {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         Ok(Decision::append(self.merchant_id, self.now, vec![self.event()], ()))
     }

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Refusal, SpendKeyRefusal};
+use super::refusal::{Refusal, SpendKeyRefusal};
 use crate::event::{Hold, KeyUse, SpendKeyStatus};
 use crate::ids::SpendKeyId;
 use crate::money::Amount;

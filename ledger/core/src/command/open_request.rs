@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
-use super::refusal::WalletShortfall;
 use super::bill::{self, Conditions, RequestSettings};
+use super::decision::{Command, DecideError, Decision};
 use super::key_limits::KeyLimits;
-use super::{
-    Command, CustomerRefusal, Decision, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, Stop,
-    WalletRefusal,
+use super::refusal::{
+    CustomerRefusal, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, WalletRefusal, WalletShortfall,
 };
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::hold_scope::CreditScope;
@@ -61,7 +60,7 @@ impl CustomerRef {
         &self,
         states: &'w StateCache,
         merchant_id: MerchantId,
-    ) -> Result<(CustomerId, &'w Customer), Stop> {
+    ) -> Result<(CustomerId, &'w Customer), DecideError> {
         let (id, unknown) = match self {
             Self::Id(id) => (*id, Refusal::Customer(CustomerRefusal::NotFound)),
             Self::Secret(id) => (*id, Refusal::Customer(CustomerRefusal::SecretInvalid)),
@@ -82,7 +81,7 @@ impl MeterRef {
         states: &StateCache,
         merchant_id: MerchantId,
         service_charge_rate: Decimal,
-    ) -> Result<Terms, Stop> {
+    ) -> Result<Terms, DecideError> {
         let (meter_id, unknown) = match self {
             Self::Id(id) => (*id, Refusal::Meter(MeterRefusal::NotFound)),
             Self::Secret(id) => (*id, Refusal::Meter(MeterRefusal::SecretInvalid)),
@@ -111,7 +110,7 @@ pub enum Billing {
 /// Admits a call and sets its hold aside.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
-    /// A fresh id.
+    /// A new id.
     pub request_id: RequestId,
     /// The process that carries it.
     pub gateway_id: GatewayId,
@@ -139,14 +138,14 @@ pub struct OpenRequest {
     pub size: SizeHint,
     /// The instance's settings.
     pub settings: RequestSettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 /// An admitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Whose call.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// What is set aside for it.
     pub hold: Hold,
@@ -164,7 +163,7 @@ struct Principals<'w> {
 }
 
 impl OpenRequest {
-    fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, Stop> {
+    fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, DecideError> {
         match &self.caller {
             Caller::SecretKey(hash) => {
                 let merchant_id = states.secret_key(hash)?.ok_or(SecretKeyRefusal::Invalid)?.merchant_id;
@@ -189,11 +188,11 @@ impl OpenRequest {
         &self,
         states: &'w StateCache,
         merchant_id: MerchantId,
-    ) -> Result<Option<(CustomerId, &'w Customer)>, Stop> {
+    ) -> Result<Option<(CustomerId, &'w Customer)>, DecideError> {
         self.customer.as_ref().map(|customer| customer.find(states, merchant_id)).transpose()
     }
 
-    fn terms(&self, states: &StateCache, merchant_id: MerchantId) -> Result<Option<Terms>, Stop> {
+    fn terms(&self, states: &StateCache, merchant_id: MerchantId) -> Result<Option<Terms>, DecideError> {
         let service_charge_rate = self.settings.service_charge_rate;
         self.meter.as_ref().map(|meter| meter.terms(states, merchant_id, service_charge_rate)).transpose()
     }
@@ -214,7 +213,7 @@ impl OpenRequest {
     }
 
     /// The tightest headroom of the wallets held on, or the refusal.
-    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, Stop> {
+    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, DecideError> {
         let mut tightest: Option<Amount> = None;
         for (wallet_id, needed, credit_scope) in [
             (parties.wallet_id, hold.wallet, hold.credit_scope()),
@@ -255,7 +254,7 @@ pub(super) fn usage_period_start(
 impl Command for OpenRequest {
     type Outcome = Opened;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
         let Principals { merchant_id, customer, key } = self.principals(states)?;
         let merchant = states.merchant(merchant_id)?.ok_or(SecretKeyRefusal::Invalid)?;
         let now = merchant.now(self.now);

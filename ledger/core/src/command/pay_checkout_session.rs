@@ -4,7 +4,9 @@
 
 use super::add_payment_method::NewMethod;
 use super::complete_checkout_session::write_contact;
-use super::{Command, Decision, PersonalData, RequestPayment, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::personal_data::PersonalData;
+use super::request_payment::RequestPayment;
 use crate::event::CardBrought;
 use crate::ids::CustomerId;
 use crate::state::StateCache;
@@ -23,7 +25,7 @@ pub struct PayCheckoutSession {
 impl Command for PayCheckoutSession {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let RequestPayment { merchant_id, now, .. } = self.payment;
         let mut payment = self.payment;
         let brings = self.method.as_ref().map(|method| {

@@ -1,6 +1,7 @@
 //! Whose wallet a payment or a payment method is for.
 
-use super::{CustomerRefusal, MerchantRefusal, Stop};
+use super::decision::DecideError;
+use super::refusal::{CustomerRefusal, MerchantRefusal};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
@@ -19,7 +20,7 @@ impl Payee {
         self,
         states: &StateCache,
         merchant_id: MerchantId,
-    ) -> Result<(WalletId, Option<CustomerId>), Stop> {
+    ) -> Result<(WalletId, Option<CustomerId>), DecideError> {
         match self {
             Self::Merchant => {
                 let merchant = states.merchant(merchant_id)?.ok_or(MerchantRefusal::NotFound)?;

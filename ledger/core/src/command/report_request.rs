@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
-use super::open_request::usage_period_start;
+use super::bill;
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::{CustomerRef, MeterRef, usage_period_start};
+use super::refusal::{MerchantRefusal, Refusal, RequestRefusal};
 use super::settle_request::{Metered, SettleRequest, Settled};
-use super::{Command, CustomerRef, Decision, MerchantRefusal, MeterRef, Refusal, RequestRefusal, Stop, bill};
 use crate::event::{
     Charge, Event, Hold, Parties, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened,
 };
@@ -25,7 +27,7 @@ pub struct ReportRequest {
     pub merchant_id: MerchantId,
     /// The merchant's own id of the call.
     pub reported_id: String,
-    /// A fresh id.
+    /// A new id.
     pub request_id: RequestId,
     /// The process that takes the report.
     pub gateway_id: GatewayId,
@@ -45,7 +47,7 @@ pub struct ReportRequest {
     pub metered: Metered,
     /// The service charge as a share of the fee.
     pub service_charge_rate: Decimal,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -59,7 +61,7 @@ pub enum Reported {
 }
 
 impl ReportRequest {
-    fn opened(&self, states: &StateCache) -> Result<RequestOpened, Stop> {
+    fn opened(&self, states: &StateCache) -> Result<RequestOpened, DecideError> {
         let merchant = states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         let customer =
             self.customer.as_ref().map(|customer| customer.find(states, self.merchant_id)).transpose()?;
@@ -105,7 +107,7 @@ impl ReportRequest {
 impl Command for ReportRequest {
     type Outcome = Reported;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Reported>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Reported>, DecideError> {
         if let Some(existing) = states.reported(self.merchant_id, &self.reported_id)? {
             return Ok(Decision::already(Reported::Existing(*existing)));
         }
@@ -118,7 +120,9 @@ impl Command for ReportRequest {
         let settled = Settled::Metered(self.metered.clone());
         let settlement = SettleRequest { request_id: self.request_id, settled, now: self.now };
         let settled = match settlement.metered(states, &open, &self.metered) {
-            Err(Stop::Refused(Refusal::Amount(_))) => return Err(RequestRefusal::UsageOutOfRange.into()),
+            Err(DecideError::Refused(Refusal::Amount(_))) => {
+                return Err(RequestRefusal::UsageOutOfRange.into());
+            }
             settled => settled?,
         };
         let mut events = vec![Event::from(opened.clone())];

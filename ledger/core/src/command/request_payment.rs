@@ -4,10 +4,11 @@
 use chrono::{DateTime, Utc};
 
 use super::complete_checkout_session::open_session;
+use super::decision::{Command, DecideError, Decision};
 use super::payee::Payee;
+use super::refusal::{PaymentRefusal, PlanRefusal, SubscriptionRefusal, WalletRefusal};
 use super::start_subscription::check_bundle;
 use super::update_subscription::find;
-use super::{Command, Decision, PaymentRefusal, PlanRefusal, Stop, SubscriptionRefusal, WalletRefusal};
 use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
@@ -38,9 +39,9 @@ pub struct Offered {
 /// Asks for a payment.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestPayment {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id; also the idempotency key at the processor.
+    /// A new id; also the idempotency key at the processor.
     pub payment_id: PaymentId,
     /// Whose wallet.
     pub payee: Payee,
@@ -52,7 +53,7 @@ pub struct RequestPayment {
     pub offered: Option<Offered>,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -61,7 +62,7 @@ impl RequestPayment {
         &self,
         states: &StateCache,
         subscription: Option<SubscriptionId>,
-    ) -> Result<(Amount, Purpose), Stop> {
+    ) -> Result<(Amount, Purpose), DecideError> {
         match self.purchase {
             Purchase::Fund(amount) => Ok((amount, Purpose::Fund)),
             Purchase::Bundle(id) => {
@@ -85,7 +86,7 @@ impl RequestPayment {
                         let active = states.subscription(subscription_id)?;
                         // One that is being paid for is not there yet.
                         let active = active.ok_or(SubscriptionRefusal::AlreadyActive)?;
-                        if active.plan_id == plan_id || !terms.is_dearer_than(&active.terms) {
+                        if active.plan_id == plan_id || !terms.costs_more_than(&active.terms) {
                             return Err(SubscriptionRefusal::AlreadyActive.into());
                         }
                         Purpose::Upgrade { subscription_id, plan_id, terms: Box::new(terms.clone()) }
@@ -103,7 +104,7 @@ impl RequestPayment {
         &self,
         states: &StateCache,
         brings: Option<CardBrought>,
-    ) -> Result<Decision<()>, Stop> {
+    ) -> Result<Decision<()>, DecideError> {
         if states.payment(self.payment_id)?.is_some() {
             return Err(PaymentRefusal::InProgress.into());
         }
@@ -147,7 +148,7 @@ impl RequestPayment {
 impl Command for RequestPayment {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         self.decide_with(states, None)
     }
 }

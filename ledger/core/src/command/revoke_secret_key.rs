@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MerchantRefusal, SecretKeyRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{MerchantRefusal, SecretKeyRefusal};
 use crate::event::{Event, SecretKeyRevoked};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::state::StateCache;
@@ -21,9 +22,9 @@ pub enum Revoker {
 pub struct RevokeSecretKey {
     /// Who wants it.
     pub revoker: Revoker,
-    /// Which key.
+    /// The secret key.
     pub secret_key_id: SecretKeyId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -31,7 +32,7 @@ impl Command for RevokeSecretKey {
     /// Whose key it was.
     type Outcome = MerchantId;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<MerchantId>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<MerchantId>, DecideError> {
         let key = states.issued_key(self.secret_key_id)?.ok_or(SecretKeyRefusal::NotFound)?;
         let allowed = match self.revoker {
             Revoker::Merchant(merchant_id) => key.merchant_id == merchant_id,

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, SpendKeyNow, SpendKeyRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::SpendKeyRefusal;
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{Event, KeyRotated};
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
@@ -11,22 +13,22 @@ use crate::state::{SpendKey, StateCache};
 /// Rotates a spend key; answered with it as it then is.
 #[derive(Debug, Clone)]
 pub struct RotateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which key.
+    /// The spend key.
     pub spend_key_id: SpendKeyId,
     /// The keyed hash of the new raw key.
     pub key_hash: KeyHash,
     /// What may be shown of the new raw key.
     pub key_preview: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for RotateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
         let key = key.ok_or(SpendKeyRefusal::NotFound)?;
         let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
@@ -45,7 +47,7 @@ impl Command for RotateSpendKey {
             rotation,
             ..key.clone()
         };
-        let now = SpendKeyNow { key: rotated, spending: spending.clone() };
+        let now = SpendKeySnapshot { key: rotated, spending: spending.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

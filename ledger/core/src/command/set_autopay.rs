@@ -2,8 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
 use super::payee::Payee;
-use super::{Command, Decision, Edit, PaymentRefusal, Refusal, Stop, WalletRefusal};
+use super::refusal::{PaymentRefusal, Refusal, WalletRefusal};
 use crate::event::{Autopay, AutopayChanged, Event};
 use crate::ids::MerchantId;
 use crate::money::Amount;
@@ -23,13 +25,13 @@ pub struct AutopayEdits {
 /// Says when a wallet is filled up by itself. Changes that change nothing append nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAutopay {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Whose wallet.
     pub payee: Payee,
-    /// What is to change.
+    /// The changes.
     pub edits: AutopayEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -82,7 +84,7 @@ impl AutopayEdits {
 impl Command for SetAutopay {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let autopay = self.edits.of(wallet.autopay)?;

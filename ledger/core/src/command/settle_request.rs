@@ -7,7 +7,8 @@ use ulid::Ulid;
 
 use super::auto_recharge::Need;
 use super::bill::{Conditions, bill};
-use super::{Command, Decision, Refusal, RequestRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
     Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletEvent,
     WalletSource,
@@ -95,11 +96,11 @@ pub enum Settled {
 /// Ends a call.
 #[derive(Debug, Clone)]
 pub struct SettleRequest {
-    /// Which call.
+    /// The request.
     pub request_id: RequestId,
     /// How it ended.
     pub settled: Settled,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -125,7 +126,7 @@ impl SettleRequest {
         states: &StateCache,
         open: &state::OpenRequest,
         metered: &Metered,
-    ) -> Result<Decision<()>, Stop> {
+    ) -> Result<Decision<()>, DecideError> {
         let opened = &*open.opened;
         let parties = open.parties();
         let holder = parties.customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
@@ -189,7 +190,7 @@ impl SettleRequest {
         wallet_id: WalletId,
         customer_id: Option<CustomerId>,
         draw: Draw,
-    ) -> Result<Option<Event>, Stop> {
+    ) -> Result<Option<Event>, DecideError> {
         let Draw { amount, sources, balance } = draw;
         if amount.is_zero() {
             return Ok(None);
@@ -214,7 +215,7 @@ impl SettleRequest {
         open: &state::OpenRequest,
         meter_id: Option<MeterId>,
         events: &[Event],
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let (parties, hold) = (open.parties(), open.hold());
         let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.scope(), CUSTOMERS_PAYMENT));
         let merchants = (parties.merchant_wallet_id, hold.merchant, HoldScope::ALL, MERCHANTS_PAYMENT);
@@ -267,7 +268,7 @@ impl Draw {
         hold: Hold,
         meter_id: Option<MeterId>,
         wanted: Amount,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, DecideError> {
         if !wanted.is_positive() {
             return Ok(Self::default());
         }
@@ -287,13 +288,15 @@ impl Draw {
 impl Command for SettleRequest {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let open = states.request(self.request_id)?.ok_or(RequestRefusal::NotOpen)?;
         match &self.settled {
             Settled::Metered(metered) => match self.metered(states, open, metered) {
                 // Counts beyond pricing, or beyond what any wallet can owe, are absurd counts: not believed,
                 // not charged, kept raw.
-                Err(Stop::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &not_believed(metered))),
+                Err(DecideError::Refused(Refusal::Amount(_))) => {
+                    Ok(self.failed(open, &not_believed(metered)))
+                }
                 decided => decided,
             },
             Settled::Failed(failed) => Ok(self.failed(open, failed)),

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRef, Decision, PlanRefusal, Stop, SubscriptionRefusal};
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::CustomerRef;
+use super::refusal::{PlanRefusal, SubscriptionRefusal};
 use crate::event::{Event, Subscriber, SubscriptionStarted};
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId};
 use crate::money::Amount;
@@ -12,17 +14,17 @@ use crate::state::StateCache;
 /// Subscribes a customer to a free plan.
 #[derive(Debug, Clone)]
 pub struct StartSubscription {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Which customer.
     pub customer: CustomerRef,
-    /// A fresh id.
+    /// A new id.
     pub subscription_id: SubscriptionId,
     /// The plan.
     pub plan_id: PlanId,
     /// The bundle that is bought when the credit is used up; the plan's own choice where none is named.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -74,7 +76,7 @@ pub(super) fn check_bundle(
     merchant_id: MerchantId,
     plan_id: PlanId,
     bundle: Option<CreditBundleId>,
-) -> Result<(), Stop> {
+) -> Result<(), DecideError> {
     let Some(id) = bundle else { return Ok(()) };
     let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
     let bundle = bundle.ok_or(PlanRefusal::BundleNotFound)?;
@@ -84,7 +86,7 @@ pub(super) fn check_bundle(
 impl Command for StartSubscription {
     type Outcome = Started;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Started>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Started>, DecideError> {
         let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
         let plan = plan.ok_or(PlanRefusal::NotFound)?;

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Stop};
+use super::decision::{Command, DecideError, Decision};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
 
@@ -12,9 +12,9 @@ use crate::state::StateCache;
 pub struct Timed<C> {
     /// The command, whose now is this one's.
     pub command: C,
-    /// Whose clock.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -22,7 +22,7 @@ impl<C: Command> Command for Timed<C> {
     /// The command's own, and when it was decided.
     type Outcome = (C::Outcome, DateTime<Utc>);
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
         let Decision { facts, personal, outcome } = self.command.decide(states)?;
         let at = states.now(self.merchant_id, self.now)?;
         Ok(Decision { facts, personal, outcome: (outcome, at) })

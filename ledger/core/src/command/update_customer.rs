@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRefusal, Decision, Edit, PersonalChange, PersonalData, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::personal_data::{PersonalChange, PersonalData};
+use super::refusal::CustomerRefusal;
 use crate::event::{ContactPart, CustomerUpdated, Event, ReferenceChange};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
@@ -13,9 +16,9 @@ use crate::state::StateCache;
 /// Changes what is given of a customer, and nothing else.
 #[derive(Debug, Clone)]
 pub struct UpdateCustomer {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which customer.
+    /// The customer.
     pub customer_id: CustomerId,
     /// The merchant's own identifier.
     pub reference_id: Edit<String>,
@@ -25,7 +28,7 @@ pub struct UpdateCustomer {
     pub contact: Vec<ContactPart>,
     /// What those parts are from now on.
     pub personal: PersonalData,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -35,7 +38,7 @@ impl UpdateCustomer {
         &self,
         states: &StateCache,
         from: Option<&String>,
-    ) -> Result<Option<ReferenceChange>, Stop> {
+    ) -> Result<Option<ReferenceChange>, DecideError> {
         let to = match &self.reference_id {
             Edit::Keep => return Ok(None),
             Edit::Clear => None,
@@ -56,7 +59,7 @@ impl UpdateCustomer {
 impl Command for UpdateCustomer {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let customer = states.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
         let customer = customer.ok_or(CustomerRefusal::NotFound)?;

@@ -3,7 +3,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, MeterRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterUpdated};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::{OnDisconnect, Payer, Price, Tiers};
@@ -12,9 +13,9 @@ use crate::state::{Meter, StateCache};
 /// Changes what is given of a meter; answered with the meter as it is then.
 #[derive(Debug, Clone)]
 pub struct UpdateMeter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which meter.
+    /// The meter.
     pub meter_id: MeterId,
     /// Its display name.
     pub name: Option<String>,
@@ -26,14 +27,14 @@ pub struct UpdateMeter {
     pub service_charge_payer: Option<Payer>,
     /// What becomes of a call whose caller goes.
     pub on_disconnect: Option<OnDisconnect>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateMeter {
     type Outcome = Box<Meter>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, DecideError> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
         let meter = meter.ok_or(MeterRefusal::NotFound)?;
         let price = Price {

@@ -4,7 +4,9 @@
 use chrono::{DateTime, Utc};
 
 use super::create_plan::check_meters;
-use super::{Command, Decision, Edit, PlanRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::PlanRefusal;
 use crate::event::{
     BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, Event, PlanUpdated,
 };
@@ -55,18 +57,18 @@ pub struct PlanEdits {
 /// Changes a plan. Changes that change nothing append nothing.
 #[derive(Debug, Clone)]
 pub struct UpdatePlan {
-    /// Whose plan.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which plan.
+    /// The plan.
     pub plan_id: PlanId,
-    /// What is to change.
+    /// The changes.
     pub edits: PlanEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl UpdatePlan {
-    fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, Stop> {
+    fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, DecideError> {
         let plan_id = self.plan_id;
         let mut events = Vec::new();
         for edit in &self.edits.bundles {
@@ -117,7 +119,7 @@ impl UpdatePlan {
 impl Command for UpdatePlan {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let before = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
         let before = before.ok_or(PlanRefusal::NotFound)?;
         let mut plan = before.clone();

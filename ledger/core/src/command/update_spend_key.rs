@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, SpendKeyNow, SpendKeyRefusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::SpendKeyRefusal;
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{
     Event, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendKeyUpdated, SpendLimit,
 };
@@ -60,27 +63,27 @@ fn edit<T: Clone>(setting: &mut Option<T>, edit: &Edit<T>) {
 /// Changes a spend key; answered with it as it then is. Changes that change nothing append nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which key.
+    /// The spend key.
     pub spend_key_id: SpendKeyId,
-    /// What is to change.
+    /// The changes.
     pub edits: SpendKeyEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
         let key = key.ok_or(SpendKeyRefusal::NotFound)?;
         let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
         let mut updated = key.clone();
         self.edits.apply(&mut updated);
         if updated == *key {
-            return Ok(Decision::already(SpendKeyNow { key: updated, spending: spending.clone() }));
+            return Ok(Decision::already(SpendKeySnapshot { key: updated, spending: spending.clone() }));
         }
         updated.revision += 1;
         let event = Event::from(SpendKeyUpdated {
@@ -89,7 +92,7 @@ impl Command for UpdateSpendKey {
             status: updated.status,
             settings: updated.settings.clone(),
         });
-        let now = SpendKeyNow { key: updated, spending: spending.clone() };
+        let now = SpendKeySnapshot { key: updated, spending: spending.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

@@ -3,8 +3,10 @@
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::{PlanRefusal, SubscriptionRefusal};
 use super::start_subscription::check_bundle;
-use super::{Command, Decision, Edit, PlanRefusal, Stop, SubscriptionRefusal};
 use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
 use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
 use crate::plan::PlanTerms;
@@ -24,13 +26,13 @@ pub enum SubscriptionEdit {
 /// Changes a subscription. Changes that change nothing append nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSubscription {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Which.
     pub subscription_id: SubscriptionId,
-    /// What is to change.
+    /// The changes.
     pub edit: SubscriptionEdit,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -39,7 +41,7 @@ pub(super) fn find(
     states: &StateCache,
     merchant_id: MerchantId,
     id: SubscriptionId,
-) -> Result<&Subscription, Stop> {
+) -> Result<&Subscription, DecideError> {
     let subscription = states.subscription(id)?.filter(|found| found.merchant_id == merchant_id);
     Ok(subscription.ok_or(SubscriptionRefusal::NotFound)?)
 }
@@ -49,7 +51,7 @@ pub(super) fn cancelled(
     states: &StateCache,
     subscription: &Subscription,
     reason: CancelReason,
-) -> Result<Event, Stop> {
+) -> Result<Event, DecideError> {
     let subscriber = subscription.subscriber;
     let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
     Ok(Event::from(SubscriptionCancelled {
@@ -91,7 +93,7 @@ pub(super) fn settings_after(
 impl Command for UpdateSubscription {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let subscription = find(states, self.merchant_id, self.subscription_id)?;
         let mut bundle = subscription.auto_top_up_bundle_id;
         let mut pending_change = subscription.pending_change.clone();

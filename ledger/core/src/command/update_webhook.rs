@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, Stop, WebhookRefusal};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::WebhookRefusal;
 use crate::event::{Event, Topic, WebhookSettings, WebhookUpdated};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
@@ -10,9 +12,9 @@ use crate::state::{StateCache, Webhook};
 /// Changes what is given of a webhook; answered with the webhook as it is then.
 #[derive(Debug, Clone)]
 pub struct UpdateWebhook {
-    /// Whose webhook.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which webhook.
+    /// The webhook.
     pub webhook_id: WebhookId,
     /// Where it is.
     pub url: Option<String>,
@@ -20,14 +22,14 @@ pub struct UpdateWebhook {
     pub topics: Edit<Vec<Topic>>,
     /// Is it told at all?
     pub enabled: Option<bool>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateWebhook {
     type Outcome = Box<Webhook>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, DecideError> {
         let webhook = states.webhook(self.webhook_id)?;
         let webhook = webhook.filter(|webhook| webhook.merchant_id == self.merchant_id);
         let webhook = webhook.ok_or(WebhookRefusal::NotFound)?;

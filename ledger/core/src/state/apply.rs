@@ -1,5 +1,4 @@
-//! Applies an effect to a state. Checks the invariants of money in production: a broken one stops the append instead of
-//! being stored.
+//! Applies an effect to a state. The invariants of money are checked in production: a broken one aborts the append.
 
 use super::effect::Effect;
 use super::kinds::{State, StateKey};
@@ -7,38 +6,38 @@ use super::wallet::Wallet;
 use crate::money::{self};
 use crate::spending::Spending;
 
-/// An effect that does not fit its state: a programmer's error or a tampered log, never a user's.
+/// An effect that breaks an invariant: a programming error or a tampered log, never a user error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// The state is there already, or is not there, or is of another kind.
+pub enum InvariantBroken {
+    /// The state exists already, does not exist, or is of another kind.
     #[error("{effect} does not fit the state of {key}")]
     Misfit {
         /// The state's kind and id.
         key: String,
-        /// What was to be done.
+        /// The effect.
         effect: String,
     },
-    /// A customer's wallet would go below zero, or a sum of holds would.
+    /// A customer's wallet or a sum of holds would go below zero.
     #[error("{key} would go below zero")]
     BelowZero {
-        /// The wallet.
+        /// The state's kind and id.
         key: String,
     },
-    /// Beyond the range of amounts.
+    /// An amount is out of range.
     #[error("{key}: {source}")]
     Range {
         /// The state's kind and id.
         key: String,
-        /// What is out of range.
+        /// The error of the calculation.
         source: money::Error,
     },
 }
 
-/// The state after `effect`; none when it is no more.
-pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Option<State>, Broken> {
+/// Returns the state after `effect`; none if it is removed.
+pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Option<State>, InvariantBroken> {
     match (state, effect) {
         (None, Effect::Create(state)) => Ok(Some(state)),
-        // A spend key may be deleted before its calls have ended, a customer while a payment is under way.
+        // A spend key may be deleted before its calls end, a customer while a payment is open.
         (Some(_), Effect::Remove)
         | (None, Effect::SettleOnKey(..) | Effect::Subscribe(None) | Effect::AwaitPayment(None)) => Ok(None),
         (Some(State::Wallet(wallet)), Effect::Credit(amount)) => {
@@ -59,7 +58,8 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
         (None, Effect::Advance(units)) => Ok(Some(State::TierUsage(units))),
         (Some(State::TierUsage(position)), Effect::Advance(units)) => {
             let moved = position.checked_add(units);
-            let out_of_range = || Broken::Range { key: shown(key), source: money::Error::OutOfRange };
+            let out_of_range =
+                || InvariantBroken::Range { key: shown(key), source: money::Error::OutOfRange };
             moved.ok_or_else(out_of_range).map(|moved| Some(State::TierUsage(moved)))
         }
         (Some(State::Merchant(mut merchant)), Effect::IssueKey) => {
@@ -146,7 +146,7 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
             webhook.settings = event.settings;
             Ok(Some(State::Webhook(webhook)))
         }
-        (state, effect) => Err(Broken::Misfit {
+        (state, effect) => Err(InvariantBroken::Misfit {
             key: shown(key),
             effect: format!("{effect:?} on {}", if state.is_some() { "something" } else { "nothing" }),
         }),
@@ -157,10 +157,10 @@ fn with_wallet(
     key: &StateKey,
     mut wallet: Box<Wallet>,
     change: impl FnOnce(&mut Wallet) -> Result<(), money::Error>,
-) -> Result<Option<State>, Broken> {
-    change(&mut wallet).map_err(|source| Broken::Range { key: shown(key), source })?;
+) -> Result<Option<State>, InvariantBroken> {
+    change(&mut wallet).map_err(|source| InvariantBroken::Range { key: shown(key), source })?;
     if !wallet.is_sound() {
-        return Err(Broken::BelowZero { key: shown(key) });
+        return Err(InvariantBroken::BelowZero { key: shown(key) });
     }
     Ok(Some(State::Wallet(wallet)))
 }
@@ -169,10 +169,10 @@ fn with_spending(
     key: &StateKey,
     mut spending: Box<Spending>,
     change: impl FnOnce(&mut Spending) -> Result<(), money::Error>,
-) -> Result<Option<State>, Broken> {
-    change(&mut spending).map_err(|source| Broken::Range { key: shown(key), source })?;
+) -> Result<Option<State>, InvariantBroken> {
+    change(&mut spending).map_err(|source| InvariantBroken::Range { key: shown(key), source })?;
     if !spending.is_sound() {
-        return Err(Broken::BelowZero { key: shown(key) });
+        return Err(InvariantBroken::BelowZero { key: shown(key) });
     }
     Ok(Some(State::Spending(spending)))
 }

@@ -1,5 +1,5 @@
-//! States: a row per thing, folded from events. They are a cache of the log that decisions read; the audit
-//! recomputes them. Uniqueness (reference ids, slugs, key hashes) is a state too.
+//! States: one row per thing, folded from events. They are a cache of the log that decisions read; the audit recomputes
+//! them. Uniqueness (reference ids, slugs, key hashes) is kept in states too.
 //!
 //! `evolve` has two halves: [`effects`] lists the effects of an event on states, [`apply`] applies one of them to a state.
 
@@ -20,7 +20,7 @@ mod wallet;
 mod wallet_change;
 mod webhook;
 
-pub use self::apply::{Broken, apply};
+pub use self::apply::{InvariantBroken, apply};
 pub use self::customer::Customer;
 pub use self::effect::Effect;
 pub use self::effects::effects;
@@ -31,7 +31,7 @@ pub use self::payment::{CheckoutSession, OpenPayment, PaymentMethod};
 pub use self::plan::{CreditBundle, Plan, PlanChange};
 pub use self::request::OpenRequest;
 pub use self::spend_key::SpendKey;
-pub use self::state_cache::{Missing, StateCache, Stuck};
+pub use self::state_cache::{EvolveError, Missing, StateCache};
 pub use self::subscription::{Phase, Subscription, SubscriptionChange};
 pub use self::wallet::{BundleCredit, CEILING, PlanCredit, Wallet, WalletOwner};
 pub use self::wallet_change::WalletChange;

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use chrono::{DateTime, Duration, Utc};
 use farthing_core::command::{
     Billing, Caller, Command, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet, CustomerMade,
-    CustomerRef, CustomerRefusal, DefineMeter, DeleteCustomer, DeleteMeter, DeleteSpendKey, Edit, Ending,
-    Failed, IssueSecretKey, MeterRef, MeterRefusal, Metered, OpenRequest, PersonalData, Refusal,
-    RegisterMerchant, ReportRequest, Reported, RequestRefusal, RequestSettings, RevokeSecretKey, Revoker,
-    RotateSpendKey, SecretKeyRefusal, SettleRequest, Settled, Slug, SpendKeyEdits, SpendKeyRefusal, Stop,
+    CustomerRef, CustomerRefusal, DecideError, DefineMeter, DeleteCustomer, DeleteMeter, DeleteSpendKey,
+    Edit, Ending, Failed, IssueSecretKey, MeterRef, MeterRefusal, Metered, OpenRequest, PersonalData,
+    Refusal, RegisterMerchant, ReportRequest, Reported, RequestRefusal, RequestSettings, RevokeSecretKey,
+    Revoker, RotateSpendKey, SecretKeyRefusal, SettleRequest, Settled, Slug, SpendKeyEdits, SpendKeyRefusal,
     UpdateCustomer, UpdateMeter, UpdateSpendKey, WalletRefusal,
 };
 use farthing_core::event::{
@@ -24,7 +24,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::money::Amount;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::{KeyHash, ServerKey};
-use farthing_core::state::{Holder, Missing, State, StateCache, StateKey, Stuck};
+use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -700,15 +700,15 @@ impl Shop {
         let decision = loop {
             match command.decide(&self.till.states) {
                 Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.till.load(missing),
-                Err(Stop::Refused(_)) => return,
+                Err(DecideError::Missing(missing)) => self.till.load(missing),
+                Err(DecideError::Refused(_)) => return,
             }
         };
         loop {
             match self.till.states.evolve(&decision.facts) {
                 Ok(()) => panic!("a request was opened twice"),
-                Err(Stuck::Missing(missing)) => self.till.load(missing),
-                Err(Stuck::Broken(_)) => break,
+                Err(EvolveError::Missing(missing)) => self.till.load(missing),
+                Err(EvolveError::InvariantBroken(_)) => break,
             }
         }
         assert_eq!(self.till.states.take_changes(), [], "all or nothing");
@@ -914,7 +914,7 @@ impl Shop {
         let mut seen: HashSet<StateKey> = HashSet::new();
         for fact in &self.till.facts {
             while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
-                let Stuck::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
+                let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
                 cache.load(key, None);
             }
             for (key, _) in farthing_core::state::effects(fact) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use farthing_core::command::{Command, Refusal, Stop, decide};
+use farthing_core::command::{Command, DecideError, Refusal, decide};
 use farthing_core::event::Fact;
-use farthing_core::state::{Missing, State, StateCache, StateKey, Stuck};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ impl Till {
         let decision = loop {
             match decide(command, &self.states) {
                 Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.load(missing),
-                Err(Stop::Refused(refusal)) => {
+                Err(DecideError::Missing(missing)) => self.load(missing),
+                Err(DecideError::Refused(refusal)) => {
                     self.refusals += 1;
                     if self.refusals.is_multiple_of(LOOKED_AT_TWICE) {
                         self.is_refused_with_everything_loaded(command, &refusal);
@@ -47,8 +47,8 @@ impl Till {
         };
         while let Err(stuck) = self.states.evolve(&decision.facts) {
             match stuck {
-                Stuck::Missing(missing) => self.load(missing),
-                Stuck::Broken(broken) => panic!("a decision broke an invariant: {broken}"),
+                EvolveError::Missing(missing) => self.load(missing),
+                EvolveError::InvariantBroken(broken) => panic!("a decision broke an invariant: {broken}"),
             }
         }
         for (key, json) in self.states.take_changes() {
@@ -70,8 +70,8 @@ impl Till {
         }
         loop {
             match decide(command, &states) {
-                Err(Stop::Missing(Missing(key))) => states.load(key, None),
-                Err(Stop::Refused(again)) => {
+                Err(DecideError::Missing(Missing(key))) => states.load(key, None),
+                Err(DecideError::Refused(again)) => {
                     assert_eq!(again, *refusal);
                     return;
                 }
