@@ -1,4 +1,6 @@
-//! The kinds of states: what identifies one, what it holds and how it is stored.
+//! The kinds of states. The table below declares the key, the stored form and the content of each kind once.
+
+use std::fmt;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
@@ -20,184 +22,111 @@ use crate::ids::{
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
-/// Whose tier position: a customer's, or the merchant's for calls without a customer.
+/// The holder of a tier usage: a customer, or the merchant for calls without a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A customer's.
+    /// A customer.
     Customer(CustomerId),
-    /// The merchant's own.
+    /// The merchant itself.
     Merchant(MerchantId),
 }
 
-/// Names a state.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StateKey {
-    /// A [`Merchant`].
-    Merchant(MerchantId),
-    /// A [`Wallet`].
-    Wallet(WalletId),
-    /// The [`SecretKey`] of a hash.
-    SecretKey(KeyHash),
-    /// The [`IssuedKey`] of a secret key's id.
-    IssuedKey(SecretKeyId),
-    /// A [`Customer`].
-    Customer(CustomerId),
-    /// The customer that holds a merchant's reference id.
-    Reference(MerchantId, String),
-    /// A [`Meter`].
-    Meter(MeterId),
-    /// The meter that holds a merchant's slug.
-    MeterSlug(MerchantId, String),
-    /// A [`SpendKey`].
-    SpendKey(SpendKeyId),
-    /// The spend key of a hash.
-    SpendKeyHash(KeyHash),
-    /// The [`Spending`] of a spend key.
-    Spending(SpendKeyId),
-    /// An [`OpenRequest`], there only while it is open.
-    Request(RequestId),
-    /// The request that a merchant reported under an id of its own.
-    Reported(MerchantId, String),
-    /// The tier position of a holder on a meter in the usage period that began then.
-    TierUsage(Holder, MeterId, DateTime<Utc>),
-    /// A [`Plan`].
-    Plan(PlanId),
-    /// A [`CreditBundle`].
-    CreditBundle(CreditBundleId),
-    /// A [`Subscription`], there as long as it lasts.
-    Subscription(SubscriptionId),
-    /// A [`PaymentMethod`].
-    PaymentMethod(PaymentMethodId),
-    /// An [`OpenPayment`], there as long as it is under way.
-    Payment(PaymentId),
-    /// A [`CheckoutSession`], there until it is completed.
-    CheckoutSession(CheckoutSessionId),
-    /// A [`Webhook`].
-    Webhook(WebhookId),
-    /// The webhooks of a merchant.
-    Webhooks(MerchantId),
-}
-
-impl StateKey {
-    /// The kind and the id under which the state is stored.
-    pub fn stored(&self) -> (&'static str, String) {
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Merchant(id) => ("merchant", id.to_string()),
-            Self::Wallet(id) => ("wallet", id.to_string()),
-            Self::SecretKey(hash) => ("secret_key", hash.as_str().to_owned()),
-            Self::IssuedKey(id) => ("issued_key", id.to_string()),
-            Self::Customer(id) => ("customer", id.to_string()),
-            Self::Reference(merchant, reference) => ("reference", format!("{merchant}/{reference}")),
-            Self::Meter(id) => ("meter", id.to_string()),
-            Self::MeterSlug(merchant, slug) => ("meter_slug", format!("{merchant}/{slug}")),
-            Self::SpendKey(id) => ("spend_key", id.to_string()),
-            Self::SpendKeyHash(hash) => ("spend_key_hash", hash.as_str().to_owned()),
-            Self::Spending(id) => ("spending", id.to_string()),
-            Self::Request(id) => ("request", id.to_string()),
-            Self::Reported(merchant, reported) => ("reported", format!("{merchant}/{reported}")),
-            Self::TierUsage(holder, meter, start) => {
-                let ms = start.timestamp_millis();
-                let id = match holder {
-                    Holder::Customer(id) => format!("{id}/{meter}/{ms}"),
-                    Holder::Merchant(id) => format!("{id}/{meter}/{ms}"),
-                };
-                ("position", id)
-            }
-            Self::Plan(id) => ("plan", id.to_string()),
-            Self::CreditBundle(id) => ("credit_bundle", id.to_string()),
-            Self::Subscription(id) => ("subscription", id.to_string()),
-            Self::PaymentMethod(id) => ("payment_method", id.to_string()),
-            Self::Payment(id) => ("payment", id.to_string()),
-            Self::CheckoutSession(id) => ("checkout_session", id.to_string()),
-            Self::Webhook(id) => ("webhook", id.to_string()),
-            Self::Webhooks(merchant) => ("webhooks", merchant.to_string()),
+            Self::Customer(id) => id.fmt(f),
+            Self::Merchant(id) => id.fmt(f),
         }
     }
 }
 
-/// A state of any kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant holds the struct of its own name, or what its key points at")]
-pub enum State {
-    Merchant(Merchant),
-    Wallet(Box<Wallet>),
-    SecretKey(SecretKey),
-    IssuedKey(IssuedKey),
-    Customer(Customer),
-    Reference(CustomerId),
-    Meter(Box<Meter>),
-    MeterSlug(MeterId),
-    SpendKey(Box<SpendKey>),
-    SpendKeyHash(SpendKeyId),
-    Spending(Box<Spending>),
-    Request(OpenRequest),
-    Reported(RequestId),
-    TierUsage(Decimal),
-    Plan(Box<Plan>),
-    CreditBundle(CreditBundle),
-    Subscription(Box<Subscription>),
-    PaymentMethod(Box<PaymentMethod>),
-    Payment(Box<OpenPayment>),
-    CheckoutSession(Box<CheckoutSession>),
-    Webhook(Box<Webhook>),
-    Webhooks(Vec<WebhookId>),
+/// Declares kinds of states, each as `"stored kind" Kind(parts of the key) = stored id => content;`.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $stored:literal $kind:ident($($part:ident: $type:ty),+) = $id:expr => $content:ty;)+) => {
+        /// Identifies a state.
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum StateKey {
+            $($(#[$doc])* $kind($($type),+),)+
+        }
+
+        impl StateKey {
+            /// The kind and the id under which the state is stored.
+            pub fn stored(&self) -> (&'static str, String) {
+                match self {
+                    $(Self::$kind($($part),+) => ($stored, $id),)+
+                }
+            }
+        }
+
+        /// A state of any kind.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum State {
+            $($(#[$doc])* $kind($content),)+
+        }
+
+        impl State {
+            /// The state as it is stored: JSON text.
+            pub fn to_json(&self) -> String {
+                let json = match self {
+                    $(Self::$kind(state) => serde_json::to_string(state),)+
+                };
+                json.expect("states have string keys and finite numbers")
+            }
+
+            /// Reads the stored state of `key`.
+            pub fn from_json(key: &StateKey, json: &str) -> Result<Self, serde_json::Error> {
+                match key {
+                    $(StateKey::$kind(..) => serde_json::from_str(json).map(Self::$kind),)+
+                }
+            }
+        }
+    };
 }
 
-impl State {
-    /// The state as it is stored: JSON text.
-    pub fn to_json(&self) -> String {
-        let json = match self {
-            Self::Merchant(state) => serde_json::to_string(state),
-            Self::Wallet(state) => serde_json::to_string(state),
-            Self::SecretKey(state) => serde_json::to_string(state),
-            Self::IssuedKey(state) => serde_json::to_string(state),
-            Self::Customer(state) => serde_json::to_string(state),
-            Self::Reference(state) => serde_json::to_string(state),
-            Self::Meter(state) => serde_json::to_string(state),
-            Self::MeterSlug(state) => serde_json::to_string(state),
-            Self::SpendKey(state) => serde_json::to_string(state),
-            Self::SpendKeyHash(state) => serde_json::to_string(state),
-            Self::Spending(state) => serde_json::to_string(state),
-            Self::Request(state) => serde_json::to_string(state),
-            Self::Reported(state) => serde_json::to_string(state),
-            Self::TierUsage(state) => serde_json::to_string(state),
-            Self::Plan(state) => serde_json::to_string(state),
-            Self::CreditBundle(state) => serde_json::to_string(state),
-            Self::Subscription(state) => serde_json::to_string(state),
-            Self::PaymentMethod(state) => serde_json::to_string(state),
-            Self::Payment(state) => serde_json::to_string(state),
-            Self::CheckoutSession(state) => serde_json::to_string(state),
-            Self::Webhook(state) => serde_json::to_string(state),
-            Self::Webhooks(state) => serde_json::to_string(state),
-        };
-        json.expect("states have string keys and finite numbers")
-    }
-
-    /// Reads the stored state of `key`.
-    pub fn from_json(key: &StateKey, json: &str) -> Result<Self, serde_json::Error> {
-        Ok(match key {
-            StateKey::Merchant(_) => Self::Merchant(serde_json::from_str(json)?),
-            StateKey::Wallet(_) => Self::Wallet(serde_json::from_str(json)?),
-            StateKey::SecretKey(_) => Self::SecretKey(serde_json::from_str(json)?),
-            StateKey::IssuedKey(_) => Self::IssuedKey(serde_json::from_str(json)?),
-            StateKey::Customer(_) => Self::Customer(serde_json::from_str(json)?),
-            StateKey::Reference(..) => Self::Reference(serde_json::from_str(json)?),
-            StateKey::Meter(_) => Self::Meter(serde_json::from_str(json)?),
-            StateKey::MeterSlug(..) => Self::MeterSlug(serde_json::from_str(json)?),
-            StateKey::SpendKey(_) => Self::SpendKey(serde_json::from_str(json)?),
-            StateKey::SpendKeyHash(_) => Self::SpendKeyHash(serde_json::from_str(json)?),
-            StateKey::Spending(_) => Self::Spending(serde_json::from_str(json)?),
-            StateKey::Request(_) => Self::Request(serde_json::from_str(json)?),
-            StateKey::Reported(..) => Self::Reported(serde_json::from_str(json)?),
-            StateKey::TierUsage(..) => Self::TierUsage(serde_json::from_str(json)?),
-            StateKey::Plan(_) => Self::Plan(serde_json::from_str(json)?),
-            StateKey::CreditBundle(_) => Self::CreditBundle(serde_json::from_str(json)?),
-            StateKey::Subscription(_) => Self::Subscription(serde_json::from_str(json)?),
-            StateKey::PaymentMethod(_) => Self::PaymentMethod(serde_json::from_str(json)?),
-            StateKey::Payment(_) => Self::Payment(serde_json::from_str(json)?),
-            StateKey::CheckoutSession(_) => Self::CheckoutSession(serde_json::from_str(json)?),
-            StateKey::Webhook(_) => Self::Webhook(serde_json::from_str(json)?),
-            StateKey::Webhooks(_) => Self::Webhooks(serde_json::from_str(json)?),
-        })
-    }
+kinds! {
+    /// A merchant.
+    "merchant" Merchant(id: MerchantId) = id.to_string() => Merchant;
+    /// A wallet.
+    "wallet" Wallet(id: WalletId) = id.to_string() => Box<Wallet>;
+    /// The secret key with a hash.
+    "secret_key" SecretKey(hash: KeyHash) = hash.as_str().to_owned() => SecretKey;
+    /// The secret key with an id.
+    "issued_key" IssuedKey(id: SecretKeyId) = id.to_string() => IssuedKey;
+    /// A customer.
+    "customer" Customer(id: CustomerId) = id.to_string() => Customer;
+    /// The customer with a merchant's reference id.
+    "reference" Reference(merchant: MerchantId, reference: String) = format!("{merchant}/{reference}") => CustomerId;
+    /// A meter.
+    "meter" Meter(id: MeterId) = id.to_string() => Box<Meter>;
+    /// The meter with a merchant's slug.
+    "meter_slug" MeterSlug(merchant: MerchantId, slug: String) = format!("{merchant}/{slug}") => MeterId;
+    /// A spend key.
+    "spend_key" SpendKey(id: SpendKeyId) = id.to_string() => Box<SpendKey>;
+    /// The spend key with a hash.
+    "spend_key_hash" SpendKeyHash(hash: KeyHash) = hash.as_str().to_owned() => SpendKeyId;
+    /// The counters of a spend key.
+    "spending" Spending(id: SpendKeyId) = id.to_string() => Box<Spending>;
+    /// A request; exists only while it is open.
+    "request" Request(id: RequestId) = id.to_string() => OpenRequest;
+    /// The request reported under a merchant's own id.
+    "reported" Reported(merchant: MerchantId, reported: String) = format!("{merchant}/{reported}") => RequestId;
+    /// The units counted for a holder on a meter in the usage period that starts at an instant.
+    "position" TierUsage(holder: Holder, meter: MeterId, start: DateTime<Utc>)
+        = format!("{holder}/{meter}/{}", start.timestamp_millis()) => Decimal;
+    /// A plan.
+    "plan" Plan(id: PlanId) = id.to_string() => Box<Plan>;
+    /// A credit bundle.
+    "credit_bundle" CreditBundle(id: CreditBundleId) = id.to_string() => CreditBundle;
+    /// A subscription; exists until it ends.
+    "subscription" Subscription(id: SubscriptionId) = id.to_string() => Box<Subscription>;
+    /// A payment method.
+    "payment_method" PaymentMethod(id: PaymentMethodId) = id.to_string() => Box<PaymentMethod>;
+    /// A payment; exists only while it is open.
+    "payment" Payment(id: PaymentId) = id.to_string() => Box<OpenPayment>;
+    /// A checkout session; exists until it is completed.
+    "checkout_session" CheckoutSession(id: CheckoutSessionId) = id.to_string() => Box<CheckoutSession>;
+    /// A webhook.
+    "webhook" Webhook(id: WebhookId) = id.to_string() => Box<Webhook>;
+    /// The webhooks of a merchant, oldest first.
+    "webhooks" Webhooks(merchant: MerchantId) = merchant.to_string() => Vec<WebhookId>;
 }
