@@ -27,7 +27,7 @@ impl CustomerEvent {
         }
     }
 
-    /// What webhooks are notified of.
+    /// The webhook event that the event leads to.
     pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
         let (topic, customer_id) = match self {
             Self::Created(event) => (Topic::CustomerCreated, event.customer_id),
@@ -38,7 +38,7 @@ impl CustomerEvent {
     }
 }
 
-/// A customer came to be, with a wallet. Personal data (name, e-mail, phone) is not here but in the side table
+/// A customer was created, with a wallet. Personal data (name, e-mail, phone) is not in the log but in a side table
 /// under the customer's id, so that it can be erased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomerCreated {
@@ -55,9 +55,9 @@ pub struct CustomerCreated {
 /// A merchant's own identifier of a customer was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReferenceChange {
-    /// What is free again.
+    /// The old identifier, which is free again.
     pub from: Option<String>,
-    /// What names the customer now.
+    /// The new identifier.
     pub to: Option<String>,
 }
 
@@ -73,30 +73,30 @@ pub enum ContactPart {
     Phone,
 }
 
-/// A customer was changed. Only what is named here changed; of the contact the log says which parts, never what
-/// they are.
+/// A customer was changed. Fields that are absent did not change. For personal data the log holds the parts that
+/// changed, never their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomerUpdated {
     /// The customer.
     pub customer_id: CustomerId,
     /// Counts the changes of this customer, from 1.
     pub revision: u32,
-    /// The merchant's own identifier, when it changed.
+    /// The change of the merchant's own identifier, if any.
     pub reference_id: Option<ReferenceChange>,
-    /// All key-value pairs from now on, when they changed; empty when they were cleared.
+    /// The new key-value pairs, if they changed; empty if they were cleared.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// What changed in the side table of personal data.
+    /// The parts that changed in the side table of personal data.
     pub contact: Vec<ContactPart>,
 }
 
-/// A customer is no more: its credentials are dead, its reference id is free, its personal data is erased. Its
+/// A customer was deleted: its credentials are invalid, its reference id is free and its personal data is erased. Its
 /// wallet and its history stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomerDeleted {
     /// The customer.
     pub customer_id: CustomerId,
-    /// Its wallet, with whatever is in it.
+    /// Its wallet, with any money in it.
     pub wallet_id: WalletId,
-    /// The merchant's own identifier that is free again.
+    /// The merchant's own identifier, which is free again.
     pub reference_id: Option<String>,
 }

@@ -23,7 +23,7 @@ impl MerchantEvent {
     }
 }
 
-/// A merchant came to be, with the wallet of its own.
+/// A merchant was registered, with its own wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MerchantRegistered {
     /// The merchant.
@@ -34,14 +34,14 @@ pub struct MerchantRegistered {
     pub name: String,
 }
 
-/// A merchant's clock was put forward, on an instance in test mode. Whatever is decided for the merchant from now on is
-/// decided at the machine's time plus what it is ahead.
+/// A merchant's clock was advanced, on an instance in test mode. Later decisions for the merchant use the machine's
+/// time plus `ahead_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockAdvanced {
     /// The merchant.
     pub merchant_id: MerchantId,
-    /// By how much, in seconds; above zero.
+    /// The advance in seconds; above zero.
     pub seconds: i64,
-    /// How far it is ahead of the machine's clock from now on, in seconds.
+    /// The new lead over the machine's clock, in seconds.
     pub ahead_seconds: i64,
 }

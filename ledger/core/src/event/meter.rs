@@ -26,7 +26,7 @@ impl MeterEvent {
     }
 }
 
-/// A meter (in the older words a product) was defined.
+/// A meter (formerly a product) was defined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterDefined {
     /// The meter.
@@ -40,25 +40,25 @@ pub struct MeterDefined {
     pub price: Price,
 }
 
-/// A meter's name or price was changed; calls admitted before keep the terms they were admitted on.
+/// A meter's name or price was changed. Open calls keep the terms of their admission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterUpdated {
     /// The meter.
     pub meter_id: MeterId,
     /// Counts the changes of this meter, from 1.
     pub revision: u32,
-    /// Its display name from now on.
+    /// Its new display name.
     pub name: String,
-    /// Its price from now on.
+    /// Its new price.
     #[serde(flatten)]
     pub price: Price,
 }
 
-/// A meter is no more: calls that name it are refused, its slug is free again. Calls made on it keep naming it.
+/// A meter was deleted: new calls on it are refused and its slug is free. Earlier calls still refer to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterDeleted {
     /// The meter.
     pub meter_id: MeterId,
-    /// The slug that is free again.
+    /// Its slug, which is free again.
     pub meter_slug: String,
 }

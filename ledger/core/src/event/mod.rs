@@ -78,7 +78,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The fact's key: unique in the log, a pure function of the fact, so that nothing is recorded twice.
+    /// The fact's key: unique in the log and a pure function of the fact, so that no fact is recorded twice.
     pub fn key(&self) -> String {
         match self {
             Self::Merchant(event) => event.key(),
@@ -114,7 +114,7 @@ impl Event {
         }
     }
 
-    /// What webhooks are notified of; none for an event that no webhook topic covers.
+    /// The webhook event that the event leads to; none if no topic covers it.
     pub fn webhook_notice(&self) -> Option<WebhookNotice> {
         match self {
             Self::Customer(event) => event.webhook_notice(),
@@ -133,21 +133,21 @@ impl Event {
     }
 }
 
-/// An event with the circumstances of its recording.
+/// An event with its merchant and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// Whose it is.
+    /// The merchant whose event it is.
     pub merchant_id: MerchantId,
     /// When it happened, to the millisecond.
     pub occurred_at: DateTime<Utc>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// A fact as it stands in the log.
+/// A fact with its position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// Its place in the log: gap-free, in commit order, from 1.
+    /// The position in the log: gap-free, in commit order, from 1.
     pub position: i64,
     /// The fact.
     pub fact: Fact,

@@ -33,15 +33,15 @@ pub struct SecretKeyIssued {
     pub key_hash: KeyHash,
     /// The last four characters of the raw key.
     pub hint: String,
-    /// What the operator calls it.
+    /// Its name, chosen by the operator.
     pub name: String,
 }
 
-/// A secret key was revoked: dead from this position on. Never a merchant's last one.
+/// A secret key was revoked: it is invalid from this position on. A merchant's last key is never revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretKeyRevoked {
     /// The key's id.
     pub secret_key_id: SecretKeyId,
-    /// The hash that is dead now.
+    /// The hash, which is invalid now.
     pub key_hash: KeyHash,
 }

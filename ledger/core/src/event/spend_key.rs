@@ -1,4 +1,4 @@
-//! The events of spend keys, and what a spend key allows.
+//! The events of spend keys, and the settings of a spend key.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl SpendKeyEvent {
         }
     }
 
-    /// What webhooks are notified of.
+    /// The webhook event that the event leads to.
     pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
         match self {
             Self::Rotated(event) => {
@@ -41,7 +41,7 @@ impl SpendKeyEvent {
     }
 }
 
-/// How often a spend key's limit starts anew.
+/// How often a spend key's limit resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -62,7 +62,7 @@ pub enum Cycle {
 pub struct SpendLimit {
     /// Dollars.
     pub amount: Amount,
-    /// When it starts anew.
+    /// When it resets.
     pub cycle: Cycle,
 }
 
@@ -72,7 +72,7 @@ pub struct SpendLimit {
 pub struct RequestLimit {
     /// Calls.
     pub count: u64,
-    /// When it starts anew.
+    /// When it resets.
     pub cycle: Cycle,
 }
 
@@ -86,7 +86,7 @@ pub struct RateLimit {
     pub burst: u64,
 }
 
-/// The dialect a spend key's owner speaks.
+/// The API format that a spend key's owner uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -97,7 +97,7 @@ pub enum RequestShape {
     Anthropic,
 }
 
-/// What a spend key allows; an absent limit does not limit.
+/// The name and the limits of a spend key. An absent limit does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SpendKeySettings {
     /// Its display name.
@@ -112,54 +112,54 @@ pub struct SpendKeySettings {
     pub request_limit: Option<RequestLimit>,
     /// Calls per minute.
     pub rate_limit: Option<RateLimit>,
-    /// Refused from this instant on.
+    /// When the key expires.
     pub expires_at: Option<DateTime<Utc>>,
-    /// The dialect of its owner.
+    /// The API format that its owner uses.
     pub request_shape: Option<RequestShape>,
 }
 
 impl SpendKeySettings {
-    /// The cycle whose spend is the key's current one: the spend limit's; without a limit, everything ever counts.
+    /// The cycle of the displayed spend: that of the spend limit, or [`Cycle::Total`] without one.
     pub fn spend_cycle(&self) -> Cycle {
         self.spend_limit.map_or(Cycle::Total, |limit| limit.cycle)
     }
 
-    /// The cycle whose calls are the key's current ones: the request limit's; without a limit, all ever count.
+    /// The cycle of the displayed calls: that of the request limit, or [`Cycle::Total`] without one.
     pub fn request_cycle(&self) -> Cycle {
         self.request_limit.map_or(Cycle::Total, |limit| limit.cycle)
     }
 }
 
-/// Does a spend key work?
+/// Whether a spend key is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SpendKeyStatus {
-    /// It does.
+    /// Usable.
     Active,
-    /// Not for now.
+    /// Temporarily not usable.
     Paused,
 }
 
-/// A spend key was created; it works.
+/// A spend key was created, with status `active`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKeyCreated {
     /// The key's id.
     pub spend_key_id: SpendKeyId,
     /// The wallet it spends from.
     pub wallet_id: WalletId,
-    /// The customer whose wallet that is; none for the merchant's own.
+    /// The customer whose wallet that is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the raw key.
+    /// The part of the raw key that may be shown.
     pub key_preview: String,
-    /// What it allows.
+    /// Its name and limits.
     #[serde(flatten)]
     pub settings: SpendKeySettings,
 }
 
-/// A spend key's raw key was replaced; the old one is dead from this position on.
+/// A spend key's raw key was replaced. The old one is invalid from this position on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRotated {
     /// The key's id, which stays.
@@ -169,33 +169,33 @@ pub struct KeyRotated {
     pub customer_id: Option<CustomerId>,
     /// Counts the rotations of this key, from 1.
     pub rotation: u32,
-    /// The hash that is dead now.
+    /// The hash that is invalid now.
     pub old_key_hash: KeyHash,
     /// The keyed hash of the new raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the new raw key.
+    /// The part of the new raw key that may be shown.
     pub key_preview: String,
 }
 
-/// A spend key's settings or status were changed. All of them stand here as they are from now on.
+/// A spend key's settings or status were changed. The event holds all new values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKeyUpdated {
     /// The key's id.
     pub spend_key_id: SpendKeyId,
     /// Counts the updates of this key, from 1.
     pub revision: u32,
-    /// Does it work?
+    /// Its status.
     pub status: SpendKeyStatus,
-    /// What it allows.
+    /// Its name and limits.
     #[serde(flatten)]
     pub settings: SpendKeySettings,
 }
 
-/// A spend key is no more: dead from this position on. Its calls in flight still settle.
+/// A spend key was deleted: it is invalid from this position on. Its calls in flight still settle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKeyDeleted {
     /// The key's id.
     pub spend_key_id: SpendKeyId,
-    /// The hash that is dead now.
+    /// The hash that is invalid now.
     pub key_hash: KeyHash,
 }

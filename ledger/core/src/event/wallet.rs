@@ -1,4 +1,4 @@
-//! The events that change a wallet: credits, debits and its automatic recharge.
+//! The events of wallets: credits, debits and changes of autopay.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ impl WalletEvent {
         }
     }
 
-    /// What webhooks are notified of: changes of a customer's balance, never of the merchant's own.
+    /// The webhook event that the event leads to: changes of a customer's balance, never of the merchant's own.
     pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
         let customer_id = match self {
             Self::Credited(event) => event.customer_id?,
@@ -47,80 +47,80 @@ impl WalletEvent {
     }
 }
 
-/// Money came into a wallet.
+/// Money was added to a wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalletCredited {
     /// This credit.
     pub credit_id: CreditId,
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
+    /// The customer whose wallet it is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
-    /// How much; above zero.
+    /// The amount; above zero.
     pub amount: Amount,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The balance after it.
     pub balance_after: Amount,
 }
 
-/// Where drawn money came from.
+/// The source of drawn money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The wallet's balance.
     Balance,
-    /// The credit that a subscription's cycles brought.
+    /// The credit granted by a subscription's cycles.
     PlanCredit(SubscriptionId),
     /// The credit of a bundle, by the payment that bought it.
     BundleCredit(PaymentId),
 }
 
-/// One source of a debit.
+/// The part of a debit from one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalletSource {
-    /// Where from.
+    /// The source.
     pub source: Source,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
 }
 
-/// Money left a wallet for a metered call.
+/// A metered call drew money from a wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WalletDebited {
     /// The request it pays for.
     pub request_id: RequestId,
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
+    /// The customer whose wallet it is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
-    /// How much; above zero, the sum of the sources.
+    /// The amount: the sum of the sources, above zero.
     pub amount: Amount,
-    /// What it was drawn from, in order.
+    /// The sources, in the order they were drawn.
     pub sources: Vec<WalletSource>,
     /// The balance after it.
     pub balance_after: Amount,
 }
 
-/// A wallet is filled up by itself.
+/// The automatic recharge of a wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Autopay {
-    /// When the balance falls below this, in dollars.
+    /// The wallet recharges when the balance falls below this, in dollars.
     pub threshold: Amount,
-    /// By this, in dollars.
+    /// The amount added by one recharge, in dollars.
     pub amount: Amount,
 }
 
-/// Whether a wallet is filled up by itself was changed.
+/// The automatic recharge of a wallet was enabled, changed or disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutopayChanged {
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
+    /// The customer whose wallet it is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// Counts the changes of this wallet's autopay, from 1.
     pub revision: u32,
-    /// From now on; none where it is not.
+    /// The new settings; none if it is disabled.
     pub autopay: Option<Autopay>,
 }

@@ -15,60 +15,60 @@ use crate::hold_scope::HoldScope;
 use crate::ids::{CustomerId, PaymentId, SubscriptionId, WebhookId};
 use crate::money::Amount;
 
-/// What an event does to one state.
+/// The effect of an event on one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// It comes to be.
+    /// Creates the state.
     Create(State),
-    /// It is no more.
+    /// Removes the state.
     Remove,
-    /// Money comes into the wallet.
+    /// Adds money to the wallet.
     Credit(Amount),
-    /// Money leaves the wallet.
+    /// Draws money from the wallet.
     Debit(Vec<WalletSource>),
-    /// Money in the wallet is set aside.
+    /// Holds money in the wallet.
     Hold(Amount, HoldScope),
-    /// What was set aside is free again.
+    /// Releases a hold.
     Release(Amount, HoldScope),
-    /// The wallet's credit changes, or how it is paid for.
+    /// Changes the credit of the wallet or the way it is paid for.
     Wallet(WalletChange),
-    /// The tier position moves on; the first move creates it.
+    /// Adds to the tier usage; the first addition creates it.
     Advance(Decimal),
-    /// The merchant has one more secret key.
+    /// Adds one to the merchant's secret keys.
     IssueKey,
-    /// The merchant has one secret key less; never none.
+    /// Takes one from the merchant's secret keys; never the last one.
     RevokeKey,
-    /// The spend key has a new raw key.
+    /// Replaces the raw key of the spend key.
     Rotate(KeyRotated),
-    /// The customer is changed.
+    /// Changes the customer.
     UpdateCustomer(CustomerUpdated),
-    /// The meter is changed.
+    /// Changes the meter.
     UpdateMeter(Box<MeterUpdated>),
-    /// The spend key has other settings or another status.
+    /// Changes the settings or the status of the spend key.
     UpdateSpendKey(Box<SpendKeyUpdated>),
-    /// A call is admitted on the spend key, then, with this hold.
+    /// Counts a call that the spend key admitted at this instant with this hold.
     AdmitOnKey(DateTime<Utc>, Hold),
-    /// A call that was admitted on the spend key then, with this hold, has ended at this cost. Nothing where the
-    /// key has been deleted meanwhile.
+    /// Counts the end of a call that the spend key admitted at this instant with this hold, at this cost. No effect if
+    /// the key was deleted meanwhile.
     SettleOnKey(DateTime<Utc>, Hold, Amount),
-    /// The spend key has this rate limit from then on.
+    /// Sets the rate limit of the spend key from this instant on.
     LimitRate(Option<RateLimit>, DateTime<Utc>),
-    /// The merchant's clock is this many seconds ahead.
+    /// Sets the lead of the merchant's clock, in seconds.
     AdvanceClock(i64),
-    /// The customer has this subscription, or none.
+    /// Sets or clears the subscription of the customer.
     Subscribe(Option<SubscriptionId>),
-    /// The plan is changed.
+    /// Changes the plan.
     Plan(PlanChange),
-    /// The bundle costs and brings something else; counts its changes.
+    /// Changes the price and credit of the bundle; with the number of changes.
     Offer(BundleOffer, u32),
-    /// The subscription is changed.
+    /// Changes the subscription.
     Subscription(SubscriptionChange),
-    /// The checkout session waits for this payment of this customer, or for none any more.
+    /// Sets or clears the open payment of the checkout session, with its customer.
     AwaitPayment(Option<(PaymentId, Option<CustomerId>)>),
-    /// The merchant has this webhook as well; the first creates the list.
+    /// Adds a webhook to the merchant's list; the first one creates the list.
     ListWebhook(WebhookId),
-    /// The merchant has this webhook no more.
+    /// Removes a webhook from the merchant's list.
     UnlistWebhook(WebhookId),
-    /// The webhook is changed.
+    /// Changes the webhook.
     UpdateWebhook(Box<WebhookUpdated>),
 }

@@ -15,9 +15,9 @@ pub struct Merchant {
     pub name: String,
     /// Anchors the usage periods of calls without a customer.
     pub created_at: DateTime<Utc>,
-    /// How many secret keys of it are good; the last one stays.
+    /// The number of its active secret keys; the last one cannot be revoked.
     pub secret_keys: u32,
-    /// How far its clock is ahead of the machine's, in seconds: in test mode alone.
+    /// The lead of its clock over the machine's, in seconds; zero outside test mode.
     #[serde(default, skip_serializing_if = "is_on_time")]
     pub clock_ahead_seconds: i64,
 }
@@ -28,7 +28,7 @@ fn is_on_time(ahead_seconds: &i64) -> bool {
 }
 
 impl Merchant {
-    /// What its clock says when the machine's says `machine`.
+    /// The time of its clock when the machine's clock shows `machine`.
     pub fn now(&self, machine: DateTime<Utc>) -> DateTime<Utc> {
         let ahead = chrono::TimeDelta::try_seconds(self.clock_ahead_seconds).unwrap_or_default();
         machine.checked_add_signed(ahead).unwrap_or(machine)
@@ -40,14 +40,14 @@ impl Merchant {
 pub struct SecretKey {
     /// Its id.
     pub secret_key_id: SecretKeyId,
-    /// Whose it is.
+    /// The merchant.
     pub merchant_id: MerchantId,
 }
 
-/// A secret key that is good, by its id.
+/// An active secret key, by its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssuedKey {
-    /// Whose it is.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,

@@ -9,7 +9,7 @@ use crate::meter::Price;
 /// A meter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Its slug.
     pub meter_slug: String,
@@ -17,7 +17,7 @@ pub struct Meter {
     pub name: String,
     /// Its price.
     pub price: Price,
-    /// Its changes so far.
+    /// The number of its changes.
     pub revision: u32,
     /// When it was defined.
     pub created_at: DateTime<Utc>,

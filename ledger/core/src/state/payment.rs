@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 use crate::event::{CheckoutSessionCreated, PaymentMethodAdded, PaymentRequested};
 use crate::ids::{MerchantId, PaymentId};
 
-/// A payment under way; there until it succeeded or was declined.
+/// An open payment; exists until it succeeds, is declined or is voided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenPayment {
-    /// Whose wallet's.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// When it was asked for.
+    /// When it was requested.
     pub requested_at: DateTime<Utc>,
-    /// What was asked for.
+    /// The request.
     pub requested: PaymentRequested,
 }
 
 /// A payment method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentMethod {
-    /// Whose wallet's.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// What was added.
+    /// The event that added it.
     pub added: PaymentMethodAdded,
 }
 
-/// A checkout session; there until it is completed.
+/// A checkout session; exists until it is completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckoutSession {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// What was created.
+    /// The event that created it.
     pub created: CheckoutSessionCreated,
-    /// The payment under way that completes it.
+    /// The open payment that completes it.
     pub payment_id: Option<PaymentId>,
-    /// The customer that it made, before it was paid.
+    /// Its customer; may be created by the session, before it is paid.
     pub customer_id: Option<crate::ids::CustomerId>,
 }

@@ -10,26 +10,26 @@ use crate::plan::PlanTerms;
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Whose plan.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// What it takes and gives.
+    /// Its terms.
     pub terms: PlanTerms,
     /// Its bundles, in the order of their creation.
     pub credit_bundle_ids: Vec<CreditBundleId>,
-    /// Its changes so far.
+    /// The number of its changes.
     pub revision: u32,
     /// When it was created.
     pub created_at: DateTime<Utc>,
 }
 
-/// What happens to a plan.
+/// A change of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanChange {
-    /// Other terms; counts the changes.
+    /// New terms, with the number of changes.
     Terms(Box<PlanTerms>, u32),
-    /// One bundle more.
+    /// Adds a bundle.
     AddBundle(CreditBundleId),
-    /// One bundle less.
+    /// Removes a bundle.
     RemoveBundle(CreditBundleId),
 }
 
@@ -49,13 +49,13 @@ impl Plan {
 /// A credit bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreditBundle {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// The plan whose subscribers may buy it.
     pub plan_id: PlanId,
-    /// What it costs and brings.
+    /// Its price and credit.
     pub offer: BundleOffer,
-    /// Its changes so far.
+    /// The number of its changes.
     pub revision: u32,
     /// When it was created.
     pub created_at: DateTime<Utc>,

@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Hold, Parties, RequestOpened};
 use crate::ids::{GatewayId, MerchantId};
 
-/// A call in flight: everything its settlement needs, as it was at admission.
+/// A call in flight, with everything that its settlement needs, as of its admission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRequest {
-    /// Whose call.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// When it was admitted.
     pub opened_at: DateTime<Utc>,
-    /// What was admitted.
+    /// The admitted call.
     pub opened: Box<RequestOpened>,
 }
 
 impl OpenRequest {
-    /// The wallets concerned.
+    /// The wallets involved.
     pub fn parties(&self) -> Parties {
         self.opened.parties
     }
 
-    /// What is set aside.
+    /// The hold.
     pub fn hold(&self) -> Hold {
         self.opened.hold
     }
 
-    /// The process that carries it.
+    /// The gateway process that forwards it.
     pub fn gateway_id(&self) -> GatewayId {
         self.opened.gateway_id
     }

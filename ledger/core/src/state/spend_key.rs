@@ -7,27 +7,27 @@ use crate::event::{SpendKeySettings, SpendKeyStatus};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::secret::KeyHash;
 
-/// A spend key, less what its calls move, which is its [`Spending`].
+/// A spend key without its counters: see [`crate::spending::Spending`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKey {
-    /// Whose it is.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// The wallet it spends from.
     pub wallet_id: WalletId,
-    /// The customer whose wallet that is.
+    /// The customer who owns the wallet, if any.
     pub customer_id: Option<CustomerId>,
-    /// The hash of the key that is good now.
+    /// The hash of the present raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of that key.
+    /// The part of the raw key that may be shown.
     pub key_preview: String,
-    /// Its rotations so far.
+    /// The number of its rotations.
     pub rotation: u32,
-    /// Its updates so far.
+    /// The number of its updates.
     pub revision: u32,
-    /// Does it work?
+    /// Its status.
     pub status: SpendKeyStatus,
-    /// What it allows.
+    /// Its name and limits.
     pub settings: SpendKeySettings,
-    /// When it came to be.
+    /// When it was created.
     pub created_at: DateTime<Utc>,
 }

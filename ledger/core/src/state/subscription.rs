@@ -9,74 +9,74 @@ use crate::event::{
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId};
 use crate::plan::{BillingCycle, PlanTerms};
 
-/// Where a subscription stands.
+/// The phase of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Phase {
-    /// In a cycle that is paid for.
+    /// The present cycle is paid.
     Running,
-    /// Its cycle has ended, the next one is to be paid.
+    /// The cycle has ended and the next one awaits its payment.
     Renewing {
-        /// The attempts so far.
+        /// The number of attempts.
         attempts: u32,
-        /// The payment under way.
+        /// The open payment, if any.
         payment_id: Option<PaymentId>,
-        /// When the next attempt is due, where none is under way.
+        /// When the next attempt is due, if no payment is open.
         retry_at: DateTime<Utc>,
     },
 }
 
-/// A subscription; there as long as it lasts.
+/// A subscription; exists until it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
-    /// Whose customer's.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Whose.
+    /// The subscription and its customer.
     pub subscriber: Subscriber,
     /// The plan.
     pub plan_id: PlanId,
-    /// The terms of this cycle.
+    /// The terms of the present cycle.
     pub terms: PlanTerms,
-    /// When it began.
+    /// When it started.
     pub started_at: DateTime<Utc>,
-    /// What its cycles are counted from.
+    /// The instant that its cycles are counted from.
     pub anchor: DateTime<Utc>,
-    /// The cycle.
+    /// The present cycle.
     pub cycle: BillingCycle,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
-    /// What renewals are paid with where the wallet has no method of its own.
+    /// The payment method of renewals if the wallet has none.
     pub payment_method_id: Option<PaymentMethodId>,
-    /// The bundle that is bought when the credit is used up.
+    /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// What is to happen at the end of the cycle.
+    /// The change at the end of the cycle.
     pub pending_change: Option<PendingChange>,
-    /// Its changes so far.
+    /// The number of its changes.
     pub revision: u32,
-    /// When there is something to do, in milliseconds of Unix time: what a scheduler looks for. Always
-    /// [`Subscription::due_at`]; none while a payment is under way.
+    /// When the subscription is due, in milliseconds of Unix time; read by the scheduler. Always equals
+    /// [`Subscription::due_at`]; none while a payment is open.
     pub due_ms: Option<i64>,
 }
 
-/// What happens to a subscription.
+/// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriptionChange {
-    /// Other settings.
+    /// New settings.
     Update(Box<SubscriptionUpdated>),
-    /// Its cycle has ended, at this instant.
+    /// The cycle ended at this instant.
     EndCycle(DateTime<Utc>),
-    /// A renewal is being paid, for this many times now.
+    /// A payment for the renewal is open; with the number of attempts.
     Pay(PaymentId, u32),
-    /// That payment failed, for this many times now; again then.
+    /// The payment failed; with the number of attempts and the instant of the next one.
     Fail(u32, DateTime<Utc>),
-    /// A new cycle.
+    /// A new cycle started.
     Renew(Box<SubscriptionRenewed>),
-    /// Another plan.
+    /// The subscription moved to another plan.
     Upgrade(Box<SubscriptionUpgraded>),
 }
 
 impl Subscription {
-    /// When there is something to do next: the end of the cycle, or another attempt to pay.
+    /// When the subscription is due: the end of the cycle or the next attempt to pay.
     pub fn due_at(&self) -> Option<DateTime<Utc>> {
         match self.phase {
             Phase::Running => Some(self.cycle.end),
@@ -85,8 +85,8 @@ impl Subscription {
         }
     }
 
-    /// What of the pending change is still to come when a cycle begins that is on this plan and ends then: what was asked for
-    /// while the renewal was being paid.
+    /// The pending change that remains when a cycle starts that is on this plan and ends at `effective_at`: one that
+    /// was requested while the renewal was being paid.
     pub fn outlasting(&self, plan_id: PlanId, effective_at: DateTime<Utc>) -> Option<PendingChange> {
         match &self.pending_change {
             Some(PendingChange::Cancellation { .. }) => Some(PendingChange::Cancellation { effective_at }),
@@ -97,13 +97,13 @@ impl Subscription {
         }
     }
 
-    /// The same with [`Subscription::due_ms`] as it must be.
+    /// Returns the subscription with [`Subscription::due_ms`] updated.
     pub(super) fn scheduled(mut self) -> Self {
         self.due_ms = self.due_at().map(|at| at.timestamp_millis());
         self
     }
 
-    /// The subscription after `change`.
+    /// Returns the subscription after `change`.
     pub(super) fn changed(mut self, change: SubscriptionChange) -> Self {
         match change {
             SubscriptionChange::Update(event) => {

@@ -1,4 +1,4 @@
-//! Changes of a wallet's credit and of how it is paid for.
+//! Changes of a wallet's credit and of its payment settings.
 
 use chrono::{DateTime, Utc};
 
@@ -7,30 +7,30 @@ use crate::event::{Autopay, ExpiredBundle};
 use crate::ids::{CreditBundleId, PaymentId, PaymentMethodId};
 use crate::money::{Amount, Error};
 
-/// What happens to a wallet's credit, or to how it is paid for.
+/// A change of a wallet's credit or of its payment settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WalletChange {
-    /// A cycle brings credit, beside what is left of an earlier one.
+    /// Grants the credit of a cycle, in addition to credit carried over.
     GrantPlan(PlanCredit),
-    /// Some of the plan's credit expires.
+    /// Expires some of the plan's credit.
     ExpirePlan(Amount),
-    /// The subscription is no more.
+    /// Removes the plan: the subscription has ended.
     EndPlan,
-    /// The bundle that is bought when the plan's credit is used up.
+    /// Sets the bundle bought automatically when the plan's credit is used up.
     TopUpWith(Option<CreditBundleId>),
-    /// A bundle was bought.
+    /// Grants the credit of a bundle.
     GrantBundle(BundleCredit),
-    /// Bundle credit expires.
+    /// Expires bundle credit.
     ExpireBundles(Vec<ExpiredBundle>),
-    /// What payments are made with from now on.
+    /// Sets the payment method.
     PayWith(PaymentMethodId),
-    /// It is filled up so, or not any more; counts the changes.
+    /// Sets or clears autopay; with the number of changes.
     Autopay(Option<Autopay>, u32),
-    /// A payment that it asked for by itself is under way.
+    /// Records the open payment of an automatic recharge.
     AutoRecharge(PaymentId),
-    /// The payment has ended; nothing is asked for by itself before then.
+    /// Records the end of a payment; no automatic recharge before the instant, if any.
     PaymentEnded(PaymentId, Option<DateTime<Utc>>),
-    /// Its customer is no more: it asks for nothing by itself again.
+    /// Disables automatic recharge: the customer was deleted.
     Orphan,
 }
 

@@ -9,12 +9,12 @@ use crate::ids::MerchantId;
 /// A webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
-    /// Whose it is.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Where it is, and what it is told of.
+    /// Its URL and topics.
     pub settings: WebhookSettings,
-    /// Its changes so far.
+    /// The number of its changes.
     pub revision: u32,
-    /// When it came to be.
+    /// When it was created.
     pub created_at: DateTime<Utc>,
 }

@@ -43,7 +43,7 @@ pub(super) fn effects(fact: &Fact, event: &CustomerEvent) -> Vec<(StateKey, Effe
             effects
         }
         CustomerEvent::Deleted(event) => {
-            // The wallet stays, and so do the tier positions: calls in flight settle on them. It is filled up no more.
+            // The wallet and the tier usage stay, because calls in flight settle on them. Automatic recharge ends.
             let mut effects = vec![
                 (StateKey::Customer(event.customer_id), Effect::Remove),
                 (StateKey::Wallet(event.wallet_id), Effect::Wallet(WalletChange::Orphan)),

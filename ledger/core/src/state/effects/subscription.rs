@@ -71,7 +71,7 @@ pub(super) fn effects(fact: &Fact, event: &SubscriptionEvent) -> Vec<(StateKey, 
                 cycle_start: event.cycle.start,
                 remaining: event.granted,
                 meter_ids: event.terms.meter_ids.clone(),
-                // What there is stays.
+                // The present bundle stays.
                 auto_top_up_bundle_id: None,
             };
             vec![
