@@ -1,5 +1,5 @@
-//! `AdvanceClock`: a merchant's clock is put forward, on an instance in test mode, so that a year can be tested in
-//! seconds. It is a fact like any other: a replay comes to the same.
+//! `AdvanceClock`: advances a merchant's clock on an instance in test mode, so that a year can be tested in seconds.
+//! The advance is an event, so a replay gives the same result.
 
 use chrono::{DateTime, Utc};
 
@@ -9,15 +9,15 @@ use crate::event::{ClockAdvanced, Event};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
 
-/// A clock may be ahead by at most this, in seconds: a hundred years.
+/// The largest lead of a clock, in seconds: a hundred years.
 pub const MAX_AHEAD_SECONDS: i64 = 100 * 366 * 86_400;
 
-/// Puts a merchant's clock forward; answered with what it says then.
+/// Advances a merchant's clock and returns its new time.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceClock {
     /// The merchant.
     pub merchant_id: MerchantId,
-    /// By how much, in seconds; above zero.
+    /// The advance in seconds; above zero.
     pub seconds: i64,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,6 +1,6 @@
-//! `AdvanceSubscription`: what is due of a subscription happens: its cycle ends, the next one begins or is to be paid.
-//! Any number of schedulers may ask for it; it happens once, since the decision sees whether it has (completion.md
-//! section 8).
+//! `AdvanceSubscription`: does the due work of a subscription: ends its cycle, starts the next one or requests its
+//! payment. Any number of schedulers may send it; the decision sees whether the work is done, so it is done once
+//! (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -16,31 +16,31 @@ use crate::money::Amount;
 use crate::plan::{BillingCycle, PlanTerms, Rollover};
 use crate::state::{Phase, StateCache, Subscription};
 
-/// A failed renewal is tried again so often.
+/// The number of retries of a failed renewal.
 pub(super) const RETRIES: u32 = 3;
 
-/// Time between the attempts at a renewal.
+/// The time between attempts at a renewal.
 const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 
-/// Does what is due.
+/// Does the due work of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceSubscription {
     /// The subscription.
     pub subscription_id: SubscriptionId,
-    /// A new id, for the payment that may be due.
+    /// A new id for a payment that may be due.
     pub payment_id: PaymentId,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// What came of it.
+/// The result of advancing a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advanced {
     /// Nothing is due.
     NothingDue,
-    /// A payment is to be made now.
+    /// A payment was requested and must be made now.
     ToBePaid(PaymentId),
-    /// What was due happened; more may be.
+    /// Due work was done; more may be due.
     Done,
 }
 
@@ -52,7 +52,8 @@ pub(super) struct Next {
 }
 
 impl Next {
-    /// As the subscription's pending downgrade or its plan, as it is now, says; where the plan is no more, as before.
+    /// The next cycle by the pending downgrade or by the present terms of the plan; by the old terms if the plan was
+    /// deleted.
     fn of(
         states: &StateCache,
         subscription: &Subscription,
@@ -70,35 +71,35 @@ impl Next {
         Ok(Self::on(plan_id, terms, subscription, attempt, now))
     }
 
-    /// The cycle after the present one, on this plan, as it is paid for the `attempt`th time, which was asked for at that
-    /// instant. Cycles that came to their end while they could not be paid are not paid for later.
+    /// The next cycle on this plan, for the `attempt`th attempt to pay it, requested at `requested_at`. Cycles that
+    /// ended while they were unpaid are skipped.
     pub(super) fn on(
         plan_id: PlanId,
         terms: PlanTerms,
         subscription: &Subscription,
         attempt: u32,
-        asked_at: DateTime<Utc>,
+        requested_at: DateTime<Utc>,
     ) -> Self {
         let interval = terms.billing_interval;
-        let goes_on = interval == subscription.terms.billing_interval;
-        let (anchor, mut number) = if goes_on {
+        let same_interval = interval == subscription.terms.billing_interval;
+        let (anchor, mut number) = if same_interval {
             (subscription.anchor, subscription.cycle.number + 1)
         } else {
             (subscription.cycle.end, 0)
         };
         let mut cycle = BillingCycle::of(interval, anchor, number);
-        // Ends: a cycle beyond the end of time never is over.
-        while attempt > 1 && cycle.end <= asked_at {
+        // Terminates: a cycle capped at the largest instant has not ended.
+        while attempt > 1 && cycle.end <= requested_at {
             number += 1;
             cycle = BillingCycle::of(interval, anchor, number);
         }
-        if !goes_on {
+        if !same_interval {
             cycle = BillingCycle::of(interval, cycle.start, 0);
         }
         Self { plan_id, terms, cycle }
     }
 
-    /// The cycle begins.
+    /// The events that start the cycle.
     pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
         let pending = subscription.outlasting(self.plan_id, self.cycle.end);
         let revision = subscription.revision + 1;
@@ -115,7 +116,7 @@ impl Next {
     }
 }
 
-/// The events of a renewal that could not be paid for the `attempt`th time.
+/// The events of a renewal whose `attempt`th payment failed.
 pub(super) fn unpaid(
     states: &StateCache,
     subscription: &Subscription,
@@ -138,7 +139,7 @@ pub(super) fn unpaid(
 }
 
 impl AdvanceSubscription {
-    /// The cycle ends: its credit is carried over or expires.
+    /// Ends the cycle: its credit is carried over or expires.
     fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, DecideError> {
         let subscriber = subscription.subscriber;
         let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
@@ -168,7 +169,7 @@ impl AdvanceSubscription {
         }))
     }
 
-    /// The next cycle begins, or is to be paid.
+    /// Starts the next cycle or requests its payment.
     fn renew(
         &self,
         states: &StateCache,
@@ -229,7 +230,7 @@ impl Command for AdvanceSubscription {
             if let (Phase::Running, Event::Subscription(SubscriptionEvent::Cancelled(end))) =
                 (subscription.phase, &mut end)
             {
-                // The end of the cycle has left nothing of it.
+                // The end of the cycle has expired all of it.
                 end.expired = Amount::ZERO;
             }
             events.push(end);

@@ -1,5 +1,5 @@
-//! `CompleteCheckoutSession`: the end of a session that takes no payment: onboarding, or a plan that costs nothing now
-//! (completion.md section 8). One that is paid ends with its payment.
+//! `CompleteCheckoutSession`: completes a session that takes no payment: onboarding, or a plan that costs nothing now
+//! (completion.md section 8). A session with a payment is completed by the payment.
 
 use chrono::{DateTime, Utc};
 
@@ -16,26 +16,26 @@ use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, F
 use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
 use crate::state::{CheckoutSession, StateCache};
 
-/// Completes a session.
+/// Completes a checkout session without a payment.
 #[derive(Debug, Clone)]
 pub struct CompleteCheckoutSession {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// The session.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, which is there by now.
+    /// The customer, which exists by now.
     pub customer_id: CustomerId,
-    /// Who the customer is, where it is to be written; parts that are not told stay.
+    /// The customer's contact, if it is to be written; absent parts stay.
     pub contact: Option<PersonalData>,
     /// A card for the customer's wallet.
     pub method: Option<NewMethod>,
-    /// A new id, for the subscription that may begin.
+    /// A new id for the subscription that may start.
     pub subscription_id: SubscriptionId,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// The merchant's session, which can still be completed.
+/// The merchant's session, if it can still be completed.
 pub(super) fn open_session(
     states: &StateCache,
     merchant_id: MerchantId,
@@ -53,7 +53,7 @@ pub(super) fn open_session(
     Ok(session)
 }
 
-/// The change of a customer's contact: the parts that are told.
+/// The change of a customer's contact to the parts that are present.
 pub(super) fn write_contact(
     merchant_id: MerchantId,
     customer_id: CustomerId,
@@ -77,7 +77,7 @@ pub(super) fn write_contact(
 }
 
 impl CompleteCheckoutSession {
-    /// What an onboarding subscribes to, unless the customer is on that plan already.
+    /// Subscribes an onboarded customer to the plan, unless the customer has it already.
     fn onboarded(
         &self,
         states: &StateCache,
@@ -95,7 +95,7 @@ impl CompleteCheckoutSession {
         }
     }
 
-    /// The plan from now on, where that is free; or from the end of the present, dearer plan's cycle.
+    /// Moves the customer to the plan: at once if it is free, or at the end of the cycle of a more expensive plan.
     fn subscribed(
         &self,
         states: &StateCache,
@@ -106,7 +106,7 @@ impl CompleteCheckoutSession {
         let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
         let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
-            // One that is being paid for is not there yet.
+            // A subscription that awaits its first payment does not exist yet.
             let current = states.subscription(subscription_id)?.ok_or(SubscriptionRefusal::AlreadyActive)?;
             if current.plan_id == plan_id || plan.terms.costs_more_than(&current.terms) {
                 return Err(SubscriptionRefusal::AlreadyActive.into());

@@ -1,6 +1,6 @@
-//! `CompletePayment`: what the processor said of a payment, and what follows, in one append. Whoever asks a second time
-//! finds the payment ended. Money that was taken is never lost: where what it was for cannot be any more, it is in the
-//! wallet's balance; where its customer is no more, it is given back before the payment ends.
+//! `CompletePayment`: records the processor's result of a payment and its effect, in one append. A second completion is
+//! refused because the payment has ended. Money that was taken is never lost: if its purpose is no longer possible, it
+//! is added to the wallet's balance; if the customer was deleted, it is refunded before the payment ends.
 
 use chrono::{DateTime, Utc};
 
@@ -19,15 +19,15 @@ use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
 use crate::state::{OpenPayment, Phase, StateCache, Subscription};
 
-/// What the processor said.
+/// The processor's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
-    /// It took the money; its own id of that.
+    /// The processor took the money; with its own id of the payment.
     Accepted(String),
-    /// It took nothing.
+    /// The processor declined the payment.
     Declined(DeclineReason),
-    /// The payment's customer is no more: it takes nothing for it any more, and gave back what it had taken; its own id
-    /// of that, where there was anything.
+    /// The payment's customer was deleted: the processor takes no money and has refunded any money taken; with its own
+    /// id of the refund, if any.
     TakenBack(Option<String>),
 }
 
@@ -36,13 +36,13 @@ pub enum Paid {
 pub struct CompletePayment {
     /// The payment.
     pub payment_id: PaymentId,
-    /// What the processor said.
+    /// The processor's result.
     pub paid: Paid,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// The card that came with a payment is the wallet's from now on, unless its customer is no more.
+/// Adds the card that came with a payment to the wallet, unless the customer was deleted.
 fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, DecideError> {
     let (Some(brought), Some(customer_id)) = (payment.brings.clone(), payment.customer_id) else {
         return Ok(None);
@@ -90,7 +90,7 @@ impl CompletePayment {
         Ok(events)
     }
 
-    /// What was paid for; none where it cannot be any more, or is money in the balance.
+    /// The effect of the payment; none if it is no longer possible, or if the payment adds money to the balance.
     fn purchased(
         &self,
         states: &StateCache,
@@ -164,7 +164,7 @@ impl CompletePayment {
         }
     }
 
-    /// Is it this payment that the subscription waits for?
+    /// Returns true if the subscription awaits this payment.
     fn pays_for(&self, subscription: &Subscription) -> bool {
         match subscription.phase {
             Phase::Renewing { payment_id, .. } => payment_id == Some(self.payment_id),
@@ -172,17 +172,17 @@ impl CompletePayment {
         }
     }
 
-    /// The money is in the balance.
+    /// Adds the money to the balance.
     fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, DecideError> {
         let wallet = states.wallet(payment.wallet_id)?.expect("a payment has a wallet");
         let reason = match &payment.purpose {
             Purpose::Fund => "funding",
             Purpose::Autopay => "autopay",
             Purpose::Bundle { .. } | Purpose::AutoTopUp { .. } => {
-                "payment for a credit bundle that cannot be had"
+                "payment for a credit bundle that is no longer available"
             }
             Purpose::Subscribe { .. } | Purpose::Upgrade { .. } | Purpose::Renewal { .. } => {
-                "payment for a subscription that cannot be had"
+                "payment for a subscription that is no longer available"
             }
         };
         Ok(Event::from(WalletCredited {
@@ -195,7 +195,7 @@ impl CompletePayment {
         }))
     }
 
-    /// Its customer is no more, and neither is the money.
+    /// Voids the payment: its customer was deleted and the money refunded.
     fn voided(&self, payment: &PaymentRequested, refund: Option<String>) -> Event {
         Event::from(PaymentVoided {
             payment_id: self.payment_id,
@@ -243,7 +243,7 @@ impl CompletePayment {
     }
 }
 
-/// Money that was taken from a customer who is no more is refused ([`CustomerRefusal::NotFound`]): it is to be taken back.
+/// Refuses money taken from a deleted customer with [`CustomerRefusal::NotFound`]: it must be refunded.
 impl Command for CompletePayment {
     type Outcome = Paid;
 

@@ -1,4 +1,4 @@
-//! `CreateCheckoutSession`: a hosted page for one customer and one purpose (completion.md section 8).
+//! `CreateCheckoutSession`: creates a hosted page for one customer and one purpose (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -9,23 +9,23 @@ use crate::event::{CheckoutMode, CheckoutSessionCreated, Event};
 use crate::ids::{CheckoutSessionId, CreditBundleId, MerchantId, PlanId};
 use crate::state::StateCache;
 
-/// A session can be completed for so long.
+/// The lifetime of a session.
 const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
-/// Creates a checkout session; answered with what was created.
+/// Creates a checkout session and returns it.
 #[derive(Debug, Clone)]
 pub struct CreateCheckoutSession {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// A new id.
     pub checkout_session_id: CheckoutSessionId,
-    /// What it is for.
+    /// Its purpose.
     pub checkout_mode: CheckoutMode,
     /// The origin of the merchant's app.
     pub origin_url: String,
-    /// The customer; none where the session makes one.
+    /// The customer; none if the session creates one.
     pub customer: Option<CustomerRef>,
-    /// The merchant's own identifier of a customer that need not be there yet.
+    /// The merchant's own identifier of a customer that may not exist yet.
     pub reference_id: Option<String>,
     /// The plan, in mode `subscription`.
     pub plan_id: Option<PlanId>,

@@ -1,4 +1,4 @@
-//! `CreateCustomer`: idempotent by reference id (interface.md, Customer).
+//! `CreateCustomer`: creates a customer; idempotent by reference id (interface.md, Customer).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::event::{ContactPart, CustomerCreated, Event};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
-/// Creates a customer with a wallet, unless the reference id is known.
+/// Creates a customer with a wallet, unless the reference id exists.
 #[derive(Debug, Clone)]
 pub struct CreateCustomer {
     /// The merchant.
@@ -29,12 +29,12 @@ pub struct CreateCustomer {
     pub now: DateTime<Utc>,
 }
 
-/// What came of it.
+/// The result of creating a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CustomerMade {
-    /// A new customer.
+    /// A new customer was created.
     Created(CustomerId),
-    /// The one that has the reference id already; nothing of it was changed.
+    /// A customer with the reference id exists and was not changed.
     Existing(CustomerId),
 }
 

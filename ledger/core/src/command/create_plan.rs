@@ -1,4 +1,4 @@
-//! `CreatePlan`: a plan with its credit bundles (completion.md section 8).
+//! `CreatePlan`: creates a plan with its credit bundles (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
@@ -9,12 +9,12 @@ use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use crate::plan::PlanTerms;
 use crate::state::StateCache;
 
-/// A bundle to be created with its plan.
+/// A bundle to create with its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewBundle {
     /// A new id.
     pub credit_bundle_id: CreditBundleId,
-    /// What it costs and brings.
+    /// Its price and credit.
     pub offer: BundleOffer,
 }
 
@@ -25,7 +25,7 @@ pub struct CreatePlan {
     pub merchant_id: MerchantId,
     /// A new id.
     pub plan_id: PlanId,
-    /// What it takes and gives; its default bundle is one of the new ones, or none.
+    /// Its terms. The default bundle is one of the new ones, or none.
     pub terms: PlanTerms,
     /// Its bundles.
     pub bundles: Vec<NewBundle>,
@@ -33,7 +33,7 @@ pub struct CreatePlan {
     pub now: DateTime<Utc>,
 }
 
-/// Refused unless each of `meters` is one of the merchant's.
+/// Refuses meters that are not the merchant's.
 pub(super) fn check_meters(
     states: &StateCache,
     merchant_id: MerchantId,

@@ -1,4 +1,4 @@
-//! `CreateSpendKey`: a restricted key on the merchant's wallet, or on a customer's (completion.md section 6).
+//! `CreateSpendKey`: creates a restricted key on the merchant's or a customer's wallet (completion.md section 6).
 
 use chrono::{DateTime, Utc};
 
@@ -11,20 +11,20 @@ use crate::secret::KeyHash;
 use crate::spending::Spending;
 use crate::state::{SpendKey, StateCache};
 
-/// Creates a spend key; answered with it.
+/// Creates a spend key and returns it.
 #[derive(Debug, Clone)]
 pub struct CreateSpendKey {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// A new id.
     pub spend_key_id: SpendKeyId,
-    /// The customer whose wallet it spends from; none for the merchant's own.
+    /// The customer whose wallet it spends from; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the raw key.
+    /// The part of the raw key that may be shown.
     pub key_preview: String,
-    /// What it allows.
+    /// Its name and limits.
     pub settings: SpendKeySettings,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! `CreditWallet`: money into a wallet by an operator, with a reason.
+//! `CreditWallet`: an operator adds money to a wallet, with a reason.
 
 use chrono::{DateTime, Utc};
 
@@ -9,12 +9,12 @@ use crate::ids::{CreditId, CustomerId, MerchantId, WalletId};
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// Whose wallet.
+/// The owner of the wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditTarget {
-    /// A customer's.
+    /// A customer.
     Customer(CustomerId),
-    /// The merchant's own.
+    /// The merchant itself.
     Merchant(MerchantId),
 }
 
@@ -23,11 +23,11 @@ pub enum CreditTarget {
 pub struct CreditWallet {
     /// A new id for the credit.
     pub credit_id: CreditId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub target: CreditTarget,
-    /// How much; above zero.
+    /// The amount; above zero.
     pub amount: Amount,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

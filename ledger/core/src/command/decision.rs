@@ -12,19 +12,19 @@ use crate::ids::{CustomerId, MerchantId};
 use crate::money;
 use crate::state::{Missing, StateCache};
 
-/// What a command comes to: facts to append and an answer.
+/// The result of deciding a command: facts to append and an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<O> {
-    /// To be appended, in order.
+    /// The facts to append, in order.
     pub facts: Vec<Fact>,
-    /// To be written beside the log in the same transaction.
+    /// The change of personal data to write in the same transaction.
     pub personal: Option<(CustomerId, PersonalChange)>,
-    /// To be answered once the facts are durable.
+    /// The outcome to return once the facts are durable.
     pub outcome: O,
 }
 
 impl<O> Decision<O> {
-    /// `events` of `merchant_id` at `now`, answered with `outcome`.
+    /// Appends `events` of `merchant_id` at `now` and returns `outcome`.
     pub(super) fn append(
         merchant_id: MerchantId,
         now: DateTime<Utc>,
@@ -35,23 +35,22 @@ impl<O> Decision<O> {
         Self { facts: events.into_iter().map(fact).collect(), personal: None, outcome }
     }
 
-    /// Nothing to append: it is so already.
+    /// Appends nothing: the requested change was applied before.
     pub(super) fn already(outcome: O) -> Self {
         Self { facts: Vec::new(), personal: None, outcome }
     }
 }
 
-/// Something a caller wants to be so.
+/// A request to change the ledger. [`decide`] turns it into events or a refusal.
 pub trait Command: Send + 'static {
-    /// The answer once it is so.
+    /// The value returned once the events are durable.
     type Outcome: Send + 'static;
 
-    /// Decides, given the states; asks for those it lacks.
+    /// Decides by the states; an error names a state that is not loaded.
     fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError>;
 }
 
-/// Decides `command` and gives each fact the time of its merchant's clock: what a decision appends happens at the
-/// machine's now, put forward as far as the merchant's clock is.
+/// Decides `command` and moves each fact from the machine's time to the time of its merchant's clock.
 pub fn decide<C: Command>(command: &C, states: &StateCache) -> Result<Decision<C::Outcome>, DecideError> {
     let mut decision = command.decide(states)?;
     for fact in &mut decision.facts {
@@ -60,7 +59,7 @@ pub fn decide<C: Command>(command: &C, states: &StateCache) -> Result<Decision<C
     Ok(decision)
 }
 
-/// Why a decision stops.
+/// Why a command is not decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecideError {
     /// A state must be loaded first.

@@ -1,4 +1,4 @@
-//! `DefineMeter`: a new price; its slug is unique among the merchant's meters (completion.md section 4).
+//! `DefineMeter`: defines a meter. Its slug is unique among the merchant's meters (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 
@@ -9,19 +9,19 @@ use crate::ids::{MerchantId, MeterId};
 use crate::meter::Price;
 use crate::state::StateCache;
 
-/// The most numbered variants of a made slug that are tried.
+/// The maximum number of numbered variants of a generated slug.
 const MAX_VARIANTS: u32 = 50;
 
-/// Where a slug comes from.
+/// The origin of a slug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slug {
     /// The merchant chose it: a conflict is refused.
     Given(String),
-    /// Made from the name: numbered until it is free.
+    /// Generated from the name, and numbered until it is free.
     Made(String),
 }
 
-/// Defines a meter; answered with its slug.
+/// Defines a meter and returns its slug.
 #[derive(Debug, Clone)]
 pub struct DefineMeter {
     /// The merchant.

@@ -1,5 +1,5 @@
-//! `DeleteCustomer`: the history stays, the credentials stop at once, the personal data is erased (completion.md
-//! section 7).
+//! `DeleteCustomer`: deletes a customer. Its history stays, its credentials are invalid at once and its personal data
+//! is erased (completion.md section 7).
 
 use chrono::{DateTime, Utc};
 
@@ -11,7 +11,7 @@ use crate::event::{CancelReason, CustomerDeleted, Event};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
-/// Deletes a customer. Its calls in flight settle; its wallet stays, with what is in it.
+/// Deletes a customer. Its calls in flight settle. Its wallet stays, with its money.
 #[derive(Debug, Clone, Copy)]
 pub struct DeleteCustomer {
     /// The merchant.

@@ -1,5 +1,5 @@
-//! `DeleteMeter`: calls that name it are refused from now on, its slug is free again; calls made on it keep naming it,
-//! and those in flight settle on the terms of their admission (completion.md section 4).
+//! `DeleteMeter`: deletes a meter. New calls on it are refused and its slug is free. Earlier calls still refer to it;
+//! those in flight settle on the terms of their admission (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 

@@ -1,4 +1,5 @@
-//! `DeletePlan`: nobody can subscribe any more; subscriptions go on (completion.md section 8).
+//! `DeletePlan`: deletes a plan. It takes no new subscribers; existing subscriptions continue (completion.md section
+//! 8).
 
 use chrono::{DateTime, Utc};
 

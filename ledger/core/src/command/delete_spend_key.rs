@@ -1,4 +1,4 @@
-//! `DeleteSpendKey`: dead from the append on; its calls in flight still settle.
+//! `DeleteSpendKey`: deletes a spend key. It is invalid from the append on; its calls in flight still settle.
 
 use chrono::{DateTime, Utc};
 

@@ -1,4 +1,4 @@
-//! `DeleteWebhook`: it is told of nothing from the append on.
+//! `DeleteWebhook`: deletes a webhook. It receives no event from the append on.
 
 use chrono::{DateTime, Utc};
 

@@ -1,13 +1,13 @@
 //! An edit of an optional value.
 
-/// What an update does to something that need not be there.
+/// An edit of an optional value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Edit<T> {
-    /// It stays as it is.
+    /// Keeps the value.
     #[default]
     Keep,
-    /// It is there no more.
+    /// Clears the value.
     Clear,
-    /// It is this from now on.
+    /// Sets the value.
     Set(T),
 }

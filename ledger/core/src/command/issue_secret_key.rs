@@ -1,4 +1,4 @@
-//! `IssueSecretKey`: one more secret key for a merchant; only an operator may.
+//! `IssueSecretKey`: issues a secret key for a merchant; for operators only.
 
 use chrono::{DateTime, Utc};
 
@@ -20,7 +20,7 @@ pub struct IssueSecretKey {
     pub key_hash: KeyHash,
     /// The last four characters of the raw key.
     pub hint: String,
-    /// What the operator calls it.
+    /// Its name, chosen by the operator.
     pub name: String,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,5 +1,5 @@
-//! What a spend key allows: the checks of one call, on the key's state and its spending (completion.md section 6).
-//! A refused call costs nothing and is not a request: it takes no token and counts nowhere.
+//! The checks of a call against the limits of its spend key (completion.md section 6). A refused call costs nothing,
+//! takes no token and is not counted.
 
 use chrono::{DateTime, Utc};
 
@@ -10,7 +10,7 @@ use crate::money::Amount;
 use crate::spending::Spending;
 use crate::state::SpendKey;
 
-/// A good spend key and what it has spent.
+/// An active spend key with its counters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyLimits<'w> {
     pub(super) spend_key_id: SpendKeyId,
@@ -19,7 +19,7 @@ pub(super) struct KeyLimits<'w> {
 }
 
 impl SpendKey {
-    /// May the key be used at all at the instant `at` of its clock ([`Spending::instant`])?
+    /// Checks that the key is usable at the instant `at` of its clock ([`Spending::instant`]).
     pub fn check_usable(&self, at: DateTime<Utc>) -> Result<(), Refusal> {
         if self.settings.expires_at.is_some_and(|expires_at| expires_at <= at) {
             return Err(Refusal::SpendKey(SpendKeyRefusal::Expired));
@@ -32,13 +32,13 @@ impl SpendKey {
 }
 
 impl KeyLimits<'_> {
-    /// May the key be used at all at the instant `now`?
+    /// Checks that the key is usable at the instant `now`.
     pub(super) fn check_key(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.key.check_usable(self.spending.instant(now))
     }
 
-    /// May it be used for this provider and this model? An empty list allows nothing, and a call that names no
-    /// model is none of those that are allowed.
+    /// Checks that the key allows this provider and model. An empty list allows nothing; a list of models does not
+    /// allow a call that names none.
     pub(super) fn check_lists(&self, provider: &str, model: Option<&str>) -> Result<(), Refusal> {
         let settings = &self.key.settings;
         let listed = |list: &[String], name: &str| list.iter().any(|allowed| allowed == name);
@@ -52,7 +52,7 @@ impl KeyLimits<'_> {
         Ok(())
     }
 
-    /// Is there room for one more call with this hold? Answers what its events say of the key.
+    /// Checks the limits for one more call with this hold. Returns the use of the key to record in the call's events.
     pub(super) fn admit(&self, hold: Hold, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
         let at = self.spending.instant(now);
         let settings = &self.key.settings;
@@ -120,7 +120,7 @@ mod tests {
         KeyLimits { spend_key_id: SpendKeyId::new(ulid::Ulid::from_parts(1, 2)), key, spending }
     }
 
-    /// What happens to a key: a call of this hold comes, or the call of this number ends at this share of its hold.
+    /// A step of the test: a call with this hold opens, or the call with this number ends at this share of its hold.
     #[derive(Debug, Clone)]
     enum Step {
         Call { after_minutes: i64, hold_cents: u32, of_merchant: bool },
@@ -146,7 +146,7 @@ mod tests {
             let key = key(SpendKeySettings { spend_limit, ..SpendKeySettings::default() });
             let mut now: DateTime<Utc> = "2026-02-26T20:00:00Z".parse().unwrap();
             let mut spending = Spending::new(None, now);
-            // Hold and cost in cents, and whether it is open.
+            // Hold and cost in cents, and whether the call is open.
             let mut calls: Vec<(DateTime<Utc>, Hold, u32, bool)> = Vec::new();
             for step in steps {
                 match step {

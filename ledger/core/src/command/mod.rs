@@ -1,4 +1,4 @@
-//! Commands, in the imperative, and the decisions about them. A decision is pure: it sees states and values, and
+//! Commands, named in the imperative, and the decisions about them. A decision is pure: it reads states and values, and
 //! returns events or a refusal. A refusal appends nothing.
 
 mod add_payment_method;

@@ -1,5 +1,5 @@
-//! `OpenRequest`: who calls, may they, what could it cost — and the hold for it. The admission of completion.md
-//! section 3.
+//! `OpenRequest`: admits a call. It checks the credential, bounds the cost and holds the money (completion.md section
+//! 3).
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
 use crate::state::{Customer, Holder, Merchant, Missing, StateCache};
 
-/// Who calls.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// The merchant, by the hash of a secret key.
     SecretKey(KeyHash),
-    /// The owner of a spend key, by its hash; the key's own wallet pays, and its limits hold.
+    /// The owner of a spend key, by its hash. The key's wallet pays, and its limits apply.
     SpendKey(KeyHash),
 }
 
-/// How a credential names its customer.
+/// The customer named by a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CustomerRef {
     /// By id.
@@ -43,7 +43,7 @@ pub enum CustomerRef {
     Secret(CustomerId),
 }
 
-/// How a credential names its meter.
+/// The meter named by a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MeterRef {
     /// By id.
@@ -55,7 +55,7 @@ pub enum MeterRef {
 }
 
 impl CustomerRef {
-    /// The merchant's customer of this name.
+    /// Finds the merchant's customer.
     pub(super) fn find<'w>(
         &self,
         states: &'w StateCache,
@@ -75,7 +75,7 @@ impl CustomerRef {
 }
 
 impl MeterRef {
-    /// The terms, as they are now, of the merchant's meter of this name.
+    /// Finds the merchant's meter and returns its present terms.
     pub(super) fn terms(
         &self,
         states: &StateCache,
@@ -96,45 +96,45 @@ impl MeterRef {
     }
 }
 
-/// How a call with a customer is to be billed.
+/// The billing of a call with a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Billing {
-    /// As the credential and the meter say.
+    /// By the credential and the meter.
     Usual,
-    /// `disable_billing`: recorded on the customer, borne by the merchant.
+    /// `disable_billing`: recorded on the customer, paid by the merchant.
     Disabled,
-    /// Both customer and meter explicitly null, with the caller's own provider key: metering only.
+    /// Customer and meter are explicitly null and the provider key is the caller's own: metering only.
     MeteringOnly,
 }
 
-/// Admits a call and sets its hold aside.
+/// Admits a call and reserves its hold.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
     /// A new id.
     pub request_id: RequestId,
-    /// The process that carries it.
+    /// The gateway process that forwards it.
     pub gateway_id: GatewayId,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
-    /// For which customer; a spend key names its own.
+    /// The customer, if any; with a spend key the customer is that of the key.
     pub customer: Option<CustomerRef>,
-    /// On which meter.
+    /// The meter, if any.
     pub meter: Option<MeterRef>,
-    /// How it is billed.
+    /// The billing.
     pub billing: Billing,
     /// The provider's name.
     pub provider: String,
-    /// Whose provider key.
+    /// The owner of the provider key.
     pub provider_key_type: ProviderKeyType,
     /// Method and full forwarded URL.
     pub endpoint: String,
-    /// The model that the body asks for.
+    /// The model named by the request body.
     pub model: Option<String>,
-    /// What the provider lists for what is asked.
+    /// The provider's list price of the call.
     pub list_price: ListPrice,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// What is known of its size.
+    /// The known size of the call.
     pub size: SizeHint,
     /// The instance's settings.
     pub settings: RequestSettings,
@@ -147,15 +147,15 @@ pub struct OpenRequest {
 pub struct Opened {
     /// The merchant.
     pub merchant_id: MerchantId,
-    /// What is set aside for it.
+    /// The hold.
     pub hold: Hold,
-    /// What further holds may take of the tightest wallet concerned, once this hold is set aside.
+    /// The money available to further holds on the tightest wallet involved, after this hold.
     pub headroom: Amount,
-    /// What becomes of it when its caller goes.
+    /// What happens to the call if its caller disconnects.
     pub on_disconnect: OnDisconnect,
 }
 
-/// The merchant who answers for a call, the customer it is for, and the spend key it was made with.
+/// The merchant, the customer and the spend key of a call.
 struct Principals<'w> {
     merchant_id: MerchantId,
     customer: Option<(CustomerId, &'w Customer)>,
@@ -197,7 +197,7 @@ impl OpenRequest {
         self.meter.as_ref().map(|meter| meter.terms(states, merchant_id, service_charge_rate)).transpose()
     }
 
-    /// The row of the table "Who pays".
+    /// The row of the table "Who pays" (completion.md section 3).
     fn charge(&self, has_customer: bool, has_meter: bool) -> Charge {
         if let Caller::SpendKey(_) = self.caller {
             return Charge::SpendKey;
@@ -212,7 +212,7 @@ impl OpenRequest {
         }
     }
 
-    /// The tightest headroom of the wallets held on, or the refusal.
+    /// The smallest headroom of the wallets with a hold, or the refusal.
     fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, DecideError> {
         let mut tightest: Option<Amount> = None;
         for (wallet_id, needed, credit_scope) in [
@@ -234,8 +234,8 @@ impl OpenRequest {
     }
 }
 
-/// When the usage period around `now` began: with the subscription's cycle, else by the month since the connection came
-/// to be, or the merchant for a call without a customer (completion.md section 4).
+/// The start of the usage period around `now`: the start of the subscription's cycle, otherwise of the month counted
+/// from the creation of the connection, or of the merchant for a call without a customer (completion.md section 4).
 pub(super) fn usage_period_start(
     states: &StateCache,
     merchant: &Merchant,

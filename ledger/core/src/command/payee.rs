@@ -1,21 +1,21 @@
-//! Whose wallet a payment or a payment method is for.
+//! The owner of the wallet that a payment or a payment method is for.
 
 use super::decision::DecideError;
 use super::refusal::{CustomerRefusal, MerchantRefusal};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
-/// Whose wallet is paid for.
+/// The owner of the wallet that is paid for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payee {
-    /// The merchant's own.
+    /// The merchant itself.
     Merchant,
-    /// A customer's.
+    /// A customer.
     Customer(CustomerId),
 }
 
 impl Payee {
-    /// The wallet, and the customer whose it is.
+    /// The wallet and the customer who owns it.
     pub(super) fn wallet(
         self,
         states: &StateCache,

@@ -2,7 +2,7 @@
 
 use crate::event::ContactPart;
 
-/// Personal data of a customer; lives in a side table that can be erased, never in the log.
+/// Personal data of a customer. It is stored in a side table that can be erased, never in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersonalData {
     /// First name.
@@ -15,16 +15,16 @@ pub struct PersonalData {
     pub phone: Option<String>,
 }
 
-/// What becomes of a customer's personal data, in the transaction of the fact that tells of it.
+/// A change of a customer's personal data, written in the transaction of the fact that records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PersonalChange {
-    /// These parts are as in the data from now on; the others stay.
+    /// Writes some parts; the others stay.
     Write {
-        /// Which parts.
+        /// The parts to write.
         parts: Vec<ContactPart>,
-        /// What they are; none where a part is cleared.
+        /// Their values; none clears a part.
         data: PersonalData,
     },
-    /// Nothing of it is kept.
+    /// Erases all of it.
     Erase,
 }

@@ -1,4 +1,4 @@
-//! `RegisterMerchant`: a new merchant with a wallet and its first secret key.
+//! `RegisterMerchant`: registers a merchant with a wallet and its first secret key.
 
 use chrono::{DateTime, Utc};
 
@@ -15,7 +15,7 @@ pub struct RegisterMerchant {
     pub wallet_id: WalletId,
     /// Its name.
     pub name: String,
-    /// Its first key, which names the merchant's fresh id.
+    /// Its first key, which holds the merchant's new id.
     pub first_key: IssueSecretKey,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,6 +1,6 @@
-//! `ReportRequest`: usage that was measured elsewhere, priced and debited like that of a forwarded call, in one append.
-//! Invariant: an id of the merchant's own is reported once; a further report of it changes nothing (completion.md
-//! section 5).
+//! `ReportRequest`: records usage that was measured elsewhere, priced and debited like a forwarded call, in one append.
+//! Invariant: each of the merchant's own ids is reported once; a repeated report changes nothing (completion.md section
+//! 5).
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,31 @@ use crate::ids::{GatewayId, MerchantId, RequestId};
 use crate::model_price::ListPrice;
 use crate::state::{self, StateCache};
 
-/// Reports a call that was made elsewhere. No balance is asked for: what the customer's wallet does not cover is the
-/// merchant's, as an overrun.
+/// Reports a call that was made elsewhere. It needs no balance: the merchant pays the part that the customer's wallet
+/// does not cover, as an overrun.
 #[derive(Debug, Clone)]
 pub struct ReportRequest {
-    /// Who reports.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// The merchant's own id of the call.
     pub reported_id: String,
     /// A new id.
     pub request_id: RequestId,
-    /// The process that takes the report.
+    /// The gateway process that received the report.
     pub gateway_id: GatewayId,
-    /// For which customer.
+    /// The customer, if any.
     pub customer: Option<CustomerRef>,
-    /// On which meter.
+    /// The meter, if any.
     pub meter: Option<MeterRef>,
     /// The provider's name.
     pub provider: String,
-    /// Method and full URL of the call, as far as the merchant tells.
+    /// Method and full URL of the call, as far as the merchant states them.
     pub endpoint: String,
     /// Free key-value pairs.
     pub metadata: BTreeMap<String, String>,
-    /// The provider's list price of it.
+    /// The provider's list price of the call.
     pub list_price: ListPrice,
-    /// What was measured.
+    /// The measured usage.
     pub metered: Metered,
     /// The service charge as a share of the fee.
     pub service_charge_rate: Decimal,
@@ -51,12 +51,12 @@ pub struct ReportRequest {
     pub now: DateTime<Utc>,
 }
 
-/// What came of a report.
+/// The result of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reported {
-    /// A new request, as it was opened and metered.
+    /// The new request, opened and metered.
     New(Box<RequestOpened>, Box<RequestMetered>),
-    /// The one that was reported under this id already; nothing of it was changed.
+    /// The request that was reported under this id before; it was not changed.
     Existing(RequestId),
 }
 
@@ -74,7 +74,7 @@ impl ReportRequest {
             (Some(_), None) => Charge::Customer,
             (Some(_), Some(_)) => Charge::CustomerBilling,
         };
-        // Whoever made the call has paid the provider for it.
+        // The provider was paid by the maker of the call.
         let provider_key_type = ProviderKeyType::Unmanaged;
         let model_price = bill::needed_price(&self.list_price, provider_key_type, terms.as_ref())?;
         let customers = customer.map(|(_, customer)| customer);

@@ -1,5 +1,5 @@
-//! `RequestPayment`: somebody wants to pay: for money in a wallet, a bundle, a subscription or a dearer plan. What is paid
-//! for happens when the payment has succeeded (completion.md sections 7 and 8).
+//! `RequestPayment`: requests a payment: for money in a wallet, a bundle, a subscription or an upgrade. Its effect
+//! happens when the payment succeeds (completion.md sections 7 and 8).
 
 use chrono::{DateTime, Utc};
 
@@ -16,40 +16,40 @@ use crate::ids::{
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// What is to be paid for.
+/// The purchase to pay for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purchase {
-    /// So much money into the balance.
+    /// Adds this amount to the balance.
     Fund(Amount),
-    /// A bundle; of the plan that the customer is subscribed to, where it is.
+    /// Buys a bundle; it must belong to the plan of the customer's subscription, if there is one.
     Bundle(CreditBundleId),
-    /// A subscription, under this fresh id; where the customer has one already, a dearer plan for that.
+    /// Starts a subscription under this new id, or upgrades the customer's subscription to a more expensive plan.
     Plan(PlanId, SubscriptionId),
 }
 
-/// What whoever pays was told of a purchase.
+/// The price and credit of a purchase as shown to the payer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offered {
-    /// What it costs.
+    /// The price.
     pub price: Amount,
-    /// The credit that it brings.
+    /// The credit that it grants.
     pub credit: Amount,
 }
 
-/// Asks for a payment.
+/// Requests a payment.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestPayment {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// A new id; also the idempotency key at the processor.
     pub payment_id: PaymentId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub payee: Payee,
-    /// What with; the wallet's own method where none is named.
+    /// The payment method; none to use the wallet's.
     pub payment_method_id: Option<PaymentMethodId>,
-    /// What for.
+    /// The purchase.
     pub purchase: Purchase,
-    /// What it was offered as: refused where that is not what it is any more.
+    /// The offer as shown to the payer. The command is refused if it has changed.
     pub offered: Option<Offered>,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
@@ -84,7 +84,7 @@ impl RequestPayment {
                     }
                     Some(subscription_id) => {
                         let active = states.subscription(subscription_id)?;
-                        // One that is being paid for is not there yet.
+                        // A subscription that awaits its first payment does not exist yet.
                         let active = active.ok_or(SubscriptionRefusal::AlreadyActive)?;
                         if active.plan_id == plan_id || !terms.costs_more_than(&active.terms) {
                             return Err(SubscriptionRefusal::AlreadyActive.into());
@@ -99,7 +99,7 @@ impl RequestPayment {
 }
 
 impl RequestPayment {
-    /// The decision, where the payment brings a card that its wallet does not have yet, under `payment_method_id`.
+    /// Decides with a card that the wallet does not have yet, under `payment_method_id`.
     pub(super) fn decide_with(
         &self,
         states: &StateCache,

@@ -1,4 +1,4 @@
-//! `RevokeSecretKey`: a secret key is dead from then on, on every gateway. Invariant: a merchant keeps at least one.
+//! `RevokeSecretKey`: revokes a secret key on every gateway. Invariant: a merchant keeps at least one active key.
 
 use chrono::{DateTime, Utc};
 
@@ -8,19 +8,19 @@ use crate::event::{Event, SecretKeyRevoked};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::state::StateCache;
 
-/// Who wants a key revoked.
+/// The party that revokes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoker {
-    /// A merchant: one of its own.
+    /// A merchant, which may revoke its own keys.
     Merchant(MerchantId),
-    /// The operator: anyone's.
+    /// The operator, who may revoke any key.
     Operator,
 }
 
 /// Revokes a secret key.
 #[derive(Debug, Clone)]
 pub struct RevokeSecretKey {
-    /// Who wants it.
+    /// The party that revokes it.
     pub revoker: Revoker,
     /// The secret key.
     pub secret_key_id: SecretKeyId,
@@ -29,7 +29,7 @@ pub struct RevokeSecretKey {
 }
 
 impl Command for RevokeSecretKey {
-    /// Whose key it was.
+    /// The merchant that owned the key.
     type Outcome = MerchantId;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<MerchantId>, DecideError> {

@@ -1,4 +1,4 @@
-//! `RotateSpendKey`: a new raw key; the old one is dead from the append on, everything else stays.
+//! `RotateSpendKey`: replaces the raw key. The old one is invalid from the append on; everything else stays.
 
 use chrono::{DateTime, Utc};
 
@@ -10,7 +10,7 @@ use crate::ids::{MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
 use crate::state::{SpendKey, StateCache};
 
-/// Rotates a spend key; answered with it as it then is.
+/// Rotates a spend key and returns it.
 #[derive(Debug, Clone)]
 pub struct RotateSpendKey {
     /// The merchant.
@@ -19,7 +19,7 @@ pub struct RotateSpendKey {
     pub spend_key_id: SpendKeyId,
     /// The keyed hash of the new raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the new raw key.
+    /// The part of the new raw key that may be shown.
     pub key_preview: String,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,4 +1,5 @@
-//! `SetAutopay`: when a wallet is filled up by itself (completion.md section 7). What is not said stays as it is.
+//! `SetAutopay`: enables, changes or disables the automatic recharge of a wallet (completion.md section 7). Absent
+//! settings stay.
 
 use chrono::{DateTime, Utc};
 
@@ -11,23 +12,23 @@ use crate::ids::MerchantId;
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// What is to change of a wallet's autopay. A wallet that is not filled up keeps neither threshold nor amount.
+/// The changes of a wallet's autopay. Disabling it clears the threshold and the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AutopayEdits {
-    /// Whether it is filled up by itself.
+    /// Enables or disables it.
     pub enabled: Option<bool>,
-    /// When the balance falls below this, in dollars.
+    /// The balance below which the wallet recharges, in dollars.
     pub threshold: Edit<Amount>,
-    /// By this, in dollars.
+    /// The amount of one recharge, in dollars.
     pub amount: Edit<Amount>,
 }
 
-/// Says when a wallet is filled up by itself. Changes that change nothing append nothing.
+/// Changes the autopay of a wallet. A change without effect appends nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAutopay {
     /// The merchant.
     pub merchant_id: MerchantId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub payee: Payee,
     /// The changes.
     pub edits: AutopayEdits,
@@ -36,7 +37,7 @@ pub struct SetAutopay {
 }
 
 impl AutopayEdits {
-    /// All of it, as it is from now on.
+    /// All settings after the change.
     pub fn all(autopay: Option<Autopay>) -> Self {
         let part = |of: fn(Autopay) -> Amount| autopay.map_or(Edit::Keep, |autopay| Edit::Set(of(autopay)));
         Self {
@@ -46,7 +47,8 @@ impl AutopayEdits {
         }
     }
 
-    /// What `present` is once it is changed; refused where something of it would be missing, or kept by nothing.
+    /// Returns `present` after the changes. Refuses a missing threshold or amount, and either of them while autopay is
+    /// disabled.
     fn of(self, present: Option<Autopay>) -> Result<Option<Autopay>, Refusal> {
         let edited = |edit: Edit<Amount>, of: fn(Autopay) -> Amount| match edit {
             Edit::Keep => present.map(of),

@@ -3,7 +3,7 @@
 use crate::spending::Spending;
 use crate::state::SpendKey;
 
-/// A spend key with its counters, as a command leaves it.
+/// A spend key with its counters, after a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpendKeySnapshot {
     /// The key.

@@ -1,4 +1,5 @@
-//! `StartSubscription`: to a plan that costs nothing; all others begin with a payment (completion.md section 8).
+//! `StartSubscription`: starts a subscription to a free plan; a subscription to any other plan starts with a payment
+//! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
@@ -22,24 +23,24 @@ pub struct StartSubscription {
     pub subscription_id: SubscriptionId,
     /// The plan.
     pub plan_id: PlanId,
-    /// The bundle that is bought when the credit is used up; the plan's own choice where none is named.
+    /// The bundle bought automatically when the credit is used up; the plan's default if none is named.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// A subscription that has begun.
+/// A subscription that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// What began.
+    /// The event that started it.
     pub event: Box<SubscriptionStarted>,
-    /// When, by the merchant's clock.
+    /// When it started, by the merchant's clock.
     pub started_at: DateTime<Utc>,
-    /// The bundle credit that the wallet has from before.
+    /// The bundle credit that the wallet had before.
     pub bundle_credit: Amount,
 }
 
-/// What begins, and what it is paid with.
+/// A subscription to start, with its payment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
     pub(super) subscriber: Subscriber,
@@ -50,7 +51,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// The subscription begins at `now`, by the merchant's clock.
+    /// The event that starts the subscription at `now`, by the merchant's clock.
     pub(super) fn event(self, now: DateTime<Utc>) -> Event {
         Event::from(Box::new(self.started(now)))
     }
@@ -70,7 +71,7 @@ impl Start<'_> {
     }
 }
 
-/// Refused unless `bundle` is one of the merchant's and of the plan's.
+/// Refuses a bundle that is not the merchant's or not the plan's.
 pub(super) fn check_bundle(
     states: &StateCache,
     merchant_id: MerchantId,

@@ -1,5 +1,5 @@
-//! `Timed`: any command, answered with the instant it was decided at, by its merchant's clock: what is shown of it is what
-//! its facts say.
+//! `Timed`: wraps a command and adds the instant of its decision, by the merchant's clock, to its outcome. So the
+//! response shows the same time as the facts.
 
 use chrono::{DateTime, Utc};
 
@@ -7,10 +7,10 @@ use super::decision::{Command, DecideError, Decision};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
 
-/// A command of a merchant.
+/// A command of one merchant.
 #[derive(Debug, Clone)]
 pub struct Timed<C> {
-    /// The command, whose now is this one's.
+    /// The command, which must have the same `now`.
     pub command: C,
     /// The merchant.
     pub merchant_id: MerchantId,
@@ -19,7 +19,7 @@ pub struct Timed<C> {
 }
 
 impl<C: Command> Command for Timed<C> {
-    /// The command's own, and when it was decided.
+    /// The command's own outcome, and the instant of its decision.
     type Outcome = (C::Outcome, DateTime<Utc>);
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {

@@ -1,5 +1,5 @@
-//! `UpdateCustomer`: a partial change; a reference id names one customer of a merchant at a time (interface.md,
-//! PATCH `/customers/{customer_id}`).
+//! `UpdateCustomer`: changes some fields of a customer. A reference id belongs to one customer of a merchant at a time
+//! (interface.md, PATCH `/customers/{customer_id}`).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::event::{ContactPart, CustomerUpdated, Event, ReferenceChange};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
-/// Changes what is given of a customer, and nothing else.
+/// Changes the fields of a customer that are present.
 #[derive(Debug, Clone)]
 pub struct UpdateCustomer {
     /// The merchant.
@@ -22,18 +22,18 @@ pub struct UpdateCustomer {
     pub customer_id: CustomerId,
     /// The merchant's own identifier.
     pub reference_id: Edit<String>,
-    /// All key-value pairs from now on, when they are to change.
+    /// The new key-value pairs, if they change.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Which parts of the contact are to change.
+    /// The parts of the contact to change.
     pub contact: Vec<ContactPart>,
-    /// What those parts are from now on.
+    /// The new values of those parts.
     pub personal: PersonalData,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl UpdateCustomer {
-    /// The change of the reference id, if it is one and nobody else has the new one.
+    /// The change of the reference id, if any. Refuses an id that another customer has.
     fn reference_change(
         &self,
         states: &StateCache,

@@ -1,5 +1,5 @@
-//! `UpdateMeter`: another name or price from now on. What a meter counts never changes, nor do the terms of calls
-//! already admitted (completion.md section 4).
+//! `UpdateMeter`: changes the name or the price of a meter. The quantity that a meter counts and the terms of admitted
+//! calls never change (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 
@@ -10,7 +10,7 @@ use crate::ids::{MerchantId, MeterId};
 use crate::meter::{OnDisconnect, Payer, Price, Tiers};
 use crate::state::{Meter, StateCache};
 
-/// Changes what is given of a meter; answered with the meter as it is then.
+/// Changes the fields of a meter that are present and returns the meter.
 #[derive(Debug, Clone)]
 pub struct UpdateMeter {
     /// The merchant.
@@ -21,11 +21,11 @@ pub struct UpdateMeter {
     pub name: Option<String>,
     /// Its graduated rates.
     pub tiers: Option<Tiers>,
-    /// Who bears the provider's cost.
+    /// Who pays the provider's cost.
     pub base_cost_payer: Option<Payer>,
-    /// Who bears the service charge.
+    /// Who pays the service charge.
     pub service_charge_payer: Option<Payer>,
-    /// What becomes of a call whose caller goes.
+    /// What happens to a call whose caller disconnects.
     pub on_disconnect: Option<OnDisconnect>,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,

@@ -1,5 +1,5 @@
-//! `UpdatePlan`: other terms and bundles, all or nothing. Price and interval never change; cycles under way keep the
-//! terms they began on (completion.md section 8).
+//! `UpdatePlan`: changes the terms and bundles of a plan, all or none. The price and the interval never change; running
+//! cycles keep their terms (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
@@ -15,46 +15,46 @@ use crate::money::Amount;
 use crate::plan::Rollover;
 use crate::state::{Plan, StateCache};
 
-/// What is to become of one bundle of a plan.
+/// An edit of one bundle of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BundleEdit {
-    /// A new one, under this fresh id.
+    /// Creates a bundle under this new id.
     Create(CreditBundleId, BundleOffer),
-    /// Of a known one, what is named changes.
+    /// Changes the fields of a bundle that are present.
     Update {
-        /// Which.
+        /// The bundle.
         id: CreditBundleId,
         /// Its display name.
         name: Option<String>,
-        /// What it costs.
+        /// Its price.
         cost: Option<Amount>,
-        /// The credit it brings.
+        /// The credit that it grants.
         credit_amount: Option<Amount>,
     },
-    /// It can be bought no more.
+    /// Deletes the bundle.
     Delete(CreditBundleId),
 }
 
-/// What is to change of a plan.
+/// The changes of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlanEdits {
     /// Its display name.
     pub name: Option<String>,
-    /// The credit that a cycle brings.
+    /// The credit that a cycle grants.
     pub included_credit: Option<Amount>,
-    /// What becomes of it at the end.
+    /// What happens to the plan's unused credit at the end of a cycle.
     pub rollover_type: Option<Rollover>,
-    /// What becomes of bundle credit.
+    /// What happens to unused bundle credit at the end of a cycle.
     pub bundle_rollover_type: Option<Rollover>,
-    /// The meters whose calls draw it.
+    /// The meters whose calls draw the credit.
     pub meter_ids: Option<Vec<MeterId>>,
-    /// The bundle that is bought when it is used up.
+    /// The bundle bought automatically when the credit is used up.
     pub default_auto_top_up_bundle_id: Edit<CreditBundleId>,
-    /// Its bundles; what is not named stays.
+    /// Edits of its bundles; other bundles stay.
     pub bundles: Vec<BundleEdit>,
 }
 
-/// Changes a plan. Changes that change nothing append nothing.
+/// Changes a plan. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdatePlan {
     /// The merchant.
@@ -148,7 +148,7 @@ impl Command for UpdatePlan {
             }
             Edit::Set(_) => return Err(PlanRefusal::BundleNotFound.into()),
         }
-        // A bundle that is no more is taken from the terms before it goes.
+        // The terms stop referring to a bundle before it is deleted.
         let mut events = Vec::new();
         if plan.terms != before.terms {
             let revision = before.revision + 1;

@@ -1,4 +1,4 @@
-//! `UpdateSpendKey`: other settings or another status; what is not named stays (completion.md section 6).
+//! `UpdateSpendKey`: changes the settings or the status of a spend key; absent fields stay (completion.md section 6).
 
 use chrono::{DateTime, Utc};
 
@@ -12,12 +12,12 @@ use crate::event::{
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::state::{SpendKey, StateCache};
 
-/// What is to change of a spend key.
+/// The changes of a spend key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SpendKeyEdits {
-    /// Its display name; none where it stays.
+    /// Its display name, if it changes.
     pub name: Option<String>,
-    /// Does it work? None where that stays.
+    /// Its status, if it changes.
     pub status: Option<SpendKeyStatus>,
     /// Only these models.
     pub allowed_models: Edit<Vec<String>>,
@@ -29,9 +29,9 @@ pub struct SpendKeyEdits {
     pub request_limit: Edit<RequestLimit>,
     /// Calls per minute.
     pub rate_limit: Edit<RateLimit>,
-    /// Refused from this instant on.
+    /// When the key expires.
     pub expires_at: Edit<DateTime<Utc>>,
-    /// The dialect of its owner.
+    /// The API format that its owner uses.
     pub request_shape: Edit<RequestShape>,
 }
 
@@ -60,7 +60,7 @@ fn edit<T: Clone>(setting: &mut Option<T>, edit: &Edit<T>) {
     }
 }
 
-/// Changes a spend key; answered with it as it then is. Changes that change nothing append nothing.
+/// Changes a spend key and returns it. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSpendKey {
     /// The merchant.

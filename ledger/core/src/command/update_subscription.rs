@@ -1,5 +1,5 @@
-//! `UpdateSubscription`: another auto top-up, or what is to become of it at the end of its cycle (completion.md
-//! section 8).
+//! `UpdateSubscription`: changes the auto top-up of a subscription, or schedules a change for the end of its cycle
+//! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
@@ -12,23 +12,23 @@ use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
 use crate::plan::PlanTerms;
 use crate::state::{Phase, StateCache, Subscription};
 
-/// What is to change of a subscription.
+/// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriptionEdit {
-    /// The bundle that is bought when the credit is used up.
+    /// Changes the bundle bought automatically when the credit is used up.
     AutoTopUp(Edit<CreditBundleId>),
-    /// It ends with its cycle; at once where its cycle has ended and the next one could not be paid.
+    /// Ends the subscription with its cycle; at once if the cycle has ended and the next one is unpaid.
     Cancel,
-    /// It moves to a cheaper plan with the end of its cycle.
+    /// Moves the subscription to a cheaper plan at the end of its cycle.
     Downgrade(PlanId),
 }
 
-/// Changes a subscription. Changes that change nothing append nothing.
+/// Changes a subscription. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSubscription {
     /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which.
+    /// The subscription.
     pub subscription_id: SubscriptionId,
     /// The changes.
     pub edit: SubscriptionEdit,
@@ -36,7 +36,7 @@ pub struct UpdateSubscription {
     pub now: DateTime<Utc>,
 }
 
-/// The merchant's subscription of this id.
+/// Finds the merchant's subscription.
 pub(super) fn find(
     states: &StateCache,
     merchant_id: MerchantId,
@@ -46,7 +46,7 @@ pub(super) fn find(
     Ok(subscription.ok_or(SubscriptionRefusal::NotFound)?)
 }
 
-/// It ends now: what is left of the plan's credit expires.
+/// Ends the subscription now. The remaining plan credit expires.
 pub(super) fn cancelled(
     states: &StateCache,
     subscription: &Subscription,
@@ -62,9 +62,9 @@ pub(super) fn cancelled(
     }))
 }
 
-/// What follows the beginning of a cycle that is on this plan, where there is anything to say: auto top-up goes on with
-/// that plan's own bundle or stops, and what was asked for meanwhile stays asked for. A subscriber who had turned down the
-/// bundle of the plan left is not given another one.
+/// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
+/// plan or stops, and a change requested meanwhile stays pending. A subscriber who turned off the auto top-up of the
+/// old plan is not given another bundle.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,

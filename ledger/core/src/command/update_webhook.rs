@@ -1,4 +1,4 @@
-//! `UpdateWebhook`: another URL, other news, or a pause, from now on.
+//! `UpdateWebhook`: changes the URL or the topics of a webhook, or pauses it.
 
 use chrono::{DateTime, Utc};
 
@@ -9,18 +9,18 @@ use crate::event::{Event, Topic, WebhookSettings, WebhookUpdated};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
 
-/// Changes what is given of a webhook; answered with the webhook as it is then.
+/// Changes the fields of a webhook that are present and returns the webhook.
 #[derive(Debug, Clone)]
 pub struct UpdateWebhook {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// The webhook.
     pub webhook_id: WebhookId,
-    /// Where it is.
+    /// Its URL.
     pub url: Option<String>,
-    /// What it is told of; cleared, of everything.
+    /// Its topics; cleared for all topics.
     pub topics: Edit<Vec<Topic>>,
-    /// Is it told at all?
+    /// Enables or disables delivery.
     pub enabled: Option<bool>,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
