@@ -5,6 +5,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -121,14 +122,7 @@ impl fmt::Debug for KeyHash {
 
 /// Lower-case hexadecimal digits of `bytes`.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
-    }
-    text
+    HEXLOWER.encode(bytes)
 }
 
 fn random_text() -> String {
@@ -162,14 +156,8 @@ impl ServerKey {
 
     /// Reads a key of 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+        bytes.try_into().ok().map(Self)
     }
 
     /// The key as 64 hexadecimal digits, for storage.
@@ -314,6 +302,9 @@ mod tests {
     fn a_server_key_survives_its_text() {
         let key = ServerKey::random();
         assert_eq!(ServerKey::from_hex(&key.to_hex()).unwrap().to_hex(), key.to_hex());
-        assert!(ServerKey::from_hex("zz").is_none());
+        assert_eq!(ServerKey::from_hex(&key.to_hex().to_uppercase()).unwrap().to_hex(), key.to_hex());
+        for malformed in ["zz", "", &key.to_hex()[2..], &"+1".repeat(32)] {
+            assert!(ServerKey::from_hex(malformed).is_none(), "{malformed:?}");
+        }
     }
 }
