@@ -223,7 +223,7 @@ impl Command for AdvanceSubscription {
                 events.push(Self::ended(states, subscription, is_cancelled)?);
                 0
             }
-            Phase::Renewing { attempts, .. } => attempts,
+            Phase::Dunning { attempts, .. } => attempts,
         };
         let advanced = if is_cancelled {
             let mut end = cancelled(states, subscription, CancelReason::Requested)?;

@@ -35,7 +35,7 @@ impl Need<'_> {
     ) -> Result<Option<Event>, DecideError> {
         let wallet = self.wallet;
         let pauses = wallet.not_again_before.is_some_and(|until| now < until);
-        if wallet.filling_up.is_some() || pauses {
+        if wallet.auto_recharge_payment_id.is_some() || pauses {
             return Ok(None);
         }
         let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };

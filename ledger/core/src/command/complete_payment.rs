@@ -167,7 +167,7 @@ impl CompletePayment {
     /// Returns true if the subscription awaits this payment.
     fn pays_for(&self, subscription: &Subscription) -> bool {
         match subscription.phase {
-            Phase::Renewing { payment_id, .. } => payment_id == Some(self.payment_id),
+            Phase::Dunning { payment_id, .. } => payment_id == Some(self.payment_id),
             Phase::Running => false,
         }
     }

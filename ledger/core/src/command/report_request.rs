@@ -112,7 +112,7 @@ impl Command for ReportRequest {
             return Ok(Decision::already(Reported::Existing(*existing)));
         }
         let opened = Box::new(self.opened(states)?);
-        let open = state::OpenRequest {
+        let open = state::AdmittedRequest {
             merchant_id: self.merchant_id,
             opened_at: states.now(self.merchant_id, self.now)?,
             opened: opened.clone(),

@@ -105,7 +105,7 @@ pub struct SettleRequest {
 }
 
 impl SettleRequest {
-    fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
+    fn failed(&self, open: &state::AdmittedRequest, failed: &Failed) -> Decision<()> {
         let event = Event::from(RequestFailed {
             request_id: self.request_id,
             parties: open.parties(),
@@ -124,7 +124,7 @@ impl SettleRequest {
     pub(super) fn metered(
         &self,
         states: &StateCache,
-        open: &state::OpenRequest,
+        open: &state::AdmittedRequest,
         metered: &Metered,
     ) -> Result<Decision<()>, DecideError> {
         let opened = &*open.opened;
@@ -212,7 +212,7 @@ impl SettleRequest {
     fn automatic_payments(
         &self,
         states: &StateCache,
-        open: &state::OpenRequest,
+        open: &state::AdmittedRequest,
         meter_id: Option<MeterId>,
         events: &[Event],
     ) -> Result<Vec<Event>, DecideError> {

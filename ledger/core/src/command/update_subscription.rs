@@ -105,11 +105,11 @@ impl Command for UpdateSubscription {
                 check_bundle(states, self.merchant_id, subscription.plan_id, Some(*id))?;
                 bundle = Some(*id);
             }
-            (SubscriptionEdit::Cancel, Phase::Renewing { payment_id: None, .. }) => {
+            (SubscriptionEdit::Cancel, Phase::Dunning { payment_id: None, .. }) => {
                 let event = cancelled(states, subscription, CancelReason::Requested)?;
                 return Ok(Decision::append(self.merchant_id, self.now, vec![event], ()));
             }
-            (SubscriptionEdit::Cancel, Phase::Running | Phase::Renewing { payment_id: Some(_), .. }) => {
+            (SubscriptionEdit::Cancel, Phase::Running | Phase::Dunning { payment_id: Some(_), .. }) => {
                 pending_change = Some(PendingChange::Cancellation { effective_at });
             }
             (SubscriptionEdit::Downgrade(plan_id), _) => {

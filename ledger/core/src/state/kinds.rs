@@ -10,7 +10,7 @@ use super::merchant::{IssuedKey, Merchant, SecretKey};
 use super::meter::Meter;
 use super::payment::{CheckoutSession, OpenPayment, PaymentMethod};
 use super::plan::{CreditBundle, Plan};
-use super::request::OpenRequest;
+use super::request::AdmittedRequest;
 use super::spend_key::SpendKey;
 use super::subscription::Subscription;
 use super::wallet::Wallet;
@@ -107,7 +107,7 @@ kinds! {
     /// The counters of a spend key.
     "spending" Spending(id: SpendKeyId) = id.to_string() => Box<Spending>;
     /// A request; exists only while it is open.
-    "request" Request(id: RequestId) = id.to_string() => OpenRequest;
+    "request" Request(id: RequestId) = id.to_string() => AdmittedRequest;
     /// The request reported under a merchant's own id.
     "reported" Reported(merchant: MerchantId, reported: String) = format!("{merchant}/{reported}") => RequestId;
     /// The units counted for a holder on a meter in the usage period that starts at an instant.

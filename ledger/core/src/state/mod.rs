@@ -29,7 +29,7 @@ pub use self::merchant::{IssuedKey, Merchant, SecretKey};
 pub use self::meter::Meter;
 pub use self::payment::{CheckoutSession, OpenPayment, PaymentMethod};
 pub use self::plan::{CreditBundle, Plan, PlanChange};
-pub use self::request::OpenRequest;
+pub use self::request::AdmittedRequest;
 pub use self::spend_key::SpendKey;
 pub use self::state_cache::{EvolveError, Missing, StateCache};
 pub use self::subscription::{Phase, Subscription, SubscriptionChange};

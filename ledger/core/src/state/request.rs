@@ -8,7 +8,7 @@ use crate::ids::{GatewayId, MerchantId};
 
 /// A call in flight, with everything that its settlement needs, as of its admission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenRequest {
+pub struct AdmittedRequest {
     /// The merchant.
     pub merchant_id: MerchantId,
     /// When it was admitted.
@@ -17,7 +17,7 @@ pub struct OpenRequest {
     pub opened: Box<RequestOpened>,
 }
 
-impl OpenRequest {
+impl AdmittedRequest {
     /// The wallets involved.
     pub fn parties(&self) -> Parties {
         self.opened.parties

@@ -13,7 +13,7 @@ use super::merchant::{IssuedKey, Merchant, SecretKey};
 use super::meter::Meter;
 use super::payment::{CheckoutSession, OpenPayment, PaymentMethod};
 use super::plan::{CreditBundle, Plan};
-use super::request::OpenRequest;
+use super::request::AdmittedRequest;
 use super::spend_key::SpendKey;
 use super::subscription::Subscription;
 use super::wallet::Wallet;
@@ -96,7 +96,7 @@ impl StateCache {
         /// The counters of a spend key.
         spending(id: SpendKeyId) = StateKey::Spending(id) => Spending: Spending;
         /// A call in flight.
-        request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
+        request(id: RequestId) = StateKey::Request(id) => Request: AdmittedRequest;
         /// A plan.
         plan(id: PlanId) = StateKey::Plan(id) => Plan: Plan;
         /// A credit bundle.

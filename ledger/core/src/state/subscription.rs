@@ -16,7 +16,8 @@ pub enum Phase {
     /// The present cycle is paid.
     Running,
     /// The cycle has ended and the next one awaits its payment.
-    Renewing {
+    #[serde(rename = "renewing")]
+    Dunning {
         /// The number of attempts.
         attempts: u32,
         /// The open payment, if any.
@@ -80,8 +81,8 @@ impl Subscription {
     pub fn due_at(&self) -> Option<DateTime<Utc>> {
         match self.phase {
             Phase::Running => Some(self.cycle.end),
-            Phase::Renewing { payment_id: Some(_), .. } => None,
-            Phase::Renewing { payment_id: None, retry_at, .. } => Some(retry_at),
+            Phase::Dunning { payment_id: Some(_), .. } => None,
+            Phase::Dunning { payment_id: None, retry_at, .. } => Some(retry_at),
         }
     }
 
@@ -113,14 +114,14 @@ impl Subscription {
                 self.pending_change = event.pending_change;
             }
             SubscriptionChange::EndCycle(ended_at) => {
-                self.phase = Phase::Renewing { attempts: 0, payment_id: None, retry_at: ended_at };
+                self.phase = Phase::Dunning { attempts: 0, payment_id: None, retry_at: ended_at };
             }
             SubscriptionChange::Pay(payment_id, attempts) => {
                 let retry_at = self.cycle.end;
-                self.phase = Phase::Renewing { attempts, payment_id: Some(payment_id), retry_at };
+                self.phase = Phase::Dunning { attempts, payment_id: Some(payment_id), retry_at };
             }
             SubscriptionChange::Fail(attempts, retry_at) => {
-                self.phase = Phase::Renewing { attempts, payment_id: None, retry_at };
+                self.phase = Phase::Dunning { attempts, payment_id: None, retry_at };
             }
             SubscriptionChange::Renew(event) => {
                 self.pending_change = self.outlasting(event.plan_id, event.cycle.end);
@@ -144,5 +145,20 @@ impl Subscription {
             }
         }
         self.scheduled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_names_of_the_phases_are_kept() {
+        let running = serde_json::to_string(&Phase::Running).unwrap();
+        assert_eq!(running, r#"{"is":"running"}"#);
+        let retry_at = DateTime::UNIX_EPOCH;
+        let dunning = serde_json::to_string(&Phase::Dunning { attempts: 1, payment_id: None, retry_at });
+        let stored = r#"{"is":"renewing","attempts":1,"payment_id":null,"retry_at":"1970-01-01T00:00:00Z"}"#;
+        assert_eq!(dunning.unwrap(), stored);
     }
 }

@@ -89,8 +89,8 @@ pub struct Wallet {
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub autopay_revision: u32,
     /// The open payment of an automatic recharge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filling_up: Option<PaymentId>,
+    #[serde(rename = "filling_up", default, skip_serializing_if = "Option::is_none")]
+    pub auto_recharge_payment_id: Option<PaymentId>,
     /// No automatic recharge before this instant: the last one was declined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_again_before: Option<DateTime<Utc>>,
@@ -121,7 +121,7 @@ impl Wallet {
             payment_method_id: None,
             autopay: None,
             autopay_revision: 0,
-            filling_up: None,
+            auto_recharge_payment_id: None,
             not_again_before: None,
         }
     }
@@ -292,5 +292,21 @@ impl Wallet {
             && !self.held_beside_plan.is_negative()
             && !self.held_before_plan.is_negative()
             && self.held_beside_plan.plus(self.held_before_plan).is_ok_and(|part| part <= self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_name_of_the_open_recharge_is_kept() {
+        let ulid = ulid::Ulid::from_parts(1, 1);
+        let mut wallet = Wallet::empty(MerchantId::new(ulid), WalletOwner::Merchant);
+        let payment_id = PaymentId::new(ulid);
+        wallet.auto_recharge_payment_id = Some(payment_id);
+        let stored = serde_json::to_value(&wallet).unwrap();
+        assert_eq!(stored["filling_up"], payment_id.to_string());
+        assert_eq!(serde_json::from_value::<Wallet>(stored).unwrap(), wallet);
     }
 }

@@ -73,10 +73,10 @@ impl Wallet {
                 self.autopay_revision = revision;
                 self.not_again_before = None;
             }
-            WalletChange::AutoRecharge(payment_id) => self.filling_up = Some(payment_id),
+            WalletChange::AutoRecharge(payment_id) => self.auto_recharge_payment_id = Some(payment_id),
             WalletChange::PaymentEnded(payment_id, not_again_before) => {
-                if self.filling_up == Some(payment_id) {
-                    self.filling_up = None;
+                if self.auto_recharge_payment_id == Some(payment_id) {
+                    self.auto_recharge_payment_id = None;
                     self.not_again_before = not_again_before;
                 }
             }

@@ -6,7 +6,7 @@ use crate::ids::RequestId;
 use crate::money::Amount;
 use crate::state::effect::Effect;
 use crate::state::kinds::{Holder, State, StateKey};
-use crate::state::request::OpenRequest;
+use crate::state::request::AdmittedRequest;
 
 pub(super) fn effects(fact: &Fact, event: &RequestEvent) -> Vec<(StateKey, Effect)> {
     let Fact { merchant_id, occurred_at: created_at, .. } = *fact;
@@ -16,7 +16,7 @@ pub(super) fn effects(fact: &Fact, event: &RequestEvent) -> Vec<(StateKey, Effec
             if let Some(KeyUse { spend_key_id, admitted_at }) = event.spend_key {
                 effects.push((StateKey::Spending(spend_key_id), Effect::AdmitOnKey(admitted_at, event.hold)));
             }
-            let open = OpenRequest { merchant_id, opened_at: created_at, opened: event.clone() };
+            let open = AdmittedRequest { merchant_id, opened_at: created_at, opened: event.clone() };
             effects.push((StateKey::Request(event.request_id), Effect::Create(State::Request(open))));
             if let Some(reported) = &event.reported_id {
                 let key = StateKey::Reported(merchant_id, reported.clone());
