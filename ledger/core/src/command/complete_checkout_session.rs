@@ -60,7 +60,7 @@ pub(super) fn write_contact(
     personal: &PersonalData,
     now: DateTime<Utc>,
 ) -> UpdateCustomer {
-    let told = [
+    let given = [
         (ContactPart::Name, personal.first_name.is_some()),
         (ContactPart::Email, personal.email.is_some()),
         (ContactPart::Phone, personal.phone.is_some()),
@@ -70,7 +70,7 @@ pub(super) fn write_contact(
         customer_id,
         reference_id: Edit::Keep,
         metadata: None,
-        contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
+        contact: given.into_iter().filter_map(|(part, is_given)| is_given.then_some(part)).collect(),
         personal: personal.clone(),
         now,
     }

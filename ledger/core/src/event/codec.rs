@@ -59,7 +59,7 @@ mod tests {
         assert!(matches!(decode("wallet.debited", 1, "{}"), Err(Error::Body { .. })));
     }
 
-    /// Fields that were added to a version: a file with them stands beside the one without.
+    /// Fields that were added to a version have a golden file of their own.
     #[test]
     fn fields_added_to_a_version_read_and_write_back_the_same() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

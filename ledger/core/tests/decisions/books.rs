@@ -1,4 +1,4 @@
-//! Books kept from facts alone, without the ledger's own `evolve`, and the invariants they must show.
+//! Books kept from the facts alone, without the ledger's own `evolve`, and the invariants of the books.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use rust_decimal::Decimal;
 
 use crate::key_books::KeyBooks;
 
-/// What one wallet has seen.
+/// The sums of one wallet.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Is it a customer's?
+    /// The wallet is a customer's.
     pub(crate) of_customer: bool,
     /// The sum of its credits.
     pub(crate) credits: Decimal,
@@ -56,7 +56,7 @@ impl Books {
     /// Enters the facts of one append.
     pub(crate) fn enter(&mut self, facts: &[Fact]) {
         for fact in facts {
-            assert!(self.keys.insert(fact.event.key()), "a fact twice: {}", fact.event.key());
+            assert!(self.keys.insert(fact.event.key()), "duplicate fact: {}", fact.event.key());
             self.enter_one(fact);
         }
         check_debits_of_one_append(facts);
@@ -77,14 +77,14 @@ impl Books {
             | Event::SpendKey(SpendKeyEvent::Rotated(_)) => {}
             Event::SpendKey(SpendKeyEvent::Created(event)) => {
                 let key = KeyBooks::new(event.settings.clone(), fact.occurred_at);
-                assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "a spend key twice");
+                assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "duplicate spend key");
             }
             Event::SpendKey(SpendKeyEvent::Updated(event)) => {
-                let key = self.spend_keys.get_mut(&event.spend_key_id).expect("a key there is");
+                let key = self.spend_keys.get_mut(&event.spend_key_id).expect("an existing key");
                 key.update(event.status, event.settings.clone(), fact.occurred_at);
             }
             Event::SpendKey(SpendKeyEvent::Deleted(event)) => {
-                self.spend_keys.remove(&event.spend_key_id).expect("a key that was there");
+                self.spend_keys.remove(&event.spend_key_id).expect("an existing key");
             }
             Event::Wallet(WalletEvent::Credited(event)) => {
                 assert!(event.amount.is_positive());
@@ -95,7 +95,7 @@ impl Books {
             Event::Request(RequestEvent::Opened(event)) => {
                 self.hold(event.parties, event.hold.wallet.decimal(), event.hold.merchant.decimal());
                 if let Some(used) = event.spend_key {
-                    let key = self.spend_keys.get_mut(&used.spend_key_id).expect("a key that works");
+                    let key = self.spend_keys.get_mut(&used.spend_key_id).expect("an active key");
                     key.admit(event.request_id, used.admitted_at, event.hold.total().unwrap());
                 }
                 assert!(!self.ended.contains(&event.request_id), "opened after its end");
@@ -139,7 +139,7 @@ impl Books {
         }
     }
 
-    /// What the books think of a call on the spend key `id`, money left aside.
+    /// The expected decision about a call on the spend key `id`, apart from money.
     pub(crate) fn may_be_admitted(&self, id: SpendKeyId, call: &OpenRequest) -> Result<(), Refusal> {
         self.spend_keys.get(&id).ok_or(Refusal::SpendKey(SpendKeyRefusal::Invalid))?.may_be_admitted(call)
     }
@@ -150,7 +150,7 @@ impl Books {
     }
 
     fn account(&mut self, id: WalletId) -> &mut Account {
-        self.accounts.get_mut(&id).expect("a wallet is made before it is used")
+        self.accounts.get_mut(&id).expect("a wallet is created before it is used")
     }
 
     fn hold(&mut self, parties: Parties, on_wallet: Decimal, on_merchant: Decimal) {
@@ -169,10 +169,10 @@ impl Books {
     }
 
     fn check_metered(&mut self, fact: &Fact, event: &RequestMetered, opened: &RequestOpened) {
-        assert_eq!(event.hold, opened.hold, "what is released is what was held");
+        assert_eq!(event.hold, opened.hold, "the released hold is the one that was held");
         assert_eq!(event.parties, opened.parties);
         let cost = event.total_wallet_cost.plus(event.total_merchant_cost).unwrap();
-        assert_eq!(cost, event.total_request_cost, "what the parties pay is what the call costs");
+        assert_eq!(cost, event.total_request_cost, "the parties pay the cost of the call");
         assert!(!event.total_wallet_cost.is_negative() && !event.total_merchant_cost.is_negative());
         let lines = Amount::sum(event.fee.breakdown.iter().map(|line| line.cost)).unwrap();
         assert_eq!(lines, event.fee.amount, "fee lines sum to the fee");
@@ -197,7 +197,7 @@ impl Books {
         let start = event.period_start.expect("a metered call counts in a period");
         let place = format!("{holder}/{}/{}", terms.meter_id, start.timestamp_millis());
         let position = self.positions.entry(place).or_default();
-        assert_eq!(event.tier_position, *position, "tier positions have no gap and are never shared");
+        assert_eq!(event.tier_position, *position, "tier usage has no gap and is never shared");
         *position += event.units;
     }
 
@@ -207,14 +207,14 @@ impl Books {
             assert!(account.held >= Decimal::ZERO, "{id}: holds below zero");
             if account.of_customer {
                 assert!(balance >= Decimal::ZERO, "{id}: a customer's wallet below zero");
-                assert!(account.held <= balance, "{id}: more held than there is");
+                assert!(account.held <= balance, "{id}: holds above the balance");
             }
         }
     }
 }
 
-/// The table "Who pays", read anew: every part of the cost is on one party or on nobody, and an overrun is what moves
-/// from the customer to the merchant.
+/// Checks the table "Who pays" independently: every part of the cost is paid by one party or by nobody, and an overrun
+/// moves from the customer to the merchant.
 fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
     let cost = event.model_cost;
     assert_eq!(cost.input.plus(cost.output).unwrap(), cost.total, "lines sum to the provider's cost");
@@ -242,7 +242,7 @@ fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
     }
 }
 
-/// One settlement debits each party exactly what the request says it pays.
+/// Checks that a settlement debits each party exactly the amount stated in the request.
 fn check_debits_of_one_append(facts: &[Fact]) {
     let debited = |wallet: Option<WalletId>| -> Decimal {
         let amount = |fact: &Fact| match &fact.event {

@@ -1,5 +1,5 @@
-//! Random sequences of commands through `decide` and `evolve`: every invariant of money holds at every step, by
-//! books that are kept here from the facts alone.
+//! Random sequences of commands through `decide` and `evolve`. Every invariant of money holds at every step, by books
+//! kept here from the facts alone.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
