@@ -85,7 +85,7 @@ impl ServerKey {
 
 /// The stored record of a claim, at one position of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct StoredClaim {
     /// The fingerprint of the first request.
     pub fingerprint: String,
     /// The forwarded call that the first request started, if any.
@@ -109,7 +109,7 @@ pub enum Standing {
     Ended(RequestId),
 }
 
-impl Recorded {
+impl StoredClaim {
     /// The status that `claim`, which has the id of this record, gets; none if the first request left nothing.
     pub fn meets(&self, claim: &Claim) -> Option<Standing> {
         if self.fingerprint != claim.fingerprint {
@@ -180,7 +180,7 @@ mod tests {
         let server_key = ServerKey::random();
         let claim = claim(&server_key, merchant(1), "/v1/a", "k", b"x");
         let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
-        let record = |answer: Option<&[u8]>, request_id, in_flight| Recorded {
+        let record = |answer: Option<&[u8]>, request_id, in_flight| StoredClaim {
             fingerprint: claim.fingerprint.clone(),
             request_id,
             in_flight,
