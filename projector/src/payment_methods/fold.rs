@@ -1,7 +1,7 @@
 //! The fold: a row per payment method.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, PaymentEvent, Recorded};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::storable;
@@ -27,7 +27,7 @@ impl Projection for Batch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::PaymentMethodAdded(event) => {
+            Event::Payment(PaymentEvent::MethodAdded(event)) => {
                 self.payment_method_id.push(event.payment_method_id.to_string());
                 self.merchant_id.push(fact.merchant_id.to_string());
                 self.customer_id.push(event.customer_id.map(|id| id.to_string()));
@@ -37,49 +37,23 @@ impl Projection for Batch {
                 self.exp_year.push(i16::try_from(event.card.exp_year).unwrap_or(i16::MAX));
                 self.created_at.push(fact.occurred_at);
             }
-            Event::MerchantRegistered(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(
+                PaymentEvent::Requested(_)
+                | PaymentEvent::Succeeded(_)
+                | PaymentEvent::Declined(_)
+                | PaymentEvent::Voided(_),
+            )
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! The fold: a row per issued key, and the end of those that were revoked.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, Recorded, SecretKeyEvent};
 use farthing_schema::read_model::ReadModel;
 
 use crate::column::storable;
@@ -26,59 +26,28 @@ impl Projection for Batch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SecretKeyIssued(event) => {
+            Event::SecretKey(SecretKeyEvent::Issued(event)) => {
                 self.secret_key_id.push(event.secret_key_id.to_string());
                 self.merchant_id.push(fact.merchant_id.to_string());
                 self.name.push(storable(&event.name).into_owned());
                 self.hint.push(storable(&event.hint).into_owned());
                 self.created_at.push(fact.occurred_at);
             }
-            Event::SecretKeyRevoked(event) => {
+            Event::SecretKey(SecretKeyEvent::Revoked(event)) => {
                 self.revoked_id.push(event.secret_key_id.to_string());
                 self.revoked_at.push(fact.occurred_at);
             }
-            Event::MerchantRegistered(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
+use farthing_core::event::{Cycle, Event, KeyUse, Recorded, RequestEvent, SpendKeyEvent, SpendKeyStatus};
 use farthing_core::ids::SpendKeyId;
 use farthing_core::money::Amount;
 use farthing_schema::read_model::ReadModel;
@@ -89,7 +89,7 @@ impl Projection for Batch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SpendKeyCreated(event) => {
+            Event::SpendKey(SpendKeyEvent::Created(event)) => {
                 let fresh = &mut self.fresh;
                 fresh.spend_key_id.push(event.spend_key_id.to_string());
                 fresh.merchant_id.push(fact.merchant_id.to_string());
@@ -101,14 +101,14 @@ impl Projection for Batch {
                 fresh.request_cycle.push(word(event.settings.request_cycle()));
                 fresh.created_at.push(fact.occurred_at);
             }
-            Event::KeyRotated(event) => {
+            Event::SpendKey(SpendKeyEvent::Rotated(event)) => {
                 let rotated = Rotated {
                     rotation: i32::try_from(event.rotation).unwrap_or(i32::MAX),
                     key_preview: storable(&event.key_preview).into_owned(),
                 };
                 self.rotated.insert(event.spend_key_id, rotated);
             }
-            Event::SpendKeyUpdated(event) => {
+            Event::SpendKey(SpendKeyEvent::Updated(event)) => {
                 let updated = Updated {
                     status: event.status,
                     settings: json(&event.settings),
@@ -117,49 +117,24 @@ impl Projection for Batch {
                 };
                 self.updated.insert(event.spend_key_id, updated);
             }
-            Event::SpendKeyDeleted(event) => {
+            Event::SpendKey(SpendKeyEvent::Deleted(event)) => {
                 self.deleted.insert(event.spend_key_id, fact.occurred_at);
             }
-            Event::RequestOpened(event) => self.admit(event.spend_key),
-            Event::RequestMetered(event) => self.settle(event.spend_key, event.total_request_cost),
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Request(RequestEvent::Opened(event)) => self.admit(event.spend_key),
+            Event::Request(RequestEvent::Metered(event)) => {
+                self.settle(event.spend_key, event.total_request_cost)
+            }
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::Wallet(_)
+            | Event::Request(RequestEvent::Failed(_))
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -215,7 +190,7 @@ mod tests {
         let spend_key_id = key();
         let opened = |at: &str| {
             let spend_key = Some(KeyUse { spend_key_id, admitted_at: at.parse().unwrap() });
-            Event::RequestOpened(Box::new(RequestOpened { spend_key, ..sample::opened() }))
+            Event::from(Box::new(RequestOpened { spend_key, ..sample::opened() }))
         };
         // A Sunday's last millisecond and the Monday after it.
         let (sunday, monday) = ("2026-11-22T23:59:59.999Z", "2026-11-23T00:00:00Z");

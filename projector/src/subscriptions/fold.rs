@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded, Source, SubscriptionStarted, SubscriptionUpdated, WalletSource};
+use farthing_core::event::{
+    Event, Recorded, Source, SubscriptionEvent, SubscriptionStarted, SubscriptionUpdated, WalletEvent,
+    WalletSource,
+};
 use farthing_core::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingCycle, PlanTerms};
@@ -129,66 +132,46 @@ impl Projection for Batch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SubscriptionStarted(event) => self.started(event, fact.merchant_id, fact.occurred_at),
-            Event::SubscriptionUpdated(event) => self.updated(event),
-            Event::CycleEnded(event) => {
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
+                self.started(event, fact.merchant_id, fact.occurred_at)
+            }
+            Event::Subscription(SubscriptionEvent::Updated(event)) => self.updated(event),
+            Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                 self.change(event.subscriber.subscription_id).credit -= event.expired.decimal();
                 for bundle in &event.expired_bundles {
                     self.bundle(event.subscriber.wallet_id, -bundle.amount.decimal());
                 }
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
                 self.cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 let cycle = Cycle::of(event.plan_id, &event.terms, event.cycle);
                 self.cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
-            Event::SubscriptionCancelled(event) => {
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
                 let change = self.change(event.subscriber.subscription_id);
                 change.credit -= event.expired.decimal();
                 change.pending = Some(NowThere(None));
                 change.cancelled_at = Some(fact.occurred_at);
             }
-            Event::BundlePurchased(event) => self.bundle(event.wallet_id, event.granted.decimal()),
-            Event::WalletDebited(event) => self.drawn(event.wallet_id, &event.sources),
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::RenewalFailed(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
+                self.bundle(event.wallet_id, event.granted.decimal())
+            }
+            Event::Wallet(WalletEvent::Debited(event)) => self.drawn(event.wallet_id, &event.sources),
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(WalletEvent::Credited(_) | WalletEvent::AutopayChanged(_))
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(SubscriptionEvent::RenewalFailed(_))
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -246,7 +229,7 @@ mod tests {
     }
 
     fn started(subscriber: Subscriber) -> Event {
-        Event::SubscriptionStarted(Box::new(SubscriptionStarted {
+        Event::from(Box::new(SubscriptionStarted {
             subscriber,
             plan_id: PlanId::new(subscriber.customer_id.ulid()),
             terms: terms(),
@@ -259,7 +242,7 @@ mod tests {
     }
 
     fn debited(subscriber: Subscriber, sources: Vec<WalletSource>) -> Event {
-        Event::WalletDebited(WalletDebited {
+        Event::from(WalletDebited {
             request_id: RequestId::new(subscriber.customer_id.ulid()),
             wallet_id: subscriber.wallet_id,
             customer_id: Some(subscriber.customer_id),
@@ -284,7 +267,7 @@ mod tests {
                     part(Source::Balance, "7"),
                 ],
             ),
-            Event::CycleEnded(CycleEnded {
+            Event::from(CycleEnded {
                 subscriber: who,
                 cycle_number: 0,
                 ended_at: cycle(0).end,
@@ -292,7 +275,7 @@ mod tests {
                 expired: amount("3.5"),
                 expired_bundles: Vec::new(),
             }),
-            Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+            Event::from(Box::new(SubscriptionRenewed {
                 subscriber: who,
                 plan_id: PlanId::new(who.customer_id.ulid()),
                 terms: terms(),
@@ -313,7 +296,7 @@ mod tests {
     fn what_was_to_become_of_it_is_over_when_it_has() {
         let who = subscriber();
         let effective_at = cycle(0).end;
-        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let updated = Event::from(Box::new(SubscriptionUpdated {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
@@ -325,7 +308,7 @@ mod tests {
             panic!("nothing pending")
         };
         assert!(pending.contains("cancellation"), "{pending}");
-        let cancelled = Event::SubscriptionCancelled(SubscriptionCancelled {
+        let cancelled = Event::from(SubscriptionCancelled {
             subscriber: who,
             plan_id: PlanId::new(who.customer_id.ulid()),
             reason: CancelReason::Requested,
@@ -341,14 +324,14 @@ mod tests {
     fn a_dearer_plan_begins_at_once_beside_what_was_left_and_ends_what_was_pending() {
         let who = subscriber();
         let plan_id = PlanId::new(who.customer_id.ulid());
-        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let updated = Event::from(Box::new(SubscriptionUpdated {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
             payment_method_id: None,
             pending_change: Some(PendingChange::Cancellation { effective_at: cycle(0).end }),
         }));
-        let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+        let upgraded = Event::from(Box::new(SubscriptionUpgraded {
             subscriber: who,
             revision: 2,
             from_plan_id: plan_id,
@@ -359,7 +342,7 @@ mod tests {
             payment_id: None,
             payment_method_id: None,
         }));
-        let bought = Event::BundlePurchased(BundlePurchased {
+        let bought = Event::from(BundlePurchased {
             payment_id: PaymentId::new(who.customer_id.ulid()),
             customer_id: who.customer_id,
             wallet_id: who.wallet_id,

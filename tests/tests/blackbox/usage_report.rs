@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Days, FixedOffset, NaiveDate, TimeDelta, Utc};
-use farthing_core::command::{Command, Decision, Stop};
+use farthing_core::command::{Command, DecideError, Decision};
 use farthing_core::event::{Fact, codec};
 use farthing_core::ids::{GatewayId, Mint, RequestId};
 use farthing_core::state::StateCache;
@@ -110,7 +110,7 @@ struct Past(Vec<Fact>);
 impl Command for Past {
     type Outcome = ();
 
-    fn decide(&self, _: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, _: &StateCache) -> Result<Decision<()>, DecideError> {
         Ok(Decision { facts: self.0.clone(), personal: None, outcome: () })
     }
 }

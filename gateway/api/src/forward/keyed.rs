@@ -4,7 +4,9 @@
 
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
-use farthing_core::command::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened, Refusal};
+use farthing_core::command::{
+    Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
+};
 use farthing_core::idempotency::{Claim, ClaimId, Scope, Standing};
 use farthing_core::ids::MerchantId;
 use farthing_core::secret::ServerKey;
@@ -175,9 +177,13 @@ async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Res
         None => None,
         Some(named) => {
             let (name, unknown) = match named {
-                CustomerRef::Id(id) => (id.to_string(), Refusal::CustomerNotFound),
-                CustomerRef::Secret(id) => (id.to_string(), Refusal::ConnectionSecretInvalid),
-                CustomerRef::Reference(reference) => (reference.clone(), Refusal::CustomerNotFound),
+                CustomerRef::Id(id) => (id.to_string(), Refusal::Customer(CustomerRefusal::NotFound)),
+                CustomerRef::Secret(id) => {
+                    (id.to_string(), Refusal::Customer(CustomerRefusal::SecretInvalid))
+                }
+                CustomerRef::Reference(reference) => {
+                    (reference.clone(), Refusal::Customer(CustomerRefusal::NotFound))
+                }
             };
             Some(app.customer_id(merchant_id, &name).await?.ok_or(unknown)?)
         }
@@ -186,9 +192,9 @@ async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Res
         None => None,
         Some(named) => {
             let (name, unknown) = match named {
-                MeterRef::Id(id) => (id.to_string(), Refusal::MeterNotFound),
-                MeterRef::Secret(id) => (id.to_string(), Refusal::ProductSecretInvalid),
-                MeterRef::Slug(slug) => (slug.clone(), Refusal::MeterNotFound),
+                MeterRef::Id(id) => (id.to_string(), Refusal::Meter(MeterRefusal::NotFound)),
+                MeterRef::Secret(id) => (id.to_string(), Refusal::Meter(MeterRefusal::SecretInvalid)),
+                MeterRef::Slug(slug) => (slug.clone(), Refusal::Meter(MeterRefusal::NotFound)),
             };
             Some(app.meter(merchant_id, &name).await?.ok_or(unknown)?.0)
         }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use super::codec::{KINDS, decode, encode};
+use super::codec::{decode, encode, kinds};
 
 /// The golden bodies, each with its kind.
 static GOLDEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
@@ -202,7 +202,7 @@ proptest! {
 
     #[test]
     fn any_text_of_any_kind_and_version_does_no_harm(
-        kind in prop_oneof![prop::sample::select(KINDS).prop_map(str::to_owned), ".{0,12}"],
+        kind in prop_oneof![prop::sample::select(kinds().collect::<Vec<_>>()).prop_map(str::to_owned), ".{0,12}"],
         version in prop_oneof![Just(1), any::<i32>()],
         body in prop_oneof!["\\PC{0,60}", "[\\[\\]{}:,\"\\\\0-9a-z_ -]{0,60}"],
     ) {

@@ -8,7 +8,7 @@ use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, decide, missing_state};
 use super::{Appender, Error};
 use farthing_core::command::{Command, Refusal};
-use farthing_core::idempotency::{Claim, ClaimId, Recorded, Standing};
+use farthing_core::idempotency::{Claim, ClaimId, Standing, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
 
@@ -100,7 +100,7 @@ where
         };
         let fingerprint = self.claim.fingerprint.clone();
         let in_flight = request_id.is_some();
-        let recorded = Recorded { fingerprint, request_id, in_flight, answer: answer.clone() };
+        let recorded = StoredClaim { fingerprint, request_id, in_flight, answer: answer.clone() };
         claims.recorded.insert(self.claim.id.clone(), recorded.clone());
         claims.changes.put.push((self.claim.id.clone(), recorded));
         IdempotentOutcome::Decided(outcome, answer)
