@@ -1,5 +1,5 @@
-//! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as absent,
-//! by the database's clock.
+//! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as
+//! absent, by the database's clock.
 
 use tokio_postgres::{Client, Row, Statement};
 

@@ -177,7 +177,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         let (ada, bob) = (merchant.customer("0").await, merchant.customer_called("bob", "0").await);
         let (words, calls) = (merchant.call_meter("1").await, merchant.call_meter("2").await);
         let (stop, tasks, mint) = (CancellationToken::new(), TaskTracker::new(), Mint::default());
-        let config = appender::Config {
+        let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
             role: Role::Gateway,
             writer: "a test".to_owned(),

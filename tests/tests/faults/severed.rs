@@ -201,7 +201,7 @@ fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer(
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let config = appender::Config {
+        let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
             role: Role::Gateway,
             writer: "a test".to_owned(),

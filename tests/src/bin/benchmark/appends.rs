@@ -126,7 +126,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
 
     let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
     let ready = instance.ready();
-    let config = appender::Config {
+    let config = appender::AppenderConfig {
         database_url: ready.database_url,
         role: Role::Gateway,
         writer: "benchmark".to_owned(),
