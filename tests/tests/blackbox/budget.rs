@@ -1,4 +1,4 @@
-//! A budget holds exactly: what the wallet covers is answered, the rest is refused, at any concurrency.
+//! A budget holds exactly at any concurrency: calls that the wallet covers succeed, the rest are refused.
 
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
