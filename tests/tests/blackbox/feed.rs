@@ -55,7 +55,7 @@ fn the_wake_up_notification_carries_the_newest_position() {
             }
             panic!("the subscription ended");
         };
-        tokio::time::timeout(farthing_tests::wait::PATIENCE, newer)
+        tokio::time::timeout(farthing_tests::wait::DEADLINE, newer)
             .await
             .expect("a notification of the call's append");
     });

@@ -107,7 +107,7 @@ fn provoker(own: &[Case], operation: &Operation, answer: &str) -> Option<Provoke
 fn every_documented_response_has_a_case_and_every_case_is_documented() {
     run(async {
         let own = own_cases();
-        let (mut documented, mut missing) = (BTreeSet::new(), Vec::new());
+        let (mut seen, mut missing) = (BTreeSet::new(), Vec::new());
         let operations = Document::served().await.operations();
         for operation in &operations {
             let answers = documented(operation);
@@ -116,14 +116,14 @@ fn every_documented_response_has_a_case_and_every_case_is_documented() {
                 if !BY_FAULTS.contains(&answer.as_str()) && provoker(&own, operation, &answer).is_none() {
                     missing.push(format!("{} {answer}", operation.name()));
                 }
-                documented.insert((kind(operation).to_owned(), answer));
+                seen.insert((kind(operation).to_owned(), answer));
             }
         }
         assert!(missing.is_empty(), "no case provokes\n{}", missing.join("\n"));
         let stale = own.iter().map(|case| (case.operation.to_owned(), case.answer.to_owned()));
-        let stale: Vec<_> = stale.filter(|case| !documented.contains(case)).collect();
+        let stale: Vec<_> = stale.filter(|case| !seen.contains(case)).collect();
         assert!(stale.is_empty(), "the document does not name {stale:?}");
-        assert!(operations.len() > 80 && documented.len() > 500, "{} {}", operations.len(), documented.len());
+        assert!(operations.len() > 80 && seen.len() > 500, "{} {}", operations.len(), seen.len());
     });
 }
 
