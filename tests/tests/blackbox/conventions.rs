@@ -11,7 +11,7 @@ use serde_json::json;
 /// One byte more than a body may have.
 const TOO_LARGE: usize = 1024 * 1024 + 1;
 
-fn nobody(operation: &Operation) -> Request {
+fn request_of(operation: &Operation) -> Request {
     Request::new(&operation.method, operation.target(|_| "nobody".to_owned()))
 }
 
@@ -22,11 +22,11 @@ fn every_operation_refuses_calls_without_a_valid_key() {
         let gateway = merchant.gateway();
         for operation in Document::served().await.standard() {
             let wrong = [
-                ("auth_header_missing", nobody(&operation)),
-                ("auth_header_invalid", nobody(&operation).header("Authorization", "Basic eDp5")),
-                ("auth_header_invalid", nobody(&operation).header("Authorization", "Bearer")),
-                ("secret_key_invalid", nobody(&operation).bearer("aks_test_nobody")),
-                ("secret_key_invalid", nobody(&operation).bearer(&format!("{}x", merchant.secret_key))),
+                ("auth_header_missing", request_of(&operation)),
+                ("auth_header_invalid", request_of(&operation).header("Authorization", "Basic eDp5")),
+                ("auth_header_invalid", request_of(&operation).header("Authorization", "Bearer")),
+                ("secret_key_invalid", request_of(&operation).bearer("aks_test_nobody")),
+                ("secret_key_invalid", request_of(&operation).bearer(&format!("{}x", merchant.secret_key))),
             ];
             for (code, request) in wrong {
                 let answer = request.send(gateway).await.unwrap();
@@ -95,34 +95,36 @@ fn every_operation_refuses_an_unreadable_body_and_changes_nothing() {
         for operation in Document::served().await.standard() {
             let Some(_) = operation.body else {
                 if operation.method == "POST" {
-                    let large = merchant.rest(json(nobody(&operation), &vec![b' '; TOO_LARGE])).await;
+                    let large = merchant.rest(json(request_of(&operation), &vec![b' '; TOO_LARGE])).await;
                     assert_eq!(operation.refuses(&large, "a large body"), "body_too_large");
                 }
                 continue;
             };
             for (status, code, what, request) in [
-                (400, "validation_error", "no JSON", json(nobody(&operation), b"{")),
-                (400, "validation_error", "no UTF-8", json(nobody(&operation), b"{\"a\":\"\xff\"}")),
-                (400, "validation_error", "a list", json(nobody(&operation), b"[]")),
-                (400, "validation_error", "null", json(nobody(&operation), b"null")),
+                (400, "validation_error", "no JSON", json(request_of(&operation), b"{")),
+                (400, "validation_error", "no UTF-8", json(request_of(&operation), b"{\"a\":\"\xff\"}")),
+                (400, "validation_error", "a list", json(request_of(&operation), b"[]")),
+                (400, "validation_error", "null", json(request_of(&operation), b"null")),
                 (
                     415,
                     "content_type_unsupported",
                     "no type",
-                    nobody(&operation).body(Body::Whole(b"{}".to_vec())),
+                    request_of(&operation).body(Body::Whole(b"{}".to_vec())),
                 ),
                 (
                     415,
                     "content_type_unsupported",
                     "another type",
-                    nobody(&operation).header("Content-Type", "text/plain").body(Body::Whole(b"{}".to_vec())),
+                    request_of(&operation)
+                        .header("Content-Type", "text/plain")
+                        .body(Body::Whole(b"{}".to_vec())),
                 ),
-                (413, "body_too_large", "a large body", json(nobody(&operation), &vec![b' '; TOO_LARGE])),
+                (413, "body_too_large", "a large body", json(request_of(&operation), &vec![b' '; TOO_LARGE])),
                 (
                     413,
                     "body_too_large",
                     "a large body in chunks",
-                    nobody(&operation)
+                    request_of(&operation)
                         .header("Content-Type", "application/json")
                         .body(Body::Chunks(vec![vec![b' '; TOO_LARGE / 2]; 3])),
                 ),

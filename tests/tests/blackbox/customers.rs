@@ -86,7 +86,7 @@ fn a_patch_changes_the_fields_it_names_and_null_clears_them() {
         }
         let logged: String = events.iter().map(|event| event.text.as_str()).collect();
         for personal in ["Grace", "Hopper", "king@example.com", "+4930123456"] {
-            assert!(!logged.contains(personal), "{personal} stands in the log");
+            assert!(!logged.contains(personal), "the log contains {personal}");
         }
     });
 }

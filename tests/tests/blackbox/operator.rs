@@ -68,7 +68,7 @@ fn bad_input_is_refused_and_changes_nothing() {
             let output = merchant.instance.command(&words).await;
             assert!(!output.status.success(), "{words:.60?}");
             assert!(matches!(output.status.code(), Some(1 | 2)), "{words:.60?}: {output:?}");
-            assert!(!output.stderr.is_empty(), "{words:.60?} says nothing");
+            assert!(!output.stderr.is_empty(), "{words:.60?} has no error output");
             assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
         }
         assert_eq!(merchant.events().await.len(), before);

@@ -73,7 +73,7 @@ impl Owner {
     fn target(&self, operation: &Operation) -> String {
         operation.target(|segment| match segment {
             "webhooks" => self.webhook_id.clone(),
-            _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
+            _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
         })
     }
 }
@@ -110,7 +110,7 @@ fn id(item: &Value) -> String {
 /// When an item was created.
 fn made_at(item: &Value) -> &str {
     let found = ["created_at", "started_at"].iter().find_map(|name| item[*name].as_str());
-    found.unwrap_or_else(|| panic!("{item} says nothing of when it was made"))
+    found.unwrap_or_else(|| panic!("{item} has no creation time"))
 }
 
 async fn page(owner: &Owner, gateway: usize, target: &str) -> Value {

@@ -149,7 +149,7 @@ fn requests_are_listed_newest_first_in_pages_and_by_filters() {
             }
         }
         let one = merchant.get(&format!("/v1/requests/{}", made[3])).await.expect(200);
-        assert_eq!(merchant.pages("/v1/requests", 100).await[3], one, "the list shows what the item shows");
+        assert_eq!(merchant.pages("/v1/requests", 100).await[3], one, "the list shows the same as the item");
     });
 }
 

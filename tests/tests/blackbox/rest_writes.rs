@@ -43,7 +43,7 @@ fn a_customer_is_created_once_per_reference_id() {
         let events = merchant.events().await;
         let logged = events.iter().map(|event| event.text.as_str()).collect::<String>();
         for personal in ["Ada", "Lovelace", "ada@example.com", "+491701234567"] {
-            assert!(!logged.contains(personal), "{personal} stands in the log");
+            assert!(!logged.contains(personal), "the log contains {personal}");
         }
     });
 }

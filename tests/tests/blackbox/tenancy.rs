@@ -106,7 +106,7 @@ impl Owner {
             "deliveries" => vec![self.webhook_event_id.clone()],
             "plans" | "subscription_configs" | "subscription-configs" => vec![self.plan_id.clone()],
             "subscriptions" => vec![self.subscription_id.clone()],
-            _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
+            _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
         }
     }
 
@@ -129,7 +129,7 @@ impl Owner {
             "payment_method_id" => vec![self.payment_method_id.clone()],
             "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
             _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
-                panic!("{}: this test does not know what {name} holds", operation.name())
+                panic!("{}: no value for {name}", operation.name())
             }
             _ => Vec::new(),
         }

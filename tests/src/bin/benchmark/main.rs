@@ -81,5 +81,5 @@ async fn in_steady_state(instance: &Instance) {
 
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).expect("somebody reads");
+    writeln!(out, "{text}").and_then(|()| out.flush()).expect("standard output is open");
 }

@@ -89,7 +89,7 @@ impl Scene {
     pub(super) fn call(&self, at: &Operation) -> Call {
         self.call_of(
             at,
-            at.target(|segment| panic!("{}: what is it that stands behind {segment}/?", at.name())),
+            at.target(|segment| panic!("{}: no value for the parameter after {segment}/", at.name())),
         )
     }
 
