@@ -48,9 +48,9 @@ fn declined(amount: &str) -> (Decimal, Option<String>) {
 }
 
 /// A free subscription with daily cycles. Once its next cycle has begun, the schedulers have seen the clock.
-struct Canary(String);
+struct DailyProbe(String);
 
-impl Canary {
+impl DailyProbe {
     async fn begin(merchant: &Merchant) -> Self {
         let plan = json!({"name": "daily", "period_amount": 0, "billing_interval": "day"});
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
@@ -60,7 +60,7 @@ impl Canary {
     }
 
     /// Waits until its next cycle has begun; then cancels it.
-    async fn sings(self, merchant: &Merchant) {
+    async fn wait_for_renewal(self, merchant: &Merchant) {
         merchant.comes_to(&self.0, "subscription.renewed", 1).await;
         merchant.delete(&format!("/v1/subscriptions/{}", self.0)).await.expect(200);
     }
@@ -103,9 +103,9 @@ fn cycles_that_begin_at_the_end_of_a_month_are_clamped_and_each_is_charged_once_
             if days[0] == days[2] {
                 let first = at(months, days[0], (10, 0));
                 merchant.clock_to(first - TimeDelta::seconds(86_460)).await;
-                let canary = Canary::begin(&merchant).await;
+                let probe = DailyProbe::begin(&merchant).await;
                 merchant.clock_to(first - TimeDelta::seconds(50)).await;
-                canary.sings(&merchant).await;
+                probe.wait_for_renewal(&merchant).await;
                 for (_, id, _) in &subscribers {
                     assert_eq!(renewal_payments(&merchant, id).await.len(), number, "a minute too early");
                 }
@@ -178,7 +178,7 @@ fn a_failed_renewal_is_retried_daily_three_times_and_then_the_subscription_ends(
 
         let end = instant(&began["cycle_end_at"]);
         merchant.clock_to(end - TimeDelta::hours(1)).await;
-        let canary = Canary::begin(&merchant).await;
+        let probe = DailyProbe::begin(&merchant).await;
         let failed = fails(&merchant, &began).await;
         assert_eq!(failed.body["attempt"], json!(1));
         assert_eq!(retry_at(&failed), failed.occurred_at + TimeDelta::days(1));
@@ -194,7 +194,7 @@ fn a_failed_renewal_is_retried_daily_three_times_and_then_the_subscription_ends(
 
         // It is not retried within the day.
         merchant.clock_to(end + TimeDelta::minutes(23 * 60 + 10)).await;
-        canary.sings(&merchant).await;
+        probe.wait_for_renewal(&merchant).await;
         assert_eq!(renewal_payments(&merchant, &id).await.len(), 1);
         let mut last = failed;
         for attempt in 2..=4_usize {
@@ -284,9 +284,9 @@ fn a_new_card_pays_a_failed_renewal_and_the_cycles_keep_their_anchor() {
         let path = format!("/v1/subscriptions/{id}");
         let ended = merchant.delete(&path).await.expect(200);
         assert_eq!((&ended["status"], &ended["pending_change"]), (&json!("cancelled"), &Value::Null));
-        let canary = Canary::begin(&merchant).await;
+        let probe = DailyProbe::begin(&merchant).await;
         merchant.clock_to(retry_at(&failed) + TimeDelta::hours(1)).await;
-        canary.sings(&merchant).await;
+        probe.wait_for_renewal(&merchant).await;
         assert_eq!(merchant.charges().await, [&charged[..], &[declined("10")]].concat());
         merchant.delete(&path).await.refused(404, "subscription_not_found");
     });
