@@ -225,8 +225,8 @@ fn a_failed_renewal_is_retried_daily_three_times_and_then_the_subscription_ends(
         let statuses: Vec<_> =
             listed["data"].as_array().unwrap().iter().map(|shown| shown["status"].clone()).collect();
         assert_eq!(statuses, ["active", "cancelled"]);
-        let received = eventually("the webhook is delivered", async || {
-            let received: Vec<Value> = receiver
+        let delivered = eventually("the webhook is delivered", async || {
+            let delivered: Vec<Value> = receiver
                 .calls()
                 .iter()
                 .map(|call| serde_json::from_slice::<Value>(&call.body).unwrap())
@@ -235,11 +235,11 @@ fn a_failed_renewal_is_retried_daily_three_times_and_then_the_subscription_ends(
                     json!([delivery["event"], delivery["data"]["subscription"]["subscription_id"]])
                 })
                 .collect();
-            (received.len() >= 3).then_some(received)
+            (delivered.len() >= 3).then_some(delivered)
         })
         .await;
         assert_eq!(
-            received,
+            delivered,
             [json!([events[0], id]), json!([events[1], id]), json!([events[0], id_of(&again)])],
             "in order"
         );
