@@ -1,123 +1,111 @@
-//! Calls under an `Idempotency-Key` (completion.md section 1). Invariant: a key never causes a second call to a
-//! provider: it is claimed in the transaction of the call's `RequestOpened`, and stays claimed however the call ends,
+//! Calls with an `Idempotency-Key` (completion.md section 1). Invariant: a key never causes a second call to a
+//! provider. It is claimed in the transaction of the call's `RequestOpened` and stays claimed however the call ends,
 //! unless no connection to the provider was made.
 
 use axum::response::{IntoResponse as _, Response};
-use bytes::{Bytes, BytesMut};
 use farthing_core::command::{
     Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
 };
 use farthing_core::idempotency::{Claim, ClaimId, Scope, Standing};
 use farthing_core::ids::MerchantId;
-use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey};
 use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use http_body::Frame;
 
-use super::request_body::Known;
+use super::request_body::BodyFingerprint;
+use super::response_recorder::ResponseRecorder;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, AuthError};
-use crate::idempotency::{self, Answer};
+use crate::idempotency;
 
-/// The longest answer that is kept, in bytes.
-const MAX_KEPT: usize = 256 * 1024;
-
-/// The path of the endpoint, in whichever spelling it was called.
+/// The path that idempotency keys are scoped to, for both spellings of the endpoint.
 const PATH: &str = "/v1/forward";
 
-/// The content types of answers that come piece by piece; these are not kept.
-const STREAMS: [&str; 4] =
-    ["text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl"];
-
-/// The key of a call, where it has one and the method is one that may change something.
+/// The idempotency key of a call; `None` for GET and HEAD, which change nothing.
 pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
     if matches!(*method, Method::GET | Method::HEAD) { Ok(None) } else { idempotency::key(headers) }
 }
 
-/// What a call under a key asks for: under the same key, anything else is another call.
+/// The parts of a call that must be the same when its idempotency key is used again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// The method.
+pub(super) struct CallContent<'a> {
     pub(super) method: &'a Method,
-    /// Where it goes, with the keys that stand there, but without the one that the credential brought.
+    /// The target, with the keys in its query but without the credential's provider key.
     pub(super) url: &'a Uri,
-    /// The provider key that the credential brought.
+    /// The provider key of the credential.
     pub(super) provider_key: Option<&'a str>,
-    /// The caller's own keys in headers, with the names of these.
+    /// The caller's own provider keys in headers, by header name.
     pub(super) own_keys: &'a [(&'static str, HeaderValue)],
-    /// What is known of the body.
-    pub(super) body: &'a Known,
+    pub(super) body: &'a BodyFingerprint,
 }
 
-/// A call under a key.
+/// A call with an idempotency key.
 #[derive(Debug, Clone)]
-pub(super) struct Keyed {
+pub(super) struct IdempotentCall {
     claim: Claim,
-    /// Is the body known to its last byte, so that an answer to it may be given again?
-    keeps: bool,
+    /// Whether the whole body was read, so that the response may be replayed.
+    replayable: bool,
 }
 
-/// Whether a call under a key begins.
-pub(super) enum Begun {
-    /// It is open.
-    Now(Opened),
-    /// The key has been used: this is answered.
-    Before(Response),
+/// The outcome of opening a call.
+pub(super) enum OpenOutcome {
+    /// The call is open.
+    Opened(Opened),
+    /// The key was used before. The response is the first call's.
+    Replayed(Response),
 }
 
-impl Keyed {
+impl IdempotentCall {
     /// The claim of `key` on the call that `command` would open.
     pub(super) async fn new(
         app: &App,
         key: &str,
-        asked: Asked<'_>,
+        content: CallContent<'_>,
         command: &OpenRequest,
     ) -> Result<Self, ApiError> {
         let (merchant_id, path) = scope(app, command).await?;
-        let scope = Scope { merchant_id, method: asked.method.as_str(), path: &path };
-        let url = asked.url.to_string();
-        let length = asked.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let scope = Scope { merchant_id, method: content.method.as_str(), path: &path };
+        let url = content.url.to_string();
+        let length = content.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
         let payer = payer(app, merchant_id, command).await?;
         let metadata = serde_json::json!(command.metadata).to_string();
-        let provider_key = asked.provider_key.unwrap_or_default();
-        let mut content = vec![
+        let provider_key = content.provider_key.unwrap_or_default();
+        let mut parts = vec![
             url.as_bytes(),
-            &asked.body.first[..],
+            &content.body.first[..],
             length.as_bytes(),
             payer.as_bytes(),
             metadata.as_bytes(),
             provider_key.as_bytes(),
         ];
-        content.extend(asked.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &content), keeps: asked.body.whole })
+        parts.extend(content.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &parts), replayable: content.body.complete })
     }
 
-    /// Opens the call, unless the key has been used: then what it is answered.
-    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<Begun, ApiError> {
+    /// Opens the call, or replays the first call's response if the key was used before.
+    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, ApiError> {
         let connection = app.connection().await?;
         let before = within(claims::find(&connection, &self.claim)).await?;
         drop(connection);
         let standing = match before {
             Some(standing) => standing,
             None => match self.claim(app, command).await? {
-                Ok(opened) => return Ok(Begun::Now(opened)),
+                Ok(opened) => return Ok(OpenOutcome::Opened(opened)),
                 Err(standing) => standing,
             },
         };
         let answer = idempotency::answer_to(standing, &app.server_key, &self.claim.id)?;
-        Ok(Begun::Before(answer.into_response()))
+        Ok(OpenOutcome::Replayed(answer.into_response()))
     }
 
-    /// Opens the call and claims the key in one append, or says what has claimed the key before.
+    /// Opens the call and claims the key in one append. The inner `Err` is the earlier claim of the key.
     async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, Standing>, ApiError> {
         let request_id = command.request_id;
         let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
             Ok(_) => ClaimRecord::Call(request_id),
-            // A refused call is no call: the key is free for another try.
+            // A refused call does not use up the key.
             Err(_) => ClaimRecord::Nothing,
         };
         match app.ledger.submit_idempotent(command, self.claim.clone(), keep).await? {
@@ -127,25 +115,19 @@ impl Keyed {
         }
     }
 
-    /// What keeps the answer that begins with `status` and `headers`. A provider's 5xx is the end of the call, but no
-    /// answer to rely on: it is not kept.
-    pub(super) fn keeper(&self, status: StatusCode, headers: &HeaderMap) -> Keeper {
-        let content_type =
-            headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let keeps = self.keeps && !status.is_server_error() && !STREAMS.contains(&essence.as_str());
-        let head = keeps.then(|| (status, headers.clone()));
-        Keeper { claim: self.claim.id.clone(), head, body: BytesMut::new() }
+    /// A recorder of the response with this head. The provider's 5xx ends the call and is not recorded.
+    pub(super) fn recorder(&self, status: StatusCode, headers: &HeaderMap) -> ResponseRecorder {
+        ResponseRecorder::new(self.claim.id.clone(), self.replayable, status, headers)
     }
 
-    /// The end of the claim of a call that made no connection to its provider.
+    /// Releases the key of a call that made no connection to its provider.
     pub(super) fn release(&self) -> (ClaimId, ClaimEnd) {
         (self.claim.id.clone(), ClaimEnd::Release)
     }
 }
 
-/// The merchant and the path that a key counts under: the endpoint's, in either spelling. Of a spend key's call the
-/// spend key is named as well, since whoever holds one knows nothing of another's calls.
+/// The merchant and the path that scope the key. A spend key's id is part of the path, so that holders of different
+/// spend keys do not see each other's calls.
 async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String), ApiError> {
     match &command.caller {
         Caller::SecretKey(hash) => match app.state(StateKey::SecretKey(hash.clone())).await? {
@@ -170,8 +152,8 @@ async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String),
     }
 }
 
-/// Who pays by which meter, however the caller spelled it. What is not there is refused as the ledger would: a
-/// deleted customer's credential is not answered from before either.
+/// The payer and the meter, independent of how the caller named them. Customers and meters that do not exist are
+/// refused as the ledger refuses them, so that a deleted customer's credential does not replay a response.
 async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Result<String, ApiError> {
     let customer = match &command.customer {
         None => None,
@@ -206,37 +188,4 @@ async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Res
     };
     let (customer, meter) = (customer.map(|id| id.to_string()), meter.map(|id| id.to_string()));
     Ok(serde_json::json!([customer, meter, billing]).to_string())
-}
-
-/// Collects an answer for keeping, as far as it may be kept.
-#[derive(Debug)]
-pub(super) struct Keeper {
-    claim: ClaimId,
-    /// None once it is known that the answer is not kept.
-    head: Option<(StatusCode, HeaderMap)>,
-    body: BytesMut,
-}
-
-impl Keeper {
-    /// Takes note of a frame that passes.
-    pub(super) fn note(&mut self, frame: &Frame<Bytes>) {
-        if self.head.is_none() {
-            return;
-        }
-        match frame.data_ref() {
-            Some(data) if self.body.len() + data.len() <= MAX_KEPT => self.body.extend_from_slice(data),
-            // Too long, or with trailers, which could not be given again.
-            Some(_) | None => {
-                self.head = None;
-                self.body = BytesMut::new();
-            }
-        }
-    }
-
-    /// The sealed answer, now that it is whole.
-    pub(super) fn kept(&self, server_key: &ServerKey) -> Option<(ClaimId, ClaimEnd)> {
-        let (status, headers) = self.head.clone()?;
-        let answer = Answer { status, headers, body: Bytes::copy_from_slice(&self.body) };
-        Some((self.claim.clone(), ClaimEnd::Answer(answer.seal(server_key, &self.claim))))
-    }
 }
