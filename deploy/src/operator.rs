@@ -36,7 +36,7 @@ impl Operator {
     pub(crate) async fn open(access: &Access) -> Result<Self> {
         let instance = database::instance(&access.database, &access.key).await?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let config = appender::Config {
+        let config = appender::AppenderConfig {
             database_url: access.database.database_url.clone(),
             role: Role::Gateway,
             writer: "operator".to_owned(),

@@ -79,15 +79,15 @@ impl Workload {
             wallet_id: self.merchant_wallet,
             name: "Measured".to_owned(),
         };
-        let mut events = vec![Event::MerchantRegistered(merchant)];
+        let mut events = vec![Event::from(merchant)];
         for (at, (customer_id, wallet_id)) in self.customers.iter().enumerate() {
-            events.push(Event::CustomerCreated(CustomerCreated {
+            events.push(Event::from(CustomerCreated {
                 customer_id: *customer_id,
                 wallet_id: *wallet_id,
                 reference_id: Some(format!("customer-{at}")),
                 metadata: BTreeMap::new(),
             }));
-            events.push(Event::WalletCredited(WalletCredited {
+            events.push(Event::from(WalletCredited {
                 credit_id: CreditId::new(self.mint.next(self.now)),
                 wallet_id: *wallet_id,
                 customer_id: Some(*customer_id),
@@ -110,7 +110,7 @@ impl Workload {
         let hold =
             Hold { wallet: amount("0.1"), merchant: amount("0.0019"), beside_plan: false, plan_changes: 0 };
         let debit = |wallet_id, customer_id, amount| {
-            Event::WalletDebited(WalletDebited {
+            Event::from(WalletDebited {
                 request_id,
                 wallet_id,
                 customer_id,
@@ -172,8 +172,8 @@ impl Workload {
             spend_key: None,
         };
         vec![
-            Event::RequestOpened(Box::new(opened)),
-            Event::RequestMetered(Box::new(metered)),
+            Event::from(Box::new(opened)),
+            Event::from(Box::new(metered)),
             debit(wallet_id, Some(customer_id), amount("0.1")),
             debit(self.merchant_wallet, None, amount("0.0019")),
         ]

@@ -35,7 +35,7 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
     let tasks = TaskTracker::new();
     let database_url = config.database_url;
     let tail = Tail::start(
-        tail::Config {
+        tail::TailConfig {
             database_url: database_url.clone(),
             role: Role::Projector,
             nats_url: config.nats_url.clone(),
@@ -44,7 +44,8 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
         &tasks,
     );
     if let Some(nats_url) = config.nats_url {
-        let config = relay::Config { database_url: database_url.clone(), role: Role::Projector, nats_url };
+        let config =
+            relay::RelayConfig { database_url: database_url.clone(), role: Role::Projector, nats_url };
         relay::start(config, &tail, stop.clone(), &tasks);
     }
     for model in ReadModel::ALL {

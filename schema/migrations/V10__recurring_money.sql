@@ -1,7 +1,7 @@
 -- The indexes of the subscription scheduler on the states, and the journal of the built-in test processor.
 
--- When a subscription is due, from its state, in milliseconds of Unix time. The text is JSON written by this program: every
--- quote within a string is escaped, so no value that a merchant chooses can match as a member.
+-- When a subscription is due, from its state, in milliseconds of Unix time. The text is JSON written by this program:
+-- every quote within a string is escaped, so no value that a merchant chooses can match as a member.
 CREATE FUNCTION ledger.due_ms(body text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN substring(body FROM '"due_ms":(\d+)')::bigint;

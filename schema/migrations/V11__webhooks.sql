@@ -1,10 +1,10 @@
--- The webhook outbox: deliveries, queued from the log exactly once, and their progress. Not a read model: a rebuild would
--- deliver every event again.
+-- The webhook outbox: deliveries, queued from the log exactly once, and their progress. Not a read model: a rebuild
+-- would deliver every event again.
 
 CREATE SCHEMA webhooks;
 
--- The position up to which the outbox has been filled. It moves in the transaction that fills it, and only from the position
--- that the process expects (the fence).
+-- The position up to which the outbox has been filled. It moves in the transaction that fills it, and only from the
+-- position that the process expects (the fence).
 CREATE TABLE webhooks.cursor (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     position bigint  NOT NULL
@@ -19,8 +19,8 @@ CREATE TABLE webhooks.webhook (
 );
 CREATE INDEX webhook_by_merchant ON webhooks.webhook (merchant_id);
 
--- One delivery per webhook and event. A lane is the queue of one webhook for one customer, or for events without one; its
--- events are delivered in order, one at a time.
+-- One delivery per webhook and event. A lane is the queue of one webhook for one customer, or for events without one;
+-- its events are delivered in order, one at a time.
 CREATE TABLE webhooks.delivery (
     webhook_id      text COLLATE "C" NOT NULL,
     position        bigint      NOT NULL,
@@ -41,8 +41,8 @@ CREATE UNIQUE INDEX delivery_by_event ON webhooks.delivery (webhook_id, event_id
 CREATE INDEX delivery_pending ON webhooks.delivery (webhook_id, lane, position) WHERE status = 'pending';
 CREATE INDEX delivery_ended ON webhooks.delivery (queued_at) WHERE status <> 'pending';
 
--- The queues with pending deliveries. The process that delivers holds a claim, and due_at is then when the claim expires, so
--- that the queues of a dead process become free. A claim's number is used once.
+-- The queues with pending deliveries. The process that delivers holds a claim, and due_at is then when the claim
+-- expires, so that the queues of a dead process become free. A claim's number is used once.
 CREATE TABLE webhooks.lane (
     webhook_id text COLLATE "C" NOT NULL,
     lane       text COLLATE "C" NOT NULL,

@@ -29,8 +29,8 @@ CREATE TRIGGER append_only_statements BEFORE UPDATE OR DELETE OR TRUNCATE ON led
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
 ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
 
--- One row. The holder of its lock is the only writer. The epoch is incremented when an append without an answer is given
--- up, so that the append writes nothing if it arrives later.
+-- One row. The holder of its lock is the only writer. The epoch is incremented when an append without an answer is
+-- given up, so that the append writes nothing if it arrives later.
 CREATE TABLE ledger.head (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     position bigint  NOT NULL,

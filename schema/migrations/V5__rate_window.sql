@@ -1,5 +1,5 @@
--- The number of calls with each secret key in its current window, one row per key. Unlogged: no write waits for the disk,
--- and a crash of the database may lose the counts of one minute.
+-- The number of calls with each secret key in its current window, one row per key. Unlogged: no write waits for the
+-- disk, and a crash of the database may lose the counts of one minute.
 CREATE UNLOGGED TABLE ledger.rate_window (
     key_hash text    COLLATE "C" PRIMARY KEY,
     started  bigint  NOT NULL,

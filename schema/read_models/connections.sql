@@ -1,5 +1,5 @@
--- Connections, the links between a merchant and a wallet, and the wallets. A deleted connection keeps a row, without its
--- data, so that a list cursor on it stays valid; its wallet's row is kept.
+-- Connections, the links between a merchant and a wallet, and the wallets. A deleted connection keeps a row, without
+-- its data, so that a list cursor on it stays valid; its wallet's row is kept.
 
 CREATE TABLE {schema}.connections (
     connection_id text COLLATE "C" PRIMARY KEY,
@@ -15,8 +15,9 @@ CREATE INDEX connections_by_merchant
 CREATE INDEX connections_by_reference ON {schema}.connections (merchant_id, reference_id)
     WHERE reference_id IS NOT NULL;
 
--- Every wallet, including the merchant's own (connection_id null): balance, credit of plan and bundles, the cycle of the
--- subscription, and whether it recharges automatically. Balances change often, so pages leave room for HOT updates.
+-- Every wallet, including the merchant's own (connection_id null): balance, credit of plan and bundles, the cycle of
+-- the subscription, and whether it recharges automatically. Balances change often, so pages leave room for HOT
+-- updates.
 CREATE TABLE {schema}.wallets (
     wallet_id     text COLLATE "C" PRIMARY KEY,
     merchant_id   text COLLATE "C" NOT NULL,

@@ -1,5 +1,5 @@
--- Customers, as GET /customers shows them. Contact data is in personal.customer; the active subscription is JSON text. A
--- deleted customer keeps a row, without its data, so that a list cursor on it stays valid.
+-- Customers, as GET /customers shows them. Contact data is in personal.customer; the active subscription is JSON
+-- text. A deleted customer keeps a row, without its data, so that a list cursor on it stays valid.
 
 CREATE TABLE {schema}.customers (
     customer_id  text COLLATE "C" PRIMARY KEY,

@@ -1,5 +1,5 @@
--- Plans and their credit bundles, as GET /plans and GET /credit_bundles show them; terms and offers are JSON text. Deleted
--- ones keep their rows, so that a list cursor on them stays valid.
+-- Plans and their credit bundles, as GET /plans and GET /credit_bundles show them; terms and offers are JSON text.
+-- Deleted ones keep their rows, so that a list cursor on them stays valid.
 
 CREATE TABLE {schema}.plans (
     plan_id     text COLLATE "C" PRIMARY KEY,

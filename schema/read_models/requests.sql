@@ -1,6 +1,6 @@
--- Requests: one row per forwarded call. Its opening and its end are in two tables, so that rows are only inserted, never
--- updated; the view joins them. The columns of the end are null while a request is pending, and amounts stay null when it
--- ended with an error.
+-- Requests: one row per forwarded call. Its opening and its end are in two tables, so that rows are only inserted,
+-- never updated; the view joins them. The columns of the end are null while a request is pending, and amounts stay
+-- null when it ended with an error.
 
 CREATE TABLE {schema}.opened (
     request_id           text COLLATE "C" PRIMARY KEY,

@@ -1,5 +1,5 @@
--- Subscriptions, as GET /subscriptions shows them; the terms of the cycle and the pending change are JSON text. Cancelled
--- ones keep their rows.
+-- Subscriptions, as GET /subscriptions shows them; the terms of the cycle and the pending change are JSON text.
+-- Cancelled ones keep their rows.
 
 CREATE TABLE {schema}.subscriptions (
     subscription_id       text COLLATE "C" PRIMARY KEY,

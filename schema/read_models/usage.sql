@@ -1,6 +1,7 @@
--- Usage: the sums of a merchant's calls per quarter of an hour (UTC) in which they were opened. Every UTC offset in use is a
--- multiple of a quarter, so a day in any time zone is a sum of rows. A call counts in up to four rows: all calls, its
--- customer, its meter, and both; '' means any customer or any meter. So each query reads one range of the primary key.
+-- Usage: the sums of a merchant's calls per quarter of an hour (UTC) in which they were opened. Every UTC offset in
+-- use is a multiple of a quarter, so a day in any time zone is a sum of rows. A call counts in up to four rows: all
+-- calls, its customer, its meter, and both; '' means any customer or any meter. So each query reads one range of the
+-- primary key.
 
 CREATE TABLE {schema}.quarters (
     merchant_id           text COLLATE "C" NOT NULL,

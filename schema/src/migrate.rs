@@ -4,8 +4,8 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::read_model::ReadModel;
 
-/// The advisory lock of a migration. It waits rather than polls, unlike `farthing_log::leadership`: migrations are rare,
-/// and this crate does without the log's dependencies.
+/// The advisory lock of a migration. It waits rather than polls, unlike `farthing_log::leadership`: migrations are
+/// rare, and this crate does without the log's dependencies.
 const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('farthing.migrate', 0))";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migrate', 0))";
 

@@ -6,7 +6,8 @@ use sha2::{Digest as _, Sha256};
 /// The placeholder for the Postgres schema in a template.
 pub const SCHEMA_PLACEHOLDER: &str = "{schema}";
 
-/// The version of all folds. Increment it when a fold makes other rows of the same events: every read model is then rebuilt.
+/// The version of all folds. Increment it when a fold makes other rows of the same events: every read model is then
+/// rebuilt.
 const FOLDS: &str = "1";
 
 const GENERATION_PLACEHOLDER: &str = "{generation}";

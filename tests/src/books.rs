@@ -1,4 +1,4 @@
-//! Books: a fold of the log that shares no code with the ledger, and asserts the rules of money as it goes.
+//! Books: a fold of the log that shares no code with the ledger and asserts the rules of money at every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::log::Logged;
 /// A wallet.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
-    /// The customer whose it is; none for a merchant's own.
+    /// The customer it belongs to; `None` for a merchant's own.
     pub customer_id: Option<String>,
     /// The sum of its credits.
     pub credits: Decimal,
@@ -19,9 +19,9 @@ pub struct Account {
     pub debits: Decimal,
     /// The sum of open holds.
     pub held: Decimal,
-    /// What is left of the credit that plans and bundles brought, by the subscription or payment that brought it.
+    /// The remaining credit of plans and bundles, by the subscription or payment that granted it.
     pub credit: BTreeMap<String, Decimal>,
-    /// Did credit ever expire? Then calls may hold what is not there any more.
+    /// Whether credit has ever expired. Then holds may exceed the available money.
     credit_expired: bool,
 }
 
@@ -38,7 +38,7 @@ impl Account {
     fn take_credit(&mut self, of: &Value, amount: &Value) {
         let left = self.credit.get_mut(of.as_str().expect("an id")).expect("credit that was granted");
         *left -= decimal(amount);
-        assert!(*left >= Decimal::ZERO, "{of}: more credit taken than there was");
+        assert!(*left >= Decimal::ZERO, "{of}: more credit drawn than available");
     }
 
     fn expire(&mut self, of: &Value, amount: &Value) {
@@ -46,13 +46,13 @@ impl Account {
         self.credit_expired |= decimal(amount) > Decimal::ZERO;
     }
 
-    /// All the money there is.
+    /// Balance and remaining credit.
     fn money(&self) -> Decimal {
         self.balance() + self.credit.values().sum::<Decimal>()
     }
 }
 
-/// How a request stands.
+/// The status of a request.
 #[derive(Debug, Clone)]
 pub enum Standing {
     /// Open.
@@ -66,13 +66,13 @@ pub enum Standing {
 /// A request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: String,
     /// The body of `request.opened`.
     pub opened: Value,
     /// When it was opened.
     pub opened_at: DateTime<Utc>,
-    /// How it stands.
+    /// Its status.
     pub standing: Standing,
 }
 
@@ -98,11 +98,11 @@ pub struct Books {
     pub positions: BTreeMap<String, Decimal>,
     keys: BTreeSet<String>,
     last: i64,
-    /// Debits announced by the last metered request, by wallet, that have not come yet.
+    /// Debits of the last metered request, by wallet, whose events are still to follow.
     due: BTreeMap<String, Decimal>,
 }
 
-/// A decimal of the log; zero where there is none.
+/// A decimal of the log; zero if it is absent.
 pub fn decimal(value: &Value) -> Decimal {
     value.as_str().map_or(Decimal::ZERO, |text| text.parse().unwrap_or_else(|_| panic!("{value}")))
 }
@@ -122,11 +122,11 @@ impl Books {
         books
     }
 
-    /// Enters the next event.
+    /// Applies the next event.
     pub fn enter(&mut self, event: &Logged) {
         assert!(event.position > self.last, "in order");
         self.last = event.position;
-        assert!(self.keys.insert(event.key.clone()), "a fact twice: {}", event.key);
+        assert!(self.keys.insert(event.key.clone()), "duplicate fact: {}", event.key);
         if event.kind != "wallet.debited" {
             self.check_no_debit_is_due();
         }
@@ -150,7 +150,7 @@ impl Books {
             "request.failed" => {
                 self.end(event, Standing::Error(body.clone()));
             }
-            // Nothing of these moves money; the wallet of a deleted customer stays, with what is in it.
+            // These events move no money; the wallet of a deleted customer keeps its balance.
             "secret_key.issued"
             | "secret_key.revoked"
             | "spend_key.created"
@@ -203,7 +203,9 @@ impl Books {
     }
 
     fn wallet(&mut self, id: &Value) -> &mut Account {
-        self.wallets.get_mut(id.as_str().expect("a wallet id")).expect("a wallet is made before it is used")
+        self.wallets
+            .get_mut(id.as_str().expect("a wallet id"))
+            .expect("a wallet is created before it is used")
     }
 
     fn debit(&mut self, event: &Logged) {
@@ -263,7 +265,7 @@ impl Books {
                     account.customer_id.is_none()
                         || account.credit_expired
                         || account.held <= account.money(),
-                    "held more than there is"
+                    "held more than available"
                 );
             }
         }
@@ -275,7 +277,7 @@ impl Books {
         assert!(matches!(request.standing, Standing::Pending), "{}: ended twice", event.key);
         request.standing = standing;
         let opened = request.opened.clone();
-        assert_eq!(opened["hold"], event.body["hold"], "{}: what is released is what was held", event.key);
+        assert_eq!(opened["hold"], event.body["hold"], "{}: the released hold equals the hold", event.key);
         self.hold(&opened, Decimal::NEGATIVE_ONE);
         opened
     }
@@ -313,7 +315,7 @@ impl Books {
         assert_eq!(opened["parties"], body["parties"], "{}", event.key);
     }
 
-    /// Requests of a merchant, newest first, as a list of the interface shows them.
+    /// The requests of a merchant, newest first, as the API lists them.
     pub fn newest_first(&self, merchant_id: &str) -> Vec<(&String, &Request)> {
         let mut requests: Vec<_> =
             self.requests.iter().filter(|(_, request)| request.merchant_id == merchant_id).collect();

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that sends exactly what it is told, and shows when each byte of the answer comes.
+//! An HTTP/1.1 client that sends exactly the given bytes and shows when each byte of the response arrives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::wire::{Head, Wire};
 
-/// How long a whole exchange may take.
+/// The timeout of a whole exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The body of a request.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// None, and no header that speaks of one.
+    /// No body, and no header for one.
     None,
     /// With `Content-Length`.
     Whole(Vec<u8>),
@@ -30,9 +30,9 @@ pub enum Body {
 pub struct Request {
     /// The method.
     pub method: String,
-    /// The request target, as it stands in the request line.
+    /// The request target, as in the request line.
     pub target: String,
-    /// Headers in order, beside `Host` and those of the body's framing.
+    /// Headers in order, without `Host` and those of the body's framing.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Body,
@@ -44,26 +44,26 @@ impl Request {
         Self { method: method.to_owned(), target: target.into(), headers: Vec::new(), body: Body::None }
     }
 
-    /// With one more header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With `Authorization: Bearer`.
+    /// Adds `Authorization: Bearer`.
     #[must_use]
     pub fn bearer(self, token: &str) -> Self {
         self.header("Authorization", format!("Bearer {token}"))
     }
 
-    /// With a JSON body.
+    /// Sets a JSON body.
     #[must_use]
     pub fn json(self, body: &Value) -> Self {
         self.header("Content-Type", "application/json").body(Body::Whole(body.to_string().into_bytes()))
     }
 
-    /// With a body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: Body) -> Self {
         self.body = body;
@@ -81,16 +81,16 @@ impl Request {
             head.extend([name, ": ", value, "\r\n"]);
         }
         head.push_str("\r\n");
-        // The inverse of how heads are read: a character is a byte.
+        // The inverse of reading heads: a character is a byte.
         head.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
     }
 
-    /// Sends it on a fresh connection; the whole answer.
+    /// Sends it on a new connection and reads the whole response.
     pub async fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let exchange = async {
             let mut connection = Connection::open(to).await?;
             let sent = connection.send(self).await;
-            // Who has refused a call need not read it to its end: the answer may be there all the same.
+            // The server may refuse a call without reading it to its end; there may still be a response.
             match connection.response(&self.method).await {
                 Ok(response) => Ok(response),
                 Err(error) => Err(sent.err().unwrap_or(error)),
@@ -104,9 +104,9 @@ impl Request {
 #[derive(Debug)]
 pub struct Connection {
     to: SocketAddr,
-    /// Where requests go.
+    /// The half that requests are written to.
     pub write: OwnedWriteHalf,
-    /// Where answers come from.
+    /// The half that responses are read from.
     pub read: Wire,
 }
 
@@ -135,12 +135,12 @@ impl Connection {
         self.write.write_all(&bytes).await
     }
 
-    /// Sends only a request's head; the body follows by [`Self::write`].
+    /// Sends only a request's head; send the body with [`Self::write`].
     pub async fn send_head(&mut self, request: &Request) -> io::Result<()> {
         self.write.write_all(&request.head_bytes(&self.to.to_string())).await
     }
 
-    /// The head of the answer to a request of `method`; the body follows by [`Self::read`].
+    /// Reads the head of the response to a request of `method`; read the body with [`Self::read`].
     pub async fn head(&mut self, method: &str) -> io::Result<Head> {
         loop {
             let head = self.read.head().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// The whole answer to a request of `method`.
+    /// Reads the whole response to a request of `method`.
     pub async fn response(&mut self, method: &str) -> io::Result<Response> {
         let head = self.head(method).await?;
         let (body, end) = self.read.rest().await;
@@ -171,16 +171,16 @@ fn status(head: &Head) -> u16 {
     head.first_line.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
     /// The status code.
     pub status: u16,
     /// The head.
     pub head: Head,
-    /// The body, as far as it came.
+    /// The received part of the body.
     pub body: Vec<u8>,
-    /// Did the body come to its proper end?
+    /// Whether the body is complete.
     pub complete: bool,
 }
 
@@ -202,14 +202,14 @@ impl Response {
         id.unwrap_or_else(|| panic!("no request id: {self:?}")).to_owned()
     }
 
-    /// Panics unless this is a success of `status`; its JSON.
+    /// Returns the JSON; panics unless the status is `status`.
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         assert!(self.complete, "broken off");
         self.json()
     }
 
-    /// Panics unless this is the error envelope with `status` and `code`; the error object.
+    /// Returns the error object; panics unless this is the error envelope with `status` and `code`.
     pub fn refused(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         let error = self.json()["error"].clone();

@@ -1,30 +1,30 @@
-//! The interface as it describes itself: the operations of `/v1/openapi.json`, for tests that must cover every one.
+//! The API document `/v1/openapi.json`: its operations, for tests that must cover every one.
 
 use serde_json::Value;
 
 use crate::client::{Request, Response};
 use crate::instance::Instance;
 
-/// The document that an instance serves.
+/// The API document that an instance serves.
 #[derive(Debug, Clone)]
 pub struct Document(pub Value);
 
-/// One operation of it.
+/// An operation of the document.
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// In capitals.
+    /// The method, in capitals.
     pub method: String,
-    /// With its parameters in braces, below `/v1`.
+    /// The path below `/v1`, with its parameters in braces.
     pub path: String,
-    /// Its name.
+    /// Its operation id.
     pub id: String,
     /// The names of its query parameters.
     pub query: Vec<String>,
-    /// The names that its body may have at the top, if it has one.
+    /// The names of the body's top-level members, if it has a body.
     pub body: Option<Vec<String>>,
-    /// Does it take a secret key, and nothing else?
+    /// Whether it accepts only a secret key.
     pub takes_secret_key: bool,
-    /// What it answers.
+    /// Its responses.
     pub responses: Value,
 }
 
@@ -55,12 +55,11 @@ impl Document {
         self.operations().into_iter().filter(|operation| operation.takes_secret_key).collect()
     }
 
-    /// Where `value` is not as `schema` says, and how; none where it is. Types, members, items, enumerations and
-    /// constants are looked at; patterns and bounds are not.
+    /// The first violation of `schema` by `value`, if there is one. Checks types, members, items, enumerations and constants,
+    /// but not patterns and bounds.
     pub fn misfit(&self, schema: &Value, value: &Value) -> Option<String> {
         if let Some(reference) = schema["$ref"].as_str() {
-            let schema =
-                self.0.pointer(reference.trim_start_matches('#')).expect("a reference leads somewhere");
+            let schema = self.0.pointer(reference.trim_start_matches('#')).expect("a reference resolves");
             return self.misfit(schema, value);
         }
         for list in ["oneOf", "anyOf"] {
@@ -127,7 +126,7 @@ impl Document {
     fn names_of(&self, schema: &Value, names: &mut Vec<String>) {
         if let Some(reference) = schema["$ref"].as_str() {
             let schema = self.0.pointer(reference.trim_start_matches('#'));
-            self.names_of(schema.expect("a reference leads somewhere"), names);
+            self.names_of(schema.expect("a reference resolves"), names);
         }
         for list in ["oneOf", "anyOf", "allOf"] {
             schema[list].as_array().into_iter().flatten().for_each(|schema| self.names_of(schema, names));
@@ -143,14 +142,14 @@ impl Operation {
         format!("{} {}", self.method, self.path)
     }
 
-    /// The parameters of the path: each with the segment before it.
+    /// The parameters of the path, each with the segment before it.
     pub fn path_parameters(&self) -> Vec<(String, String)> {
         let segments: Vec<_> = self.path.split('/').collect();
         let pairs = segments.windows(2).filter(|pair| pair[1].starts_with('{'));
         pairs.map(|pair| (pair[0].to_owned(), pair[1].trim_matches(['{', '}']).to_owned())).collect()
     }
 
-    /// Its target, with every parameter of the path as `fill` says of the segment before it.
+    /// Its target, with each path parameter replaced by `fill` of the segment before it.
     pub fn target(&self, fill: impl Fn(&str) -> String) -> String {
         let mut target = String::from("/v1");
         let mut before = "";
@@ -165,20 +164,20 @@ impl Operation {
     /// The codes documented for `status`.
     pub fn codes(&self, status: u16) -> Vec<String> {
         let schema = &self.responses[status.to_string()]["content"]["application/json"]["schema"];
-        // Where a provider answers as well, ours is the first of what may come.
+        // If a provider may respond too, the first alternative is Farthing's own.
         let schema = schema.get("anyOf").map_or(schema, |choices| &choices[0]);
         let codes = &schema["allOf"][1]["properties"]["error"]["properties"]["code"]["enum"];
         codes.as_array().into_iter().flatten().filter_map(|code| code.as_str().map(str::to_owned)).collect()
     }
 
-    /// The status that the error `code` is documented with.
+    /// The documented status of the error `code`.
     pub fn status_of(&self, code: &str) -> Option<u16> {
         let statuses = self.responses.as_object().into_iter().flatten();
         let mut statuses = statuses.filter_map(|(status, _)| status.parse().ok());
         statuses.find(|status| self.codes(*status).iter().any(|told| told == code))
     }
 
-    /// Panics unless `answer` is the envelope of an error that the document names for this operation; its code.
+    /// Returns the error code; panics unless `answer` is the envelope of an error documented for this operation.
     pub fn refuses(&self, answer: &Response, what: &str) -> String {
         let code = answer.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
         let at = format!("{} {what}: {} {}", self.name(), answer.status, answer.text());
@@ -188,7 +187,7 @@ impl Operation {
     }
 }
 
-/// Is `value` of the type that a schema calls so?
+/// Whether `value` has this schema type.
 fn is_of(value: &Value, name: &str) -> bool {
     match name {
         "null" => value.is_null(),

@@ -11,20 +11,20 @@ use crate::instance::Instance;
 use crate::log::Logged;
 use crate::wait::within;
 
-/// How long the feed may take to hold the whole log again.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The timeout for the feed to hold the whole log.
+const FEED_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The stream, if it is there at this moment.
+/// The stream, if it exists.
 pub async fn stream(instance: &Instance) -> Option<Stream> {
-    let client = tokio::time::timeout(PATIENCE, async_nats::connect(instance.try_ready()?.nats_url));
+    let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(instance.try_ready()?.nats_url));
     jetstream::new(client.await.ok()?.ok()?).get_stream("LEDGER").await.ok()
 }
 
-/// Waits until the feed is as long as the log; then it holds exactly `events`, the whole of a log at rest: in order,
+/// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without writers: in order,
 /// each once, with its headers.
 pub async fn check(instance: &Instance, events: &[Logged]) {
     let (first, count) = (events.first().expect("there are events"), events.len() as u64);
-    let stream = within(PATIENCE, "the feed is as long as the log", async || {
+    let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
         let stream = stream(instance).await?;
         let state = stream.get_info().await.ok()?.state;
         let begins = stream.get_raw_message(state.first_sequence).await.ok()?;
@@ -36,7 +36,7 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
     let consumer = stream.create_consumer(config).await.expect("the stream can be read");
     let mut messages = consumer.messages().await.expect("the stream can be read");
     for event in events {
-        let next = tokio::time::timeout(PATIENCE, messages.next()).await.expect("the feed goes on");
+        let next = tokio::time::timeout(FEED_TIMEOUT, messages.next()).await.expect("the feed goes on");
         let message = next.expect("the feed goes on").expect("a message");
         let headers = message.headers.as_ref().expect("headers");
         let header = |name: &str| headers.get(name).map(|value| value.as_str().to_owned());

@@ -1,5 +1,5 @@
-//! An instance of the program: `farthing dev` as a child process under a fresh data folder, stopped when the test
-//! process is gone, however it went.
+//! An instance of the program: `farthing dev` as a child process with a new data folder. It stops when the test process ends
+//! for any reason.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use crate::log::Log;
 use crate::provider::Provider;
 use crate::wait::within;
 
-/// How long an instance may take to come up, on a slow machine that also builds.
+/// The timeout for an instance to start, on a slow machine that also compiles.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// When gateways that share a machine with a test's load are taken for dead, and so how often they beat: one that is only
-/// slow keeps its calls.
+/// The time after which gateways under a test's load count as dead (it also sets the heartbeat): long enough that a slow
+/// gateway keeps its calls.
 const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
 
-/// Runs `farthing dev` until stdin says `stop` or closes (the test process has ended), and then stops it; in the
-/// second case nobody needs its folder any more.
+/// Runs `farthing dev` until stdin says `stop` or closes, then stops it. If stdin closes, the test process has ended, and the
+/// data folder is removed.
 const KEEPER: &str = r#"
 "$@" </dev/null >>"$FOLDER/dev.log" 2>&1 &
 dev=$!
@@ -39,7 +39,7 @@ ended=$?
 exit "$ended"
 "#;
 
-/// Process ids, as the ready file tells them.
+/// The process ids in the ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Pids {
     /// The Postgres server.
@@ -54,12 +54,12 @@ pub struct Pids {
     pub provider: u32,
 }
 
-/// What the ready file says.
+/// The ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Ready {
-    /// Of the first gateway; ends in `/v1/`.
+    /// The base URL of the first gateway; ends in `/v1/`.
     pub base_url: String,
-    /// Of each gateway.
+    /// The base URL of each gateway.
     pub gateways: Vec<String>,
     /// The demo merchant.
     pub merchant_id: String,
@@ -83,11 +83,11 @@ pub struct Ready {
     pub database_url: String,
     /// The NATS server.
     pub nats_url: String,
-    /// Who runs.
+    /// The processes.
     pub pids: Pids,
 }
 
-/// A running instance, with a provider of the test's own beside it.
+/// A running instance with providers of the test.
 pub struct Instance {
     /// Its data folder.
     pub data: PathBuf,
@@ -113,7 +113,7 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// A fresh folder that every user may look into (Postgres runs under another user when we are root).
+/// A new folder that every user may enter (Postgres runs as another user when the test runs as root).
 fn fresh_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::SeqCst);
@@ -127,16 +127,16 @@ impl Instance {
     /// The instance that all black-box tests of a process share: two gateways and a projector.
     pub async fn shared() -> &'static Self {
         static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
-        // Webhooks are told again soon: no test waits for minutes.
+        // Short webhook retries: no test waits for minutes.
         SHARED.get_or_init(|| Self::start_with(2, &["--webhook-retry-ms=100,200,400", SWEEP_AFTER])).await
     }
 
-    /// Starts an instance of its own.
+    /// Starts a separate instance.
     pub async fn start(gateways: u32) -> Self {
         Self::start_with(gateways, &[]).await
     }
 
-    /// Starts an instance of its own, with further flags of `farthing dev`.
+    /// Starts a separate instance with further flags of `farthing dev`.
     pub async fn start_with(gateways: u32, flags: &'static [&'static str]) -> Self {
         let folder = fresh_folder();
         let (provider, openai) = (Provider::start().await, Provider::start().await);
@@ -146,7 +146,7 @@ impl Instance {
         instance
     }
 
-    /// Starts the processes, the first time or again on the same data.
+    /// Starts the processes, for the first time or again on the same data.
     pub async fn launch(&self, gateways: u32) {
         let _ = std::fs::remove_file(self.ready_file());
         let _ = std::fs::remove_file(self.folder.join("dev.pid"));
@@ -173,7 +173,7 @@ impl Instance {
         .await;
     }
 
-    /// Stops it as Ctrl-C would, and waits for its end. The data stays while [`Self`] is not dropped.
+    /// Stops it as Ctrl-C does, and waits for its end. The data is kept until [`Self`] is dropped.
     pub async fn stop(&self) -> ExitStatus {
         let keeper = self.keeper().take();
         let mut keeper = keeper.expect("the instance runs");
@@ -184,12 +184,12 @@ impl Instance {
             .expect("waiting does not panic")
     }
 
-    /// Removes the data of an instance that has been stopped.
+    /// Removes the data of a stopped instance.
     pub fn clear(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// A file for a test's own use, removed with the instance.
+    /// The path of a file for the test, removed with the instance.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -199,7 +199,7 @@ impl Instance {
         std::fs::read_to_string(self.folder.join("dev.pid")).ok()?.trim().parse().ok()
     }
 
-    /// Has `farthing dev` ended (and not been asked to)?
+    /// Whether `farthing dev` has ended unasked.
     pub fn has_ended(&self) -> bool {
         self.pid().is_some_and(|pid| !is_running(pid))
     }
@@ -212,18 +212,18 @@ impl Instance {
         self.folder.join("ready.json")
     }
 
-    /// What `farthing dev` said so far.
+    /// The output of `farthing dev` so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(self.folder.join("dev.log")).unwrap_or_default()
     }
 
-    /// The ready file as it is now.
+    /// Reads the ready file.
     pub fn ready(&self) -> Ready {
         let text = std::fs::read_to_string(self.ready_file()).expect("the ready file can be read");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// The ready file, if it is there now.
+    /// Reads the ready file, if it exists.
     pub fn try_ready(&self) -> Option<Ready> {
         serde_json::from_str(&std::fs::read_to_string(self.ready_file()).ok()?).ok()
     }
@@ -250,7 +250,7 @@ impl Instance {
         Log::open(&self.ready().database_url).await
     }
 
-    /// Runs an operator's command with `--json`; its answer.
+    /// Runs an operator's command with `--json` and returns its output.
     pub async fn operate(&self, arguments: &[&str]) -> Value {
         let output = self.command(arguments).await;
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -259,9 +259,9 @@ impl Instance {
         })
     }
 
-    /// Runs an operator's command with `--json`, whatever comes of it.
+    /// Runs an operator's command with `--json`, which may fail.
     ///
-    /// A read model is verified or rebuilt by one command at a time: a second one would be refused.
+    /// Only one command at a time verifies or rebuilds a read model; a second one would be refused.
     pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
         static READ_MODELS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _turn =
@@ -284,34 +284,34 @@ impl Drop for Instance {
     }
 }
 
-/// Does a process run (and is no zombie)?
+/// Whether a process runs and is not a zombie.
 pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
 
-/// Ends a process as a power cut would; nothing if it has ended already.
+/// Kills a process as a power cut does. Does nothing if it has ended.
 pub fn kill(pid: u32) {
     signal(pid, "KILL");
 }
 
-/// Sends a signal; nothing if the process has ended already.
+/// Sends a signal. Does nothing if the process has ended.
 pub fn signal(pid: u32, name: &str) {
     let mut kill = Command::new("kill");
     kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
     kill.status().expect("kill can be run");
 }
 
-/// A further gateway on an instance's database, with flags of its own; it ends with the value.
+/// Another gateway on an instance's database, with its own flags. It stops when the value is dropped.
 pub struct SideGateway {
     process: Child,
     log: PathBuf,
-    /// Where it serves.
+    /// Its address.
     pub address: SocketAddr,
 }
 
 impl SideGateway {
-    /// Starts one. Its only allowances are those of `flags`.
+    /// Starts one. It allows only the addresses in `flags`.
     pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
         Self::on(instance, &instance.ready().database_url, flags).await
     }
@@ -321,21 +321,21 @@ impl SideGateway {
         Self::start_on(instance, database_url, &instance.ready().nats_url, flags).await
     }
 
-    /// Starts one that reaches its database and its NATS server by these URLs.
+    /// Starts one with these URLs of its database and its NATS server.
     pub async fn start_on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
         let log = instance.folder.join(format!("side-gateway-{number}.log"));
-        // It may call less than the instance's own gateways, and would tell webhooks that they tell.
-        let tells = flags.iter().any(|flag| flag.starts_with("--webhook"));
+        // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
+        let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));
         let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
         let process = Command::new(program())
             .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(["--database-url", database_url, "--nats-url", nats_url])
             .args(flags)
             .args((!sweeps).then_some(SWEEP_AFTER))
-            .args((!tells).then_some("--no-webhooks"))
+            .args((!delivers).then_some("--no-webhooks"))
             .arg("--ready-file")
             .arg(&ready_file)
             .stdin(Stdio::piped())
@@ -351,17 +351,17 @@ impl SideGateway {
         Self { process, log, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
     }
 
-    /// What it has logged.
+    /// Its log output.
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Asks it to stop, as a service manager would.
+    /// Asks it to stop, as a service manager does.
     pub fn terminate(&self) {
         signal(self.process.id(), "TERM");
     }
 
-    /// Waits for the end of one that was asked to stop, and tells how it ended.
+    /// Waits for a gateway that was asked to stop; returns its exit status.
     pub async fn ended(&mut self) -> ExitStatus {
         within(START_TIMEOUT, "the side gateway ends", async || {
             self.process.try_wait().expect("a child can be waited for")

@@ -1,7 +1,7 @@
-//! The harness of the tests that see Farthing from outside: an instance of the program, an HTTP/1.1 client and a
-//! provider with full control over every byte, and books that fold the log on their own.
+//! The harness of the tests that use Farthing from outside: an instance of the program, an HTTP/1.1 client and a provider
+//! with full control over every byte, and books that fold the log independently.
 //!
-//! Nothing here uses the ledger's own decisions or folds: what checks must not share code with what is checked.
+//! The harness does not use the ledger's decisions or folds, so that checks share no code with the program.
 
 #![expect(clippy::unwrap_used, reason = "a harness panics where a test would")]
 
@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 
 use tokio::runtime::Runtime;
 
-/// The one runtime of a test process: instances and providers outlive the test that first needed them.
+/// The only runtime of a test process: instances and providers outlive the test that starts them.
 pub fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -33,7 +33,7 @@ pub fn runtime() -> &'static Runtime {
     })
 }
 
-/// Runs a test's future to its end.
+/// Runs a test's future to completion.
 pub fn run<F: Future>(test: F) -> F::Output {
     runtime().block_on(test)
 }

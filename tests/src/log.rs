@@ -1,4 +1,4 @@
-//! The log as it stands in Postgres, read as plain rows and JSON values.
+//! The log in Postgres, read as plain rows and JSON values.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -14,22 +14,22 @@ const EVENT: &str = "SELECT position, kind, schema_version, key, merchant_id, oc
 const HEAD: &str = "SELECT position, hash FROM ledger.head";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
 
-/// An event as it is stored.
+/// A stored event.
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// Its place.
+    /// Its position.
     pub position: i64,
     /// Its kind.
     pub kind: String,
-    /// The version of its shape.
+    /// Its schema version.
     pub schema_version: i32,
-    /// Its fact's key.
+    /// The key of its fact.
     pub key: String,
-    /// Whose it is.
+    /// Its merchant.
     pub merchant_id: String,
-    /// When it happened.
+    /// The time of the fact.
     pub occurred_at: DateTime<Utc>,
-    /// When it was appended.
+    /// The time of the append.
     pub recorded_at: DateTime<Utc>,
     /// The exact text of the body.
     pub text: String,
@@ -37,7 +37,7 @@ pub struct Logged {
     pub body: Value,
     /// The exact text of the metadata.
     pub metadata: String,
-    /// Its link of the chain.
+    /// Its hash in the chain.
     pub hash: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Logged {
         }
     }
 
-    /// A text of the body; empty where there is none.
+    /// A text member of the body; empty if it is absent.
     pub fn text(&self, name: &str) -> &str {
         self.body[name].as_str().unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl Log {
         Self::try_open(database_url).await.expect("the database can be reached")
     }
 
-    /// Connects, if the database is there.
+    /// Connects, if the database is available.
     pub async fn try_open(database_url: &str) -> Result<Self, tokio_postgres::Error> {
         let (sql, connection) = tokio_postgres::connect(database_url, NoTls).await?;
         tokio::spawn(connection);
@@ -101,7 +101,7 @@ impl Log {
         rows.iter().map(Logged::of).collect()
     }
 
-    /// The event of a fact, if it is there at this instant.
+    /// The event of a fact, if it is in the log now.
     pub async fn event(&self, key: &str) -> Option<Logged> {
         self.sql.query_opt(EVENT, &[&key]).await.expect("the log can be read").as_ref().map(Logged::of)
     }
@@ -116,13 +116,13 @@ impl Log {
         rows.iter().map(state).collect()
     }
 
-    /// The stored state of one thing.
+    /// A stored state.
     pub async fn state(&self, kind: &str, id: &str) -> Option<Value> {
         self.states(kind).await.into_iter().find(|(there, _)| there == id).map(|(_, body)| body)
     }
 }
 
-/// Checks the whole log's positions and hash chain, by the definition and not by the ledger's code.
+/// Checks the positions and the hash chain of the whole log, without the ledger's code.
 pub fn check_chain(events: &[Logged], head: (i64, &[u8])) {
     let mut previous = vec![0_u8; 32];
     for (at, event) in events.iter().enumerate() {

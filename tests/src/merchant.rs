@@ -1,4 +1,4 @@
-//! A merchant of a test's own, with what it makes over REST and the calls it forwards.
+//! A test's merchant, with functions to create its resources over REST and to forward calls.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::wait::eventually;
 
 /// A merchant.
 pub struct Merchant {
-    /// The instance it lives in.
+    /// Its instance.
     pub instance: &'static Instance,
     /// A connection to the log.
     pub log: Log,
@@ -25,16 +25,16 @@ pub struct Merchant {
     pub secret_key: String,
 }
 
-/// A customer of it.
+/// A customer of the merchant.
 #[derive(Debug, Clone)]
 pub struct Customer {
     /// `con_…`
     pub id: String,
-    /// The merchant's name for it.
+    /// The merchant's own id of the customer.
     pub reference_id: String,
 }
 
-/// A meter of it.
+/// A meter of the merchant.
 #[derive(Debug, Clone)]
 pub struct Meter {
     /// `prd_…`
@@ -45,12 +45,12 @@ pub struct Meter {
     pub secret: String,
 }
 
-/// A forward token of this JSON.
+/// A forward token with this JSON.
 pub fn token(fields: &Value) -> String {
     STANDARD.encode(fields.to_string())
 }
 
-/// `text` with every byte but the plain ones as `%XX`.
+/// `text`, percent-encoded.
 pub fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()
@@ -58,7 +58,7 @@ pub fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// A forwarded call of `method` to `url`, credential still to come.
+/// A forwarded call of `method` to `url`, without a credential.
 pub fn forward(method: &str, url: &str) -> Request {
     Request::new(method, format!("/v1/forward?u={}", encoded(url)))
 }
@@ -84,14 +84,14 @@ impl Merchant {
         merchant
     }
 
-    /// Money into the merchant's own wallet.
+    /// Credits the merchant's own wallet.
     pub async fn credit_own(&self, amount: &str) {
         let arguments =
             ["wallet", "credit", "--merchant", &self.id, "--amount", amount, "--reason", "a test"];
         self.instance.operate(&arguments).await;
     }
 
-    /// Money into a customer's wallet.
+    /// Credits a customer's wallet.
     pub async fn credit(&self, customer: &Customer, amount: &str) {
         let arguments =
             ["wallet", "credit", "--connection", &customer.id, "--amount", amount, "--reason", "a test"];
@@ -103,7 +103,7 @@ impl Merchant {
         self.instance.gateway(0)
     }
 
-    /// Sends a request of the REST interface with the merchant's key.
+    /// Sends a REST request with the merchant's key.
     pub async fn rest(&self, request: Request) -> Response {
         request.bearer(&self.secret_key).send(self.gateway()).await.expect("the gateway answers")
     }
@@ -206,18 +206,18 @@ impl Merchant {
         self.log.of_merchant(&self.id, 0).await
     }
 
-    /// What the log says at this instant about a call: the body of its `request.metered`.
+    /// The body of a call's `request.metered`, if it is in the log now.
     pub async fn metered(&self, response: &Response) -> Option<Value> {
         self.log.event(&format!("{}/metered", response.request_id())).await.map(|event| event.body)
     }
 
-    /// The body of a call's `request.metered`, which must be there now.
+    /// The body of a call's `request.metered`, which must be in the log.
     pub async fn charged(&self, response: &Response) -> Value {
         let metered = self.metered(response).await;
         metered.unwrap_or_else(|| panic!("not metered: {} {}", response.status, response.text()))
     }
 
-    /// The body of a call's `request.failed`, once it is there; never metered.
+    /// Waits for the body of a call's `request.failed`; asserts that it is not metered.
     pub async fn failed(&self, response: &Response) -> Value {
         self.failed_request(&response.request_id()).await
     }
@@ -231,7 +231,7 @@ impl Merchant {
         failed.body
     }
 
-    /// The merchant's wallets hold nothing and no request of it is open.
+    /// Waits until the merchant's wallets hold nothing and it has no open request.
     pub async fn nothing_is_held(&self) {
         eventually("every hold is released", async || {
             let open = self.log.states("request").await;
@@ -244,9 +244,9 @@ impl Merchant {
         .await;
     }
 
-    /// The balance of a customer's wallet, as the log's states have it.
+    /// The balance of a customer's wallet, by the stored states.
     pub async fn balance(&self, customer: &Customer) -> String {
-        let state = self.log.state("customer", &customer.id).await.expect("the customer is there");
+        let state = self.log.state("customer", &customer.id).await.expect("the customer exists");
         self.balance_of(state["wallet_id"].as_str().unwrap_or_default()).await
     }
 
@@ -256,11 +256,11 @@ impl Merchant {
     }
 
     async fn balance_of(&self, wallet_id: &str) -> String {
-        let wallet = self.log.state("wallet", wallet_id).await.expect("the wallet is there");
+        let wallet = self.log.state("wallet", wallet_id).await.expect("the wallet exists");
         wallet["balance"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// A request as REST shows it, once it has come to `status`.
+    /// Waits until a request has `status`, and returns it as REST shows it.
     pub async fn shown(&self, id: &str, status: &str) -> Value {
         eventually("the request is shown", async || {
             let response = self.get(&format!("/v1/requests/{id}")).await;

@@ -1,4 +1,4 @@
-//! A provider under a test's control: every byte and every pause of its answers, and a journal of what it got.
+//! A provider that a test controls: every byte and every pause of its responses, and a journal of its calls.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::wire::{Head, Wire};
 /// Bytes of one write of a flood.
 const FLOOD_PIECE: usize = 64 * 1024;
 
-/// Something that a test opens when it wants a provider to go on.
+/// A gate that a provider waits at until the test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<watch::Sender<bool>>);
 
@@ -30,7 +30,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets everybody through.
+    /// Opens the gate.
     pub fn open(&self) {
         self.0.send_replace(true);
     }
@@ -40,33 +40,33 @@ impl Gate {
     }
 }
 
-/// A step of an answer.
+/// A step of a response.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Sends these bytes.
     Bytes(Vec<u8>),
-    /// Waits for the test.
+    /// Waits at a gate.
     Wait(Gate),
-    /// Sends so many bytes of body, counting what the connection took.
+    /// Sends so many bytes of body, counting those that the connection accepted.
     Flood(u64, Arc<AtomicU64>),
     /// Waits a while.
     Pause(Duration),
-    /// Closes the connection, wherever the answer stands.
+    /// Closes the connection.
     Close,
 }
 
-/// A call that arrived.
+/// A received call.
 #[derive(Debug)]
 pub struct Call {
-    /// Method, target and version, as they came.
+    /// The request line and the headers, as received.
     pub head: Head,
     /// The body.
     pub body: Vec<u8>,
-    /// Did the body come whole?
+    /// Whether the body is complete.
     pub body_complete: bool,
-    /// Was the answer handed over to its last step?
+    /// Whether the response was sent to its last step.
     pub finished: AtomicBool,
-    /// Was the connection closed before?
+    /// Whether the connection was closed before that.
     pub left: AtomicBool,
 }
 
@@ -81,12 +81,12 @@ impl Call {
         self.head.first_line.split(' ').next().unwrap_or_default()
     }
 
-    /// Was the answer handed over to its last step?
+    /// Whether the response was sent to its last step.
     pub fn is_finished(&self) -> bool {
         self.finished.load(Ordering::SeqCst)
     }
 
-    /// Was the connection closed before all of the answer was handed over? Only a step that writes finds out.
+    /// Whether the connection was closed before the whole response was sent. Only a step that writes detects it.
     pub fn was_left(&self) -> bool {
         self.left.load(Ordering::SeqCst)
     }
@@ -102,7 +102,7 @@ struct Route {
     body_bytes: Arc<AtomicU64>,
 }
 
-/// An address of the provider with an answer of its own.
+/// A path of the provider with its own response.
 #[derive(Clone)]
 pub struct Endpoint {
     /// Its URL, without a query.
@@ -113,25 +113,25 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The calls that arrived whole, in order.
+    /// The complete calls, in order.
     pub fn calls(&self) -> Vec<Arc<Call>> {
         self.route.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The only call; panics if there is none or another one.
+    /// The only call; panics unless there is exactly one.
     pub fn only_call(&self) -> Arc<Call> {
         let calls = self.calls();
         assert_eq!(calls.len(), 1, "calls at {}", self.url);
         Arc::clone(&calls[0])
     }
 
-    /// Bytes of bodies read so far, unfinished ones included.
+    /// Bytes of bodies read so far, incomplete ones included.
     pub fn body_bytes(&self) -> u64 {
         self.route.body_bytes.load(Ordering::SeqCst)
     }
 }
 
-/// The provider: a server of the test's own.
+/// The provider: a server of the test.
 pub struct Provider {
     address: SocketAddr,
     routes: Arc<Mutex<HashMap<String, Route>>>,
@@ -158,12 +158,12 @@ impl Provider {
         self.address.to_string()
     }
 
-    /// A fresh address that answers with what `respond` makes of a call.
+    /// A new path that responds to a call with `respond`.
     pub fn endpoint(&self, respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static) -> Endpoint {
         self.endpoint_ending("", respond)
     }
 
-    /// The same, with a path that ends so.
+    /// The same, with a path that ends with `suffix`.
     pub fn endpoint_ending(
         &self,
         suffix: &str,
@@ -172,7 +172,7 @@ impl Provider {
         self.add(suffix, Arc::new(respond), None)
     }
 
-    /// The same as [`Self::endpoint`], reading the request's body only once `gate` is open.
+    /// Like [`Self::endpoint`], but reads the request's body only once `gate` is open.
     pub fn endpoint_that_reads_late(
         &self,
         gate: Gate,
@@ -271,7 +271,7 @@ async fn answer(steps: Vec<Step>, write: &mut OwnedWriteHalf) -> io::Result<Afte
     Ok(After::Next)
 }
 
-/// An answer's head.
+/// A response head.
 pub fn head(status: u16, headers: &[(&str, &str)]) -> Step {
     let mut text = format!("HTTP/1.1 {status} Because\r\n");
     for (name, value) in headers {
@@ -281,7 +281,7 @@ pub fn head(status: u16, headers: &[(&str, &str)]) -> Step {
     Step::Bytes(text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect())
 }
 
-/// A whole answer of known length.
+/// A whole response of known length.
 pub fn whole(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Vec<Step> {
     let length = body.len().to_string();
     let mut all = vec![("Content-Length", length.as_str())];
@@ -289,27 +289,27 @@ pub fn whole(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Vec<Step> {
     vec![head(status, &all), Step::Bytes(body.to_vec())]
 }
 
-/// A whole answer of JSON text.
+/// A whole response of JSON text.
 pub fn json_text(status: u16, body: &str) -> Vec<Step> {
     whole(status, &[("Content-Type", "application/json")], body.as_bytes())
 }
 
-/// A whole answer of JSON.
+/// A whole response of JSON.
 pub fn json(status: u16, body: &Value) -> Vec<Step> {
     json_text(status, &body.to_string())
 }
 
-/// The head of a stream of events.
+/// The head of an event stream.
 pub fn event_stream() -> Step {
     head(200, &[("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
 }
 
-/// One chunk of a chunked answer.
+/// One chunk of a chunked response.
 pub fn chunk(bytes: impl AsRef<[u8]>) -> Step {
     Step::Bytes(chunked(bytes.as_ref()))
 }
 
-/// The end of a chunked answer.
+/// The end of a chunked response.
 pub fn last_chunk() -> Step {
     Step::Bytes(b"0\r\n\r\n".to_vec())
 }

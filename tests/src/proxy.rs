@@ -1,5 +1,5 @@
-//! A proxy between the program and Postgres that reads the protocol as it passes, and strikes at an append: it loses
-//! the answer, cuts the statement off, or keeps it back and delivers it when nobody waits for it any more.
+//! A proxy between the program and Postgres that reads the protocol and injects faults into an append: it loses the response,
+//! cuts the statement off, or withholds it and delivers it after the writer has given up.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,40 +12,40 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What tells the append from other statements.
+/// The text that identifies the append among statements.
 const APPEND_MARK: &str = "INSERT INTO ledger.events";
 
-/// How long Postgres may take to answer to a statement that was kept back.
+/// The timeout for Postgres to answer a withheld statement.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is done to one append.
+/// A fault of one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The append is carried out and committed; its answer is lost with the connection.
+    /// The append is executed and committed; its response is lost with the connection.
     LoseAnswer,
-    /// The append is answered; the answer to the commit behind it is lost with the connection. Where the append is
-    /// a transaction by itself this is [`Fault::LoseAnswer`].
+    /// The append is answered; the response to the commit after it is lost with the connection. If the append is its own
+    /// transaction, this is the same as [`Fault::LoseAnswer`].
     LoseCommitAnswer,
-    /// Of a thousand parts of the append, only so many are delivered before the connection is lost.
+    /// So many thousandths of the append are delivered before the connection is lost.
     CutWithin(u16),
-    /// The connection is lost for the writer; Postgres gets the append after this time.
+    /// The writer loses the connection; Postgres receives the append after this time.
     DeliverLate(Duration),
-    /// The connection is lost for the writer; Postgres gets the append when the test says so.
+    /// The writer loses the connection; Postgres receives the append when the test releases it.
     KeepBack,
-    /// The writer hears nothing at all; Postgres gets the append when the test says so.
+    /// The writer gets no response; Postgres receives the append when the test releases it.
     KeepBackInSilence,
 }
 
-/// What Postgres made of a struck append.
+/// The outcome of a struck append in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was carried out, and moved so many heads: one, or none where it was fenced out.
+    /// It was executed and moved so many heads: one, or none if it was fenced.
     Moved(i64),
     /// It was refused, with this SQLSTATE.
     Refused(String),
     /// Postgres had closed the connection.
     Closed,
-    /// It never got there.
+    /// Postgres did not receive it.
     NotDelivered,
 }
 
@@ -72,17 +72,17 @@ impl Strike {
         (&mut self.struck).await.expect("an append comes");
     }
 
-    /// Has an append been struck? To be asked until it says so.
+    /// Whether an append has been struck. Do not call again after `true`.
     pub fn has_struck(&mut self) -> bool {
         self.struck.try_recv().is_ok()
     }
 
-    /// Delivers what is kept back, if anything is; what came of the append.
+    /// Delivers a withheld append and returns the outcome.
     pub async fn outcome(mut self) -> Outcome {
         if let Some(deliver) = self.deliver.take() {
             let _ = deliver.send(());
         }
-        self.outcome.await.expect("the proxy tells")
+        self.outcome.await.expect("the proxy reports the outcome")
     }
 }
 
@@ -93,7 +93,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one before the Postgres of `database_url`; the URL that leads through it.
+    /// Starts a proxy for the Postgres of `database_url`; the second value is the URL through it.
     pub async fn before(database_url: &str) -> (Self, String) {
         let authority = database_url
             .split(['@', '/'])
@@ -108,7 +108,7 @@ impl Proxy {
             while let Ok((client, _)) = listener.accept().await {
                 let (armed, away) = (Arc::clone(&shared), away.clone());
                 tokio::spawn(async move {
-                    // Whichever side goes away, the other is let go as well.
+                    // When one side closes, the other is closed too.
                     tokio::select! {
                         biased;
                         () = away.cancelled() => {}
@@ -121,12 +121,12 @@ impl Proxy {
         (Self { armed, gone }, url)
     }
 
-    /// Postgres is away from now on, and does not come back: every connection is closed, and every new one.
+    /// Makes Postgres unavailable for good: every connection is closed, and every new one.
     pub fn sever(&self) {
         self.gone.cancel();
     }
 
-    /// Has the next append struck, once `passing` others have passed.
+    /// Strikes the next append after `passing` others.
     pub fn strike(&self, fault: Fault, passing: u32) -> Strike {
         let (struck, hear_struck) = oneshot::channel();
         let (say_deliver, deliver) = oneshot::channel();
@@ -145,25 +145,25 @@ struct Message {
 }
 
 impl Message {
-    /// What follows type and length.
+    /// The body, after type and length.
     fn body(&self) -> &[u8] {
         &self.bytes[5..]
     }
 
-    /// The texts that the body begins with, each ended by a zero byte.
+    /// The zero-terminated texts at the start of the body.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.body().split(|byte| *byte == 0)
     }
 }
 
-/// One direction's source, cut into messages.
+/// The messages of one direction.
 struct Source {
     read: OwnedReadHalf,
     buffer: Vec<u8>,
 }
 
 impl Source {
-    /// The next message; none at the end. Cancel-safe.
+    /// The next message; `None` at the end. Cancel-safe.
     async fn next(&mut self) -> io::Result<Option<Message>> {
         loop {
             if let Some(length) = self.buffer.get(1..5) {
@@ -197,7 +197,7 @@ impl Source {
     }
 }
 
-/// One connection on its way through.
+/// A connection through the proxy.
 struct Passage {
     from_client: Source,
     to_client: OwnedWriteHalf,
@@ -206,7 +206,7 @@ struct Passage {
     armed: Arc<Mutex<Option<Armed>>>,
     /// The names under which the append is prepared here.
     appends: Vec<Vec<u8>>,
-    /// Does Postgres say that a transaction is open?
+    /// Whether a transaction is open, by Postgres's status.
     in_transaction: bool,
 }
 
@@ -250,7 +250,7 @@ impl Passage {
         }
     }
 
-    /// Learns the append's name, and sees whether `message` is the append that an armed fault waits for.
+    /// Records the append's statement name, and returns whether `message` is the append that an armed fault waits for.
     fn struck_by(&mut self, message: &Message) -> Option<Armed> {
         let mut texts = message.texts();
         match message.kind {
@@ -317,7 +317,7 @@ impl Passage {
                 if let Fault::DeliverLate(after) = fault {
                     tokio::time::sleep(after).await;
                 } else {
-                    // A test that has ended asks for nothing more.
+                    // The test may have ended.
                     let _ = deliver.await;
                 }
                 let delivered = to_server.write_all(&whole).await;
@@ -344,7 +344,7 @@ impl Passage {
         }
     }
 
-    /// Lets everything through to Postgres, and nothing of its answer back.
+    /// Forwards everything to Postgres and drops its response.
     async fn lose_answer(&mut self, fault: Fault, bind: Message) -> Outcome {
         let mut verdict = Verdict::default();
         let mut answer = Vec::new();
@@ -377,7 +377,7 @@ impl Passage {
         }
     }
 
-    /// What Postgres says to an append that was kept back.
+    /// Reads Postgres's response to a withheld append.
     async fn verdict(from_server: &mut Source) -> Outcome {
         let mut verdict = Verdict::default();
         let hear = async {
@@ -393,7 +393,7 @@ impl Passage {
     }
 }
 
-/// What has been heard of a struck append.
+/// The response to a struck append so far.
 #[derive(Default)]
 struct Verdict {
     outcome: Option<Outcome>,
@@ -402,7 +402,7 @@ struct Verdict {
 impl Verdict {
     fn hear(&mut self, message: &Message) {
         match message.kind {
-            // A row of one column, eight bytes long: the heads that the append moved.
+            // A row of one eight-byte column: the number of heads that the append moved.
             b'D' => {
                 let count = message.body().get(6..14).and_then(|bytes| bytes.try_into().ok());
                 if let Some(count) = count
@@ -420,7 +420,7 @@ impl Verdict {
         }
     }
 
-    /// No transaction is open any more.
+    /// The transaction has ended.
     fn is_final(message: &Message) -> bool {
         message.kind == b'Z' && message.body() == b"I"
     }

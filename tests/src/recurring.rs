@@ -1,5 +1,5 @@
-//! Recurring money as its parties meet it: hosted pages filled in over HTTP, a merchant's clock, and what the log and the
-//! payment processor say of a subscription.
+//! Recurring billing from outside: hosted pages submitted over HTTP, the merchant's clock, and the events and charges of a
+//! subscription.
 
 use std::net::SocketAddr;
 
@@ -12,23 +12,23 @@ use crate::log::Logged;
 use crate::merchant::{Customer, Merchant, encoded};
 use crate::wait::eventually;
 
-/// The well-known test number of a card that pays.
+/// The test number of a card that is accepted.
 pub const PAYS: &str = "4242424242424242";
 
-/// One that can be kept, and is declined whenever it is charged.
+/// The test number of a card that can be stored and is declined at every charge.
 pub const IS_DECLINED: &str = "4000000000000341";
 
 const CHARGES: &str = "\
 SELECT payment_id, amount::text, declined, asked FROM test_processor.charge WHERE payment_id = ANY($1) ORDER BY payment_id";
 
-/// What a hosted page is paid with.
+/// The means of payment on a hosted page.
 #[derive(Debug, Clone, Copy)]
 pub enum Means<'a> {
-    /// Nothing: nothing is to be paid.
+    /// None: there is nothing to pay.
     None,
-    /// The card that the wallet knows.
+    /// The stored card of the wallet.
     Known,
-    /// A card of this number.
+    /// A new card with this number.
     Card(&'a str),
 }
 
@@ -45,7 +45,7 @@ fn card(number: &str) -> [(&str, &str); 3] {
 }
 
 impl Page {
-    /// The page of a new session: `asked` is its mode and what goes with it.
+    /// Creates a session with the body `asked`, and returns its page.
     pub async fn of(merchant: &Merchant, asked: &Value) -> Self {
         let mut body = json!({"origin_url": "https://app.example"});
         body.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
@@ -56,7 +56,7 @@ impl Page {
         Self { session_id, path: format!("/embed/{rest}") }
     }
 
-    /// Sends the form as it was shown, at `price`.
+    /// Submits the form at `price`.
     pub async fn send(&self, to: SocketAddr, price: &str, means: Means<'_>) -> Response {
         let page = self.shown(to).await.text();
         let credit = page.split_once(r#"name="credit" value=""#).and_then(|(_, rest)| rest.split_once('"'));
@@ -72,7 +72,7 @@ impl Page {
         self.post(to, &fields).await
     }
 
-    /// Sends these fields.
+    /// Submits these fields.
     pub async fn post(&self, to: SocketAddr, fields: &[(&str, &str)]) -> Response {
         let pairs: Vec<_> =
             fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
@@ -82,14 +82,14 @@ impl Page {
         form.send(to).await.unwrap()
     }
 
-    /// What the page shows now.
+    /// Reads the page.
     pub async fn shown(&self, at: SocketAddr) -> Response {
         Request::new("GET", self.path.clone()).send(at).await.unwrap()
     }
 }
 
 impl Merchant {
-    /// The page of `asked` is filled in by `customer`, and goes through; the session as it is shown then.
+    /// Completes the page of a new session for `customer`, and returns the session.
     pub async fn check_out(
         &self,
         customer: &Customer,
@@ -108,10 +108,10 @@ impl Merchant {
         session
     }
 
-    /// `customer` takes the plan on a hosted page; the subscription as it is shown then.
+    /// Subscribes `customer` to the plan on a hosted page, and returns the subscription.
     pub async fn subscribe(&self, customer: &Customer, plan: &Value, means: Means<'_>) -> Value {
         let asked = json!({"checkout_mode": "subscription", "plan_id": plan["plan_id"]});
-        // A page on which nothing is paid shows no price.
+        // A page without a payment shows no price.
         let price = match means {
             Means::None => "",
             Means::Known | Means::Card(_) => plan["period_amount"].as_str().unwrap(),
@@ -120,13 +120,13 @@ impl Merchant {
         self.subscription_of(customer).await
     }
 
-    /// `customer` buys the bundle on a hosted page.
+    /// Buys the bundle for `customer` on a hosted page.
     pub async fn buy(&self, customer: &Customer, bundle: &Value, means: Means<'_>) {
         let asked = json!({"checkout_mode": "credit_bundle", "credit_bundle_id": bundle["credit_bundle_id"]});
         self.check_out(customer, &asked, bundle["cost"].as_str().unwrap(), means).await;
     }
 
-    /// `customer` leaves a card on a hosted page, which is paid with from now on.
+    /// Stores a card of `customer` on a hosted page as the payment method.
     pub async fn leave_card(&self, customer: &Customer, number: &str) {
         let asked = json!({"checkout_mode": "onboarding", "customer_id": customer.id});
         let page = Page::of(self, &asked).await;
@@ -135,7 +135,7 @@ impl Merchant {
         assert_eq!(sent.status, 303, "{}", sent.text());
     }
 
-    /// What `customer` is subscribed to, as it is shown; `null` where that is nothing.
+    /// The subscription of `customer` as the API shows it; `null` if there is none.
     pub async fn subscription_of(&self, customer: &Customer) -> Value {
         let shown = self.get(&format!("/v1/customers/{}/subscription", customer.id)).await.expect(200);
         let older = self.get(&format!("/v1/connections/{}/subscription", customer.id)).await.expect(200);
@@ -143,15 +143,15 @@ impl Merchant {
         shown["subscription"].clone()
     }
 
-    /// The merchant's clock, put forward to the first whole second from `at` on; what it says then.
+    /// Advances the merchant's clock to the first whole second at or after `at`, and returns its time.
     pub async fn clock_to(&self, at: DateTime<Utc>) -> DateTime<Utc> {
         let now = self.clock_by(1).await;
         let missing = at - now;
-        assert!(missing.num_milliseconds() > 0, "it is {now} already, and never was to be {at} again");
+        assert!(missing.num_milliseconds() > 0, "the clock is at {now}, past {at}");
         self.clock_by(missing.num_seconds() + 1).await
     }
 
-    /// The merchant's clock, so many seconds further; what it says then.
+    /// Advances the merchant's clock by so many seconds, and returns its time.
     pub async fn clock_by(&self, seconds: i64) -> DateTime<Utc> {
         let body = json!({"advance_seconds": seconds});
         instant(&self.post("/v1/test_clock", &body).await.expect(200)["now"])
@@ -171,9 +171,9 @@ impl Merchant {
         events
     }
 
-    /// Waits until a subscription has so many events of this kind; it has no more then.
+    /// Waits until a subscription has exactly `count` events of this kind.
     pub async fn comes_to(&self, id: &str, kind: &str, count: usize) -> Vec<Logged> {
-        let events = eventually(&format!("{id} comes to {count} of {kind}"), async || {
+        let events = eventually(&format!("{id} has {count} of {kind}"), async || {
             let events = self.of_subscription(id, kind).await;
             (events.len() >= count).then_some(events)
         })
@@ -182,8 +182,7 @@ impl Merchant {
         events
     }
 
-    /// Everything that was charged at the payment processor for this merchant's payments, in the order it was asked for: the
-    /// amount, and why it was declined.
+    /// All charges of this merchant at the payment processor, in order of request: the amount and the reason of a decline.
     pub async fn charges(&self) -> Vec<(Decimal, Option<String>)> {
         let requested = self.of_kind("payment.requested").await;
         let ids: Vec<_> = requested.iter().map(|event| event.text("payment_id").to_owned()).collect();
@@ -197,7 +196,7 @@ impl Merchant {
     }
 }
 
-/// An instant as it is written.
+/// Parses a time.
 pub fn instant(value: &Value) -> DateTime<Utc> {
-    value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no instant"))
+    value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is not a time"))
 }

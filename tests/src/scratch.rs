@@ -1,5 +1,5 @@
-//! A database of its own beside an instance's, with a merchant whose read tables are filled by made-up requests: for
-//! looking at lists as long as no test could call for.
+//! A separate database on an instance's server, with a merchant whose read models are filled with synthetic requests, for tests
+//! of very long lists.
 
 use std::process::Stdio;
 
@@ -8,9 +8,9 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::instance::{Instance, program};
 
-/// Requests in the order of their numbers, five seconds apart, of a hundred customers and five meters. Every one has
-/// the metadata `env`, one in a hundred shares a `team`, one in a hundred thousand is `rare`. The rows are what the
-/// projection writes of such calls; no log stands behind them.
+/// Requests in the order of their numbers, five seconds apart, of a hundred customers and five meters. All have the metadata
+/// `env`, one in a hundred a shared `team`, one in a hundred thousand `rare`. The rows are as the projection writes them; they
+/// have no log.
 const FILL: &str = "
     CREATE FUNCTION pg_temp.id(prefix text, number bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
         $$ SELECT prefix || '_01' || lpad(number::text, 24, '0') $$;
@@ -43,7 +43,7 @@ const FILL: &str = "
     FROM made CROSS JOIN LATERAL jsonb_each_text(metadata) ORDER BY n;
     DROP TABLE made;";
 
-/// Every read model says that it shows the whole log: no projector runs here.
+/// Marks every read model as caught up: no projector runs here.
 const CAUGHT_UP: &str = "UPDATE {model}.checkpoint SET position = (SELECT position FROM ledger.head)";
 
 /// The schemas of the read models.
@@ -76,7 +76,7 @@ impl Scratch {
         let made = operate(&database_url, &["merchant", "create"]).await;
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
         let (sql, connection) =
-            tokio_postgres::connect(&database_url, NoTls).await.expect("it can be opened");
+            tokio_postgres::connect(&database_url, NoTls).await.expect("the database can be opened");
         tokio::spawn(connection);
         let scratch =
             Self { database_url, sql, merchant_id: text("merchant_id"), secret_key: text("secret_key") };
@@ -86,20 +86,20 @@ impl Scratch {
 
     async fn fill(&self, count: u64) {
         let fill = FILL.replace("{count}", &count.to_string()).replace("{merchant}", &self.merchant_id);
-        self.sql.batch_execute(&fill).await.expect("made-up rows fit");
-        for row in self.sql.query(MODELS, &[]).await.expect("the read models are there") {
+        self.sql.batch_execute(&fill).await.expect("synthetic rows fit");
+        for row in self.sql.query(MODELS, &[]).await.expect("the read models exist") {
             let caught_up = CAUGHT_UP.replace("{model}", row.get(0));
             self.sql.batch_execute(&caught_up).await.expect("a checkpoint can be moved");
         }
         self.sql.batch_execute("VACUUM ANALYZE").await.expect("tables can be vacuumed");
     }
 
-    /// A request's id by its number, from 1 on.
+    /// The id of a request by its number, from 1.
     pub fn request(number: u64) -> String {
         format!("req_01{number:024}")
     }
 
-    /// A further key of the merchant.
+    /// Creates another key of the merchant.
     pub async fn further_key(&self) -> String {
         let issued = operate(&self.database_url, &["key", "issue", "--merchant", &self.merchant_id]).await;
         self.sql
@@ -110,7 +110,7 @@ impl Scratch {
     }
 }
 
-/// Runs a command of the program on a database; its answer.
+/// Runs a command of the program on a database and returns its output.
 pub async fn operate(database_url: &str, arguments: &[&str]) -> Value {
     let mut command = tokio::process::Command::new(program());
     command.args(arguments).args(["--json", "--database-url", database_url]).stdin(Stdio::null());

@@ -1,5 +1,5 @@
-//! The SQL of the program, found in its source: every constant that holds a statement, and every statement that
-//! stands anywhere else, which the style forbids.
+//! The SQL of the program, found in its source: every constant that holds a statement, and every statement outside of a
+//! constant, which the style forbids.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const CRATES: [&str; 9] = [
     "deploy/dev",
 ];
 
-/// What a statement begins with.
+/// The first words of statements.
 const VERBS: [&str; 7] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "COPY", "MERGE"];
 
 /// The projector's macros that make a statement of a declaration of rows.
@@ -35,13 +35,13 @@ const ROW_MACROS: [&str; 2] = ["copy_rows", "unnest_rows"];
 pub struct Statement {
     /// File and name: `ledger/log/src/reader.rs READ`.
     pub name: String,
-    /// The folder it stands in: for a read model, its name.
+    /// Its folder; for a read model, the model's name.
     pub folder: String,
     /// The text, placeholders included.
     pub sql: String,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The statements.
@@ -89,7 +89,7 @@ fn is_statement(text: &str) -> bool {
     words.next().is_some_and(|word| VERBS.contains(&word)) && words.next().is_some()
 }
 
-/// An arm of a macro of the file's own: its parameters and what it comes to.
+/// An arm of a macro that the file defines: its parameters and its expansion.
 struct Arm {
     parameters: Vec<String>,
     body: TokenStream,
@@ -112,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text that a constant expression comes to; none for what is not a text made of literals.
+    /// The text of a constant expression; `None` if it is not made of literals.
     fn text(&self, expression: &Expr) -> Option<String> {
         match expression {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
@@ -198,7 +198,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
-        // The expansion of a macro of the file's own is read where it is used.
+        // The expansion of a macro is visited where it is used.
         if item.ident.is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! TLS before a provider: certificates made for the test, and a front that ends TLS and passes the bytes on.
+//! TLS for a test provider: certificates, and a front that terminates TLS and forwards the bytes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// Until when a front's certificate is good.
+/// The validity of a front's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
-    /// Long.
+    /// Valid.
     Now,
-    /// No more.
+    /// Expired.
     Expired,
 }
 
@@ -24,8 +24,8 @@ pub enum Validity {
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one, which nobody trusts yet.
-    #[expect(clippy::new_without_default, reason = "each is another one")]
+    /// A new authority.
+    #[expect(clippy::new_without_default, reason = "each has a new key")]
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -33,7 +33,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority can be made"))
     }
 
-    /// Its certificate in a PEM file, for whom is to trust it.
+    /// Writes its certificate to a PEM file.
     pub fn write_to(&self, file: &Path) -> PathBuf {
         std::fs::write(file, self.0.pem()).expect("a file can be written");
         file.to_owned()
@@ -59,9 +59,9 @@ impl Authority {
     }
 }
 
-/// Ends TLS and passes the bytes on.
+/// A server that terminates TLS and forwards the bytes.
 pub struct Front {
-    /// Where it listens, on the loopback.
+    /// Its address on the loopback.
     pub address: SocketAddr,
     asked_for: Arc<Mutex<Vec<Option<String>>>>,
 }
@@ -76,7 +76,7 @@ impl Front {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, asked, provider) = (acceptor.clone(), Arc::clone(&asked), provider.clone());
                 tokio::spawn(async move {
-                    // A caller who does not trust us breaks off, which is the caller's business.
+                    // A caller that does not trust the certificate disconnects.
                     let Ok(mut inside) = acceptor.accept(stream).await else { return };
                     let host = inside.get_ref().1.server_name().map(str::to_owned);
                     asked.lock().unwrap_or_else(PoisonError::into_inner).push(host);
@@ -93,7 +93,7 @@ impl Front {
         self.address.port()
     }
 
-    /// The host that each connection so far asked for, none where it named none.
+    /// The server name of each connection so far, `None` if it had none.
     pub fn asked_for(&self) -> Vec<Option<String>> {
         self.asked_for.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

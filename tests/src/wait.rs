@@ -1,34 +1,33 @@
-//! Waiting on conditions: with a deadline, never by a sleep that hopes.
+//! Waiting for conditions with a deadline, never by a fixed sleep.
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true: longer than what a gateway of another test that was ended may hold (a
-/// webhook's lane for 25 s).
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// The default deadline. It is longer than the claim of a killed gateway of another test (25 s on a webhook's queue).
+pub const DEADLINE: Duration = Duration::from_mins(1);
 
-/// How often it is looked at.
+/// The interval between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Waits until `look` finds something; panics with `what` when it has not within [`PATIENCE`].
+/// Waits until `look` finds something; panics with `what` after [`DEADLINE`].
 pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    within(PATIENCE, what, look).await
+    within(DEADLINE, what, look).await
 }
 
-/// Waits until `look` finds something; panics with `what` when it has not within `patience`.
-pub async fn within<T>(patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + patience;
+/// Waits until `look` finds something; panics with `what` after `limit`.
+pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Waits until `read` gives the same value throughout `calm`; that value.
+/// Waits until `read` gives the same value for `calm`, and returns it.
 pub async fn settled<T: PartialEq>(calm: Duration, mut read: impl AsyncFnMut() -> T) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     let mut value = read().await;
     let mut since = Instant::now();
     while since.elapsed() < calm {

@@ -1,5 +1,4 @@
-//! HTTP/1.1 as it is on the wire: heads and framed bodies read from a socket, without any library that would
-//! tidy them up.
+//! HTTP/1.1 on the wire: reads heads and framed bodies from a socket without a library that would normalise them.
 
 use std::io;
 
@@ -14,7 +13,7 @@ const MAX_HEAD: usize = 256 * 1024;
 pub struct Head {
     /// The request line or the status line.
     pub first_line: String,
-    /// Names as they were written, and values.
+    /// Names as written, and values.
     pub headers: Vec<(String, String)>,
 }
 
@@ -41,12 +40,12 @@ impl Head {
         self.header("content-length").and_then(|length| length.trim().parse().ok())
     }
 
-    /// How the body of this request is framed.
+    /// The framing of this request's body.
     pub fn request_framing(&self) -> Framing {
         if self.is_chunked() { Framing::Chunked } else { Framing::Length(self.length().unwrap_or(0)) }
     }
 
-    /// How the body of this response to `method` is framed.
+    /// The framing of the body of this response to `method`.
     pub fn response_framing(&self, method: &str) -> Framing {
         let status = self.first_line.split(' ').nth(1).unwrap_or_default();
         if method == "HEAD" || matches!(status, "204" | "304") {
@@ -59,7 +58,7 @@ impl Head {
     }
 }
 
-/// What is still to come of a body.
+/// The remaining part of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// So many bytes.
@@ -68,7 +67,7 @@ pub enum Framing {
     Chunked,
     /// So many bytes of a chunk, then more chunks.
     InChunk(u64),
-    /// All until the other side closes.
+    /// Everything until the other side closes.
     UntilClose,
     /// Nothing.
     Done,
@@ -107,7 +106,7 @@ impl Wire {
         &self.buffer[self.start..]
     }
 
-    /// The next head; none where the other side closed before it.
+    /// The next head; `None` if the other side closed before it.
     pub async fn head(&mut self) -> io::Result<Option<Head>> {
         let end = loop {
             if let Some(at) = self.pending().windows(4).position(|window| window == b"\r\n\r\n") {
@@ -135,12 +134,12 @@ impl Wire {
         Ok(Some(Head { first_line, headers: headers.collect() }))
     }
 
-    /// Says how the body that comes next is framed.
+    /// Sets the framing of the next body.
     pub fn expect(&mut self, framing: Framing) {
         self.framing = if framing == Framing::Length(0) { Framing::Done } else { framing };
     }
 
-    /// The next bytes of the body, as they come; none at its proper end, an error where it breaks off.
+    /// The next bytes of the body; `None` at its end, an error if the connection closes early.
     pub async fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             match self.framing {
@@ -182,7 +181,7 @@ impl Wire {
         }
     }
 
-    /// All that is left of the body, and whether it came to its proper end.
+    /// The rest of the body, and whether it is complete.
     pub async fn rest(&mut self) -> (Vec<u8>, io::Result<()>) {
         let mut body = Vec::new();
         loop {

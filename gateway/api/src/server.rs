@@ -126,7 +126,7 @@ pub async fn run(
     // The appender outlives the calls that need it.
     let abort = CancellationToken::new();
     let ledger = Appender::start(
-        appender::Config {
+        appender::AppenderConfig {
             database_url: config.database_url.clone(),
             role: Role::Gateway,
             writer: gateway_id.to_string(),

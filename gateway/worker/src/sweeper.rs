@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farthing_core::command::{Failed, Refusal, SettleRequest, Settled};
+use farthing_core::command::{Failed, Refusal, RequestRefusal, SettleRequest, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::ids::{GatewayId, RequestId};
 use farthing_core::state::{State, StateKey};
@@ -158,7 +158,7 @@ async fn end(ledger: &Appender, clock: &Clock, request_id: RequestId) -> bool {
             );
             true
         }
-        Err(appender::Error::Refused(Refusal::RequestNotOpen)) => true,
+        Err(appender::Error::Refused(Refusal::Request(RequestRefusal::NotOpen))) => true,
         Err(error) => {
             tracing::warn!(
                 event = "sweeper.request_not_ended",

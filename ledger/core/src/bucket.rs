@@ -1,22 +1,22 @@
 //! The token bucket of a spend key's `rate_limit` (completion.md section 6): capacity `burst`, refilled by rpm/60 a
-//! second, a token per admitted call. Exact: counted in whole units of which one millisecond refills `rpm`.
-//! Invariant: what is drained is never below zero nor above the capacity, and time never runs backwards.
+//! second; an admitted call takes one token. Exact: counts whole units, of which one millisecond refills `rpm`.
+//! Invariant: the drained units are never below zero nor above the capacity, and time never runs backwards.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::event::RateLimit;
 
-/// Units in a token: milliseconds in a minute, so that `rpm` units come back every millisecond.
+/// Units in a token: the milliseconds in a minute, so that every millisecond refills `rpm` units.
 const UNITS_PER_TOKEN: u128 = 60_000;
 
-/// A token bucket, by what has been taken out of it: a full one has nothing drained.
+/// A token bucket. It counts the units taken out: a full bucket has none drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     limit: RateLimit,
-    /// Units taken and not yet refilled, as of the instant below.
+    /// Units taken and not yet refilled, at `as_of`.
     drained: u64,
-    /// When `drained` was so.
+    /// The instant that `drained` is valid for.
     as_of: DateTime<Utc>,
 }
 
@@ -26,19 +26,19 @@ impl Bucket {
         Self { limit, drained: 0, as_of: at }
     }
 
-    /// Milliseconds until there is a token, counted from `at`; zero when there is one.
+    /// Milliseconds from `at` until a token is available; zero if one is.
     pub fn wait_ms(&self, at: DateTime<Utc>) -> u64 {
         let missing = (self.drained_at(at) + UNITS_PER_TOKEN).saturating_sub(self.capacity());
-        // A rate of zero is refused on input; it would never refill.
+        // Input validation refuses a rate of zero, which would never refill.
         u64::try_from(missing.div_ceil(u128::from(self.limit.rpm.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// Takes a token; only one that is there is ever taken.
+    /// Takes a token. Call it only if [`Bucket::wait_ms`] is zero.
     pub fn take(&mut self, at: DateTime<Utc>) {
         self.drain_to(self.drained_at(at) + UNITS_PER_TOKEN, at);
     }
 
-    /// The bucket under another limit: what has been taken stays taken, up to the new capacity.
+    /// The bucket with another limit: the drained units stay drained, up to the new capacity.
     #[must_use]
     pub fn under(mut self, limit: RateLimit, at: DateTime<Utc>) -> Self {
         let drained = self.drained_at(at);
@@ -74,16 +74,16 @@ mod tests {
     }
 
     fn admitted(bucket: &mut Bucket, at: DateTime<Utc>) -> bool {
-        let there = bucket.wait_ms(at) == 0;
-        if there {
+        let is_available = bucket.wait_ms(at) == 0;
+        if is_available {
             bucket.take(at);
         }
-        there
+        is_available
     }
 
     #[test]
     fn of_1022_calls_in_a_minute_at_rpm_100_and_burst_10_at_most_110_are_admitted() {
-        // Spread evenly, and all at the beginning, the middle or the end.
+        // Spread evenly; all at the end; half at the start and half at the end; ever denser.
         let calls: [Box<dyn Fn(i64) -> i64>; 4] = [
             Box::new(|call| call * 60_000 / 1022),
             Box::new(|call| call / 1021 * 60_000),
@@ -99,11 +99,11 @@ mod tests {
         }
         let mut bucket = Bucket::full(RateLimit { rpm: 100, burst: 10 }, start());
         let evenly = (0..=60_000).filter(|ms| admitted(&mut bucket, start() + Duration::milliseconds(*ms)));
-        assert_eq!(evenly.count(), 110, "whoever asks all the time gets exactly what there is");
+        assert_eq!(evenly.count(), 110, "constant demand gets exactly burst and refill");
     }
 
     #[test]
-    fn a_token_is_there_exactly_when_the_wait_says_so() {
+    fn a_token_is_available_exactly_when_the_wait_is_over() {
         let mut bucket = Bucket::full(RateLimit { rpm: 7, burst: 1 }, start());
         assert!(admitted(&mut bucket, start()));
         // A token takes 60,000 / 7 ms: 8571.43.
@@ -126,10 +126,10 @@ mod tests {
         let mut bucket = Bucket::full(RateLimit { rpm: 60, burst: 10 }, start());
         (0..10).for_each(|_| bucket.take(start()));
         let mut smaller = bucket.under(RateLimit { rpm: 60, burst: 2 }, start());
-        assert_eq!(smaller.wait_ms(start()), 1_000, "empty, and not more than empty");
+        assert_eq!(smaller.wait_ms(start()), 1_000, "empty, and no further in debt");
         assert!(admitted(&mut smaller, start() + Duration::seconds(1)));
         let larger = bucket.under(RateLimit { rpm: 60, burst: 12 }, start());
-        assert_eq!(larger.wait_ms(start()), 0, "the larger capacity is there at once");
+        assert_eq!(larger.wait_ms(start()), 0, "the larger capacity is available at once");
     }
 
     proptest! {

@@ -1,21 +1,21 @@
 //! Cycles of a spend key's limits, in UTC: midnight, Monday midnight, the first of the month, or never
-//! (completion.md section 6). The decision and the read model both cut time here, so what is shown is what was
-//! decided on.
+//! (completion.md section 6). Decisions and read models both use these boundaries, so the interface shows the cycles
+//! that decisions count in.
 
 use chrono::{DateTime, Datelike as _, Days, Months, NaiveDate, NaiveTime, Utc};
 
 use crate::event::Cycle;
 
 impl Cycle {
-    /// All of them.
+    /// All cycles.
     pub const ALL: [Self; 4] = [Self::Daily, Self::Weekly, Self::Monthly, Self::Total];
 
-    /// When the cycle around `at` began; the beginning of Unix time where it never starts anew.
+    /// The start of the cycle around `at`; the Unix epoch for [`Cycle::Total`].
     pub fn start(self, at: DateTime<Utc>) -> DateTime<Utc> {
         self.first_day(at).map_or(DateTime::UNIX_EPOCH, midnight)
     }
 
-    /// When the cycle around `at` ends and the next one begins; none where it never does.
+    /// The end of the cycle around `at`, where the next one begins; none for [`Cycle::Total`].
     pub fn end(self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let first = self.first_day(at)?;
         let next = match self {

@@ -1,4 +1,4 @@
-//! What part of a wallet a call may draw on, and what its hold is counted against.
+//! The part of a wallet that a call may draw on, and that its hold is counted against.
 
 /// The part of a wallet that a call may draw on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

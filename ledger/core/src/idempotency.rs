@@ -1,6 +1,6 @@
-//! Idempotency keys: what a key claims, and how the answer kept for it is sealed (completion.md section 1).
+//! Idempotency keys: claims on a key, and the sealing of the response stored for it (completion.md section 1).
 //!
-//! Invariant: neither a key nor an answer can be read from what is stored: names are keyed hashes, answers are
+//! Invariant: neither a key nor a response can be read from the database: claim ids are keyed hashes, responses are
 //! sealed under the server key.
 
 use aes_gcm::aead::{Aead as _, KeyInit as _, Payload};
@@ -9,26 +9,26 @@ use aes_gcm::{Aes256Gcm, Key, Nonce};
 use crate::ids::{MerchantId, RequestId};
 use crate::secret::{ServerKey, hex};
 
-/// Bytes of a nonce, which stands in front of what it sealed.
+/// Bytes of a nonce, which precedes the sealed bytes.
 const NONCE_BYTES: usize = 12;
 
-/// Where an idempotency key holds: the same key in another scope is another key.
+/// The scope of an idempotency key: the same key in another scope is another key.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
-    /// Whose call.
+    /// The merchant that calls.
     pub merchant_id: MerchantId,
-    /// The method.
+    /// The HTTP method.
     pub method: &'a str,
-    /// The path as it was called; of a forwarded call the endpoint's, whichever spelling was used.
+    /// The path of the request; for a forwarded call the path of the endpoint, whichever spelling was used.
     pub path: &'a str,
 }
 
-/// Names one use of an idempotency key: a keyed hash of its scope and the key.
+/// The id of one use of an idempotency key: a keyed hash of its scope and the key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(String);
 
 impl ClaimId {
-    /// The name as it is stored.
+    /// A claim id read from the database.
     pub fn stored(text: String) -> Self {
         Self(text)
     }
@@ -39,17 +39,17 @@ impl ClaimId {
     }
 }
 
-/// One use of an idempotency key, with what it was used for.
+/// One use of an idempotency key, with the content of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Its name.
+    /// Its id.
     pub id: ClaimId,
-    /// A keyed hash of what was asked: 64 hexadecimal digits.
+    /// A keyed hash of the request's content: 64 hexadecimal digits.
     pub fingerprint: String,
 }
 
 impl Claim {
-    /// The claim that `key` makes in `scope` with a request whose content is `parts`.
+    /// The claim of `key` in `scope` for a request with the content `parts`.
     pub fn new(server_key: &ServerKey, scope: Scope<'_>, key: &str, parts: &[&[u8]]) -> Self {
         let merchant_id = scope.merchant_id.to_string();
         let name = [merchant_id.as_bytes(), scope.method.as_bytes(), scope.path.as_bytes(), key.as_bytes()];
@@ -59,18 +59,18 @@ impl Claim {
 }
 
 impl ServerKey {
-    /// Seals an answer for its claim alone: AES-256-GCM under a key of the claim's own, the claim's name being the
-    /// associated data.
+    /// Seals the response to a claim: AES-256-GCM under a key derived for the claim, with the claim id as associated
+    /// data.
     pub fn seal(&self, claim: &ClaimId, answer: &[u8]) -> Vec<u8> {
         let mut nonce = [0_u8; NONCE_BYTES];
         getrandom::fill(&mut nonce).expect("the operating system has randomness");
         let payload = Payload { msg: answer, aad: claim.0.as_bytes() };
         let sealed = self.cipher(claim).encrypt(&Nonce::from(nonce), payload);
-        let sealed = sealed.expect("an answer is shorter than 64 GiB");
+        let sealed = sealed.expect("a response is shorter than 64 GiB");
         [&nonce[..], &sealed].concat()
     }
 
-    /// Opens what [`Self::seal`] sealed for the same claim; none where it is anything else.
+    /// Opens a response that [`Self::seal`] sealed for the same claim; none for any other bytes.
     pub fn open(&self, claim: &ClaimId, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload { msg: sealed, aad: claim.0.as_bytes() };
@@ -83,34 +83,34 @@ impl ServerKey {
     }
 }
 
-/// What is on record of a claim, at one position of the log.
+/// The stored record of a claim, at one position of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
-    /// The fingerprint of the request that came first.
+pub struct StoredClaim {
+    /// The fingerprint of the first request.
     pub fingerprint: String,
-    /// The forwarded call that it began, if it is one.
+    /// The forwarded call that the first request started, if any.
     pub request_id: Option<RequestId>,
-    /// Is that call in flight?
+    /// That call is in flight.
     pub in_flight: bool,
-    /// The answer, sealed, if it was kept.
+    /// The sealed response, if it was stored.
     pub answer: Option<Vec<u8>>,
 }
 
-/// What a repeated claim meets.
+/// The status of a key that was used before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// The first request was another one.
+    /// The key was used for another request.
     Reused,
-    /// The first request has this sealed answer.
+    /// The first request has this sealed response.
     Answered(Vec<u8>, Option<RequestId>),
     /// The first request is a forwarded call that is in flight.
     InFlight(RequestId),
-    /// The first request is a forwarded call that has ended, and its answer was not kept.
+    /// The first request is a forwarded call that has ended; its response was not stored.
     Ended(RequestId),
 }
 
-impl Recorded {
-    /// What `claim`, which has the name of what is on record, meets; none where there is nothing to meet.
+impl StoredClaim {
+    /// The status that `claim`, which has the id of this record, gets; none if the first request left nothing.
     pub fn meets(&self, claim: &Claim) -> Option<Standing> {
         if self.fingerprint != claim.fingerprint {
             return Some(Standing::Reused);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_named_by_its_scope_and_key_and_told_apart_by_its_content() {
+    fn a_claim_is_identified_by_scope_and_key_and_fingerprinted_by_content() {
         let server_key = ServerKey::random();
         let first = claim(&server_key, merchant(1), "/v1/a", "k", b"x");
         assert_eq!(claim(&server_key, merchant(1), "/v1/a", "k", b"x"), first);
@@ -148,7 +148,7 @@ mod tests {
             claim(&server_key, merchant(2), "/v1/a", "k", b"x"),
             claim(&server_key, merchant(1), "/v1/b", "k", b"x"),
             claim(&server_key, merchant(1), "/v1/a", "l", b"x"),
-            // What ends one part cannot begin the next.
+            // The boundary between two parts matters.
             claim(&server_key, merchant(1), "/v1/", "ak", b"x"),
             claim(&ServerKey::random(), merchant(1), "/v1/a", "k", b"x"),
         ] {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_answer_opens_for_its_claim_alone_and_only_unchanged() {
+    fn a_sealed_response_opens_only_for_its_claim_and_only_unchanged() {
         let server_key = ServerKey::random();
         let first = claim(&server_key, merchant(1), "/v1/a", "k", b"x").id;
         let other = claim(&server_key, merchant(1), "/v1/a", "l", b"x").id;
@@ -176,11 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_claim_meets_what_is_on_record() {
+    fn a_repeated_claim_gets_the_status_of_the_first() {
         let server_key = ServerKey::random();
         let claim = claim(&server_key, merchant(1), "/v1/a", "k", b"x");
         let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
-        let record = |answer: Option<&[u8]>, request_id, in_flight| Recorded {
+        let record = |answer: Option<&[u8]>, request_id, in_flight| StoredClaim {
             fingerprint: claim.fingerprint.clone(),
             request_id,
             in_flight,

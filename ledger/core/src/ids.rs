@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ulid::Ulid;
 
-/// The text is not an id of the wanted kind.
+/// The text is not an id of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not an id of the form {prefix}_<ULID>")]
 pub struct Malformed {
@@ -40,7 +40,7 @@ macro_rules! id {
                 self.0
             }
 
-            /// The instant the id was made at, to the millisecond.
+            /// When the id was created, to the millisecond.
             pub fn made_at(self) -> DateTime<Utc> {
                 let ms = i64::try_from(self.0.timestamp_ms()).unwrap_or(i64::MAX);
                 DateTime::from_timestamp_millis(ms).unwrap_or(DateTime::<Utc>::MAX_UTC)
@@ -107,7 +107,7 @@ id! {
     WalletId "wal"
     /// A customer, which is also the connection: the link between a merchant and a wallet.
     CustomerId "con"
-    /// A meter, in the older words a product: a price.
+    /// A meter (formerly a product): a price.
     MeterId "prd"
     /// A request: one forwarded call.
     RequestId "req"
@@ -117,7 +117,7 @@ id! {
     SecretKeyId "key"
     /// One credit of a wallet.
     CreditId "crd"
-    /// A plan, in the older words a subscription config.
+    /// A plan (formerly a subscription config).
     PlanId "sc"
     /// A credit bundle of a plan.
     CreditBundleId "cb"
@@ -131,20 +131,20 @@ id! {
     CheckoutSessionId "cs"
     /// A webhook.
     WebhookId "wh"
-    /// What one webhook is told of one event.
+    /// One event delivered to one webhook.
     WebhookEventId "evt"
     /// One running gateway process.
     GatewayId "gw"
 }
 
-/// Makes ULIDs that never repeat and, within one process, only ever grow, so that ids sort as they were made.
+/// Generates ULIDs that never repeat and, within one process, always increase, so that ids sort by creation.
 #[derive(Debug, Default)]
 pub struct Mint {
     last: std::sync::Mutex<Ulid>,
 }
 
 impl Mint {
-    /// A new ULID of the instant `now`, above every earlier one of this mint.
+    /// A new ULID for the instant `now`, greater than every earlier one of this mint.
     pub fn next(&self, now: DateTime<Utc>) -> Ulid {
         let ms = u64::try_from(now.timestamp_millis()).unwrap_or(0);
         let mut random = [0_u8; 16];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_refused() {
+    fn a_malformed_id_is_refused() {
         let id = RequestId::new(Ulid::from_parts(0xab_cdef, 1)).to_string();
         for text in [&id[1..], &id[..29], &id.to_lowercase(), &id.replace("req", "con"), "req_", "", "req_\0"]
         {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mint_only_grows() {
+    fn ids_of_a_mint_always_increase() {
         let mint = Mint::default();
         let now = Utc::now();
         let ids: Vec<_> = (0..1000).map(|_| mint.next(now)).collect();

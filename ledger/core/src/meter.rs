@@ -1,5 +1,5 @@
-//! Meters: what a merchant charges for usage. A meter's terms are frozen into each request at admission, so
-//! replay never needs today's prices (completion.md sections 3 and 4).
+//! Meters: a merchant's prices for usage. A meter's terms are frozen into each request at admission, so
+//! replay never needs current prices (completion.md sections 3 and 4).
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MeterId;
 use crate::money::Amount;
 
-/// Who bears a cost.
+/// Who pays a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -18,7 +18,7 @@ pub enum Payer {
     Merchant,
 }
 
-/// How a meter's rate is meant.
+/// The unit of a meter's rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -29,8 +29,8 @@ pub enum RateType {
     Percentage,
 }
 
-/// What a meter counts; a rate is per the unit of this name, a position in plain tokens, characters, seconds
-/// or calls.
+/// The quantity that a meter counts. A rate is per the unit in the name; tier usage is in plain tokens, characters,
+/// seconds or calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum TierType {
@@ -40,7 +40,7 @@ pub enum TierType {
     /// Rate per 1,000,000 characters.
     #[serde(rename = "characters_1m")]
     Characters1m,
-    /// Rate per 60 seconds; positions in seconds.
+    /// Rate per 60 seconds; tier usage in seconds.
     #[serde(rename = "minutes")]
     Minutes,
     /// Rate per call.
@@ -77,25 +77,25 @@ pub enum TokenBasis {
     #[default]
     #[serde(rename = "input+output")]
     InputOutput,
-    /// Only what the provider produced.
+    /// Output only.
     #[serde(rename = "output")]
     Output,
 }
 
-/// What becomes of a call whose caller goes before its answer is complete (completion.md section 5).
+/// What happens to a call whose caller disconnects before the response is complete (completion.md section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
-    /// The answer is read on to its usage, and charged by it.
+    /// The gateway reads the response up to its usage and charges it.
     #[default]
     Complete,
-    /// The provider is stopped, and the call charged by what was reported so far.
+    /// The gateway cancels the call at the provider and charges the usage reported so far.
     Cancel,
 }
 
 impl OnDisconnect {
-    /// The default: prices from before there was a choice say nothing of it.
+    /// The default, which older prices do not state.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
     fn is_complete(&self) -> bool {
         *self == Self::Complete
@@ -105,7 +105,7 @@ impl OnDisconnect {
 /// One step of a graduated price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
-    /// The position, in counted units, at which the tier begins.
+    /// The usage, in counted units, at which the tier begins.
     pub start: Decimal,
     /// Dollars per unit of the tier type, or percent points of the provider's cost.
     pub rate: Amount,
@@ -119,25 +119,25 @@ pub struct Tiers(Vec<Tier>);
 /// The most tiers a meter may have.
 pub const MAX_TIERS: usize = 100;
 
-/// Why a list of tiers is refused; `usize` is the index of the offending tier.
+/// Why a list of tiers is invalid; `usize` is the index of the invalid tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TiersError {
-    /// No tier, or more than [`MAX_TIERS`].
+    /// The list is empty or has more than [`MAX_TIERS`] tiers.
     #[error("must hold between 1 and 100 tiers")]
     Count,
     /// The first tier does not start at 0.
     #[error("the first tier must start at 0")]
     FirstStart,
-    /// A start that is not a whole number above the one before, or is beyond 10^15.
+    /// A start is not a whole number above the previous one, or is above 10^15.
     #[error("tier starts must be whole numbers in ascending order, at most 10^15")]
     Start(usize),
-    /// A negative rate, or one above 10^6.
+    /// A rate is negative or above 10^6.
     #[error("a rate must be between 0 and 1000000")]
     Rate(usize),
 }
 
 impl Tiers {
-    /// Checks and keeps `tiers`.
+    /// Validates `tiers`.
     pub fn new(tiers: Vec<Tier>) -> Result<Self, TiersError> {
         if tiers.is_empty() || tiers.len() > MAX_TIERS {
             return Err(TiersError::Count);
@@ -164,21 +164,21 @@ impl Tiers {
         &self.0
     }
 
-    /// Each tier with the position at which it ends (none for the last).
+    /// Each tier with the usage at which it ends (none for the last).
     pub fn spans(&self) -> impl Iterator<Item = (&Tier, Option<Decimal>)> {
         let ends = self.0.iter().skip(1).map(|next| Some(next.start)).chain(std::iter::once(None));
         self.0.iter().zip(ends)
     }
 
-    /// The tier that the next unit after `position` falls into.
-    pub fn at(&self, position: Decimal) -> Option<&Tier> {
-        self.0.iter().rev().find(|tier| tier.start <= position)
+    /// The tier of the next unit after `tier_usage`.
+    pub fn at(&self, tier_usage: Decimal) -> Option<&Tier> {
+        self.0.iter().rev().find(|tier| tier.start <= tier_usage)
     }
 
-    /// The dearest rate of any unit at or after `position`.
-    pub fn dearest_rate_from(&self, position: Decimal) -> Amount {
+    /// The highest rate of any unit at or after `tier_usage`.
+    pub fn highest_rate_from(&self, tier_usage: Decimal) -> Amount {
         self.spans()
-            .filter(|(_, end)| end.is_none_or(|end| end > position))
+            .filter(|(_, end)| end.is_none_or(|end| end > tier_usage))
             .map(|(tier, _)| tier.rate)
             .max()
             .unwrap_or(Amount::ZERO)
@@ -199,22 +199,22 @@ impl From<Tiers> for Vec<Tier> {
     }
 }
 
-/// A meter's price as it stands in the log.
+/// A meter's price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Price {
-    /// How the rates are meant.
+    /// The unit of the rates.
     pub rate_type: RateType,
-    /// What is counted.
+    /// The quantity that is counted.
     pub tier_type: TierType,
     /// The graduated rates.
     pub tiers: Tiers,
     /// Which direction is counted.
     pub token_basis: TokenBasis,
-    /// Who bears the provider's cost.
+    /// Who pays the provider's cost.
     pub base_cost_payer: Payer,
-    /// Who bears the service charge.
+    /// Who pays the service charge.
     pub service_charge_payer: Payer,
-    /// What becomes of a call whose caller goes.
+    /// What happens to a call whose caller disconnects.
     #[serde(default, skip_serializing_if = "OnDisconnect::is_complete")]
     pub on_disconnect: OnDisconnect,
 }
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_from_before_there_was_a_choice_is_read_and_written_as_it_was() {
+    fn a_price_without_on_disconnect_reads_and_writes_back_the_same() {
         let old = r#"{"rate_type":"fixed","tier_type":"requests","tiers":[{"start":"0","rate":"1.0000000000"}],"token_basis":"input+output","base_cost_payer":"wallet","service_charge_payer":"wallet"}"#;
         let mut price: Price = serde_json::from_str(old).unwrap();
         assert_eq!(price.on_disconnect, OnDisconnect::Complete);

@@ -1,40 +1,40 @@
-//! Model prices: what a provider lists for a model. Like a meter's terms, a price is frozen into each request at
-//! admission, so replay never needs today's catalogue (completion.md sections 3 and 5).
+//! Model prices: a provider's list prices. Like a meter's terms, a price is frozen into each request at
+//! admission, so replay never needs the current catalogue (completion.md sections 3 and 5).
 
 use serde::{Deserialize, Serialize};
 
 use crate::money::Amount;
 use crate::usage::Usage;
 
-/// Dollars per 1,000,000 tokens of each sort. A rate that is not listed falls back: a cache's to that of input,
-/// and one of a threshold to the model's own.
+/// Dollars per 1,000,000 tokens of each kind. An unlisted cache rate falls back to the input rate; an unlisted rate
+/// above a threshold falls back to the model's base rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenRates {
-    /// What is sent.
+    /// Input tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_per_1m: Option<Amount>,
-    /// What is produced, reasoning included.
+    /// Output tokens, including reasoning tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_per_1m: Option<Amount>,
-    /// What is sent and read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read_per_1m: Option<Amount>,
-    /// What is sent and written into the provider's cache.
+    /// Input tokens written to the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_per_1m: Option<Amount>,
 }
 
-/// Rates for the whole of a call whose input tokens, cached ones included, exceed a threshold.
+/// Rates of a whole call whose input tokens, including cached ones, exceed a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Above {
-    /// The threshold: a call of exactly so many input tokens does not exceed it.
+    /// The threshold; a call with exactly this many input tokens does not exceed it.
     pub input_tokens: u64,
     /// The rates.
     #[serde(flatten)]
     pub rates: TokenRates,
 }
 
-/// What a provider lists for a model, in US dollars; what is not listed costs nothing.
+/// A provider's list price of a model, in US dollars. Anything that is not listed is free.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModelPrice {
     /// Per 1,000,000 tokens.
@@ -49,12 +49,12 @@ pub struct ModelPrice {
     /// Per second, in either direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<Amount>,
-    /// Dearer rates for long calls.
+    /// Higher rates for long calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub above: Vec<Above>,
 }
 
-/// The token rates that hold for one call, with every fallback done.
+/// The token rates of one call, with all fallbacks applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallRates {
     pub(crate) input: Amount,
@@ -74,8 +74,8 @@ impl CallRates {
         }
     }
 
-    /// The dearest rate of anything that is sent.
-    pub(crate) fn dearest_input(self) -> Amount {
+    /// The highest rate of any input token.
+    pub(crate) fn highest_input(self) -> Amount {
         self.input.max(self.cache_read).max(self.cache_write)
     }
 }
@@ -88,31 +88,31 @@ impl ModelPrice {
         CallRates::new(step.unwrap_or_default(), self.rates)
     }
 
-    /// The token rates of every step, the first included.
+    /// The token rates of every step, including the base rates.
     pub(crate) fn steps(&self) -> impl Iterator<Item = CallRates> {
         let further = self.above.iter().map(|above| CallRates::new(above.rates, self.rates));
         std::iter::once(CallRates::new(TokenRates::default(), self.rates)).chain(further)
     }
 
-    /// Is the price the same whatever the call's size?
+    /// Returns true if the price does not depend on the size of the call.
     pub(crate) fn is_per_request_only(&self) -> bool {
-        let is_free = |rates: CallRates| rates.dearest_input().is_zero() && rates.output.is_zero();
+        let is_free = |rates: CallRates| rates.highest_input().is_zero() && rates.output.is_zero();
         self.steps().all(is_free) && !self.is_by_length()
     }
 
-    /// Do characters or seconds cost, which nothing bounds before the call?
+    /// Returns true if characters or seconds are priced; nothing bounds their number before the call.
     pub(crate) fn is_by_length(&self) -> bool {
         [self.per_character, self.per_second].into_iter().flatten().any(Amount::is_positive)
     }
 }
 
-/// What is known before a call of its provider's cost.
+/// The list price of a call, as known before the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListPrice {
-    /// The call costs nothing at the provider: provider `other`, by definition, or a call that asks no model.
+    /// The provider charges nothing: by definition for provider `other`, and for calls that use no model.
     Nothing,
-    /// This.
+    /// The listed price.
     Listed(ModelPrice),
-    /// The provider is built in, but the catalogue has no price for what is asked.
+    /// The provider is built in, but the catalogue has no price for the call.
     Unlisted,
 }

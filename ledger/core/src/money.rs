@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Fractional digits of every amount (completion.md section 1).
 pub const SCALE: u32 = 10;
 
-/// Why a text is not an amount, or a calculation has no result.
+/// Why a text is not an amount, or a calculation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not of the form `-?digits[.digits]`.
@@ -19,7 +19,7 @@ pub enum Error {
     /// More than ten fractional digits.
     #[error("must have at most ten fractional digits")]
     TooPrecise,
-    /// Beyond ±10^12, or an arithmetic overflow.
+    /// Outside ±10^12, or an arithmetic overflow.
     #[error("is out of range")]
     OutOfRange,
 }
@@ -37,13 +37,13 @@ pub fn round_line(exact: Decimal) -> Result<Amount, Error> {
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(Decimal::ZERO);
 
-    /// The largest amount that the ledger takes, 10^12: leaves room for sums inside `Decimal`'s 28 digits.
+    /// The largest amount, 10^12. It leaves room for sums within the 28 digits of `Decimal`.
     pub const MAX: Self = Self(Decimal::from_parts(0xd4a5_1000, 0xe8, 0, false, 0));
 
-    /// A tenth of that, 10^11.
+    /// A tenth of [`Amount::MAX`], 10^11.
     pub const MAX_TENTH: Self = Self(Decimal::from_parts(0x4876_e800, 0x17, 0, false, 0));
 
     fn checked(value: Decimal) -> Result<Self, Error> {
@@ -58,12 +58,12 @@ impl Amount {
         self.0
     }
 
-    /// The sum; an error beyond the range of the ledger.
+    /// The sum; an error if it is out of range.
     pub fn plus(self, other: Self) -> Result<Self, Error> {
         Self::checked(self.0.checked_add(other.0).ok_or(Error::OutOfRange)?)
     }
 
-    /// The difference, which may be negative; an error beyond the range of the ledger.
+    /// The difference, which may be negative; an error if it is out of range.
     pub fn minus(self, other: Self) -> Result<Self, Error> {
         Self::checked(self.0.checked_sub(other.0).ok_or(Error::OutOfRange)?)
     }
@@ -73,28 +73,28 @@ impl Amount {
         amounts.into_iter().try_fold(Self::ZERO, Self::plus)
     }
 
-    /// Below zero?
+    /// Returns true if the amount is below zero.
     pub fn is_negative(self) -> bool {
         self.0.is_sign_negative() && !self.0.is_zero()
     }
 
-    /// Exactly zero?
+    /// Returns true if the amount is zero.
     pub fn is_zero(self) -> bool {
         self.0.is_zero()
     }
 
-    /// Above zero?
+    /// Returns true if the amount is above zero.
     pub fn is_positive(self) -> bool {
         self.0.is_sign_positive() && !self.0.is_zero()
     }
 }
 
-/// A sum over a whole ledger, in dollars: as exact as the amounts, and not bounded as one wallet is.
+/// A sum over a whole ledger, in dollars: exact, and not limited to the range of one amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total(Decimal);
 
 impl Total {
-    /// The sum with one amount more; an error beyond 28 digits.
+    /// The sum plus `amount`; an error beyond 28 digits.
     pub fn plus(self, amount: Amount) -> Result<Self, Error> {
         self.0.checked_add(amount.0).map(Self).ok_or(Error::OutOfRange)
     }

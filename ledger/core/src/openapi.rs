@@ -1,5 +1,4 @@
-//! OpenAPI schemas of amounts and ids, for the feature `openapi`. Plain structs and enums derive theirs where they are
-//! defined.
+//! OpenAPI schemas of amounts and ids, for the feature `openapi`. Plain structs and enums derive their schemas.
 
 use serde_json::json;
 use utoipa::openapi::{Object, RefOr, Schema, schema::SchemaType, schema::Type};

@@ -1,4 +1,4 @@
-//! Usage periods: monthly, anchored on the connection's creation, its day clamped to the month's end
+//! Usage periods: monthly, anchored on the connection's creation, with the day clamped to the end of the month
 //! (completion.md section 4).
 
 use chrono::{DateTime, Datelike as _, Months, Utc};
@@ -17,7 +17,7 @@ pub fn period_around(anchor: DateTime<Utc>, at: DateTime<Utc>) -> Period {
     let month_of =
         |instant: DateTime<Utc>| instant.year() * 12 + i32::try_from(instant.month0()).unwrap_or(0);
     let months = u32::try_from(month_of(at) - month_of(anchor)).unwrap_or(0);
-    // Counting every reset from the anchor itself keeps the 31st the 31st after a short month.
+    // Counting every reset from the anchor keeps the 31st the 31st after a short month.
     let reset =
         |count: u32| anchor.checked_add_months(Months::new(count)).unwrap_or(DateTime::<Utc>::MAX_UTC);
     let passed = if reset(months) <= at || months == 0 { months } else { months - 1 };

@@ -1,5 +1,5 @@
-//! Plans: what a customer pays for every so often, and the credit that comes with it (completion.md section 8). A
-//! subscription stands on the terms that its plan had when its cycle began.
+//! Plans: a recurring price and the credit that it includes (completion.md section 8). Each cycle of a subscription
+//! uses the terms that its plan had when the cycle began.
 
 use chrono::{DateTime, Days, Months, Utc};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{CreditBundleId, MeterId};
 use crate::money::Amount;
 
-/// How long a cycle is.
+/// The length of a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -23,12 +23,12 @@ pub enum BillingInterval {
 }
 
 impl BillingInterval {
-    /// All of them.
+    /// All intervals.
     pub const ALL: [Self; 4] = [Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// When cycle `number` begins, counted from 0 at `anchor`; the end of time where that is beyond it.
+    /// The start of cycle `number`, counted from 0 at `anchor`, capped at the largest representable instant.
     ///
-    /// Counting from the anchor itself keeps the 31st the 31st after a short month.
+    /// Counting from the anchor keeps the 31st the 31st after a short month.
     pub fn cycle_start(self, anchor: DateTime<Utc>, number: u32) -> DateTime<Utc> {
         let start = match self {
             Self::Day => anchor.checked_add_days(Days::new(number.into())),
@@ -41,7 +41,7 @@ impl BillingInterval {
         start.unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
-    /// Days in a mean interval, times 10,000: makes prices of unlike intervals comparable.
+    /// Mean days in the interval, times 10,000: makes prices of different intervals comparable.
     const fn mean_days_10k(self) -> i64 {
         match self {
             Self::Day => 10_000,
@@ -52,52 +52,52 @@ impl BillingInterval {
     }
 }
 
-/// What becomes of credit at the end of a cycle.
+/// What happens to unused credit at the end of a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rollover {
-    /// All that is left stays.
+    /// It rolls over.
     Full,
-    /// What is left expires.
+    /// It expires.
     None,
 }
 
-/// What a plan takes and gives.
+/// The price and the credit of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTerms {
     /// Its display name.
     pub name: String,
-    /// What a cycle costs, in dollars; a free plan costs nothing.
+    /// The price of a cycle, in dollars; zero for a free plan.
     pub period_amount: Amount,
-    /// The credit that a cycle brings, in dollars.
+    /// The credit that a cycle grants, in dollars.
     pub included_credit: Amount,
-    /// How long a cycle is.
+    /// The length of a cycle.
     pub billing_interval: BillingInterval,
-    /// What becomes of the credit that a cycle brought.
+    /// What happens to the plan's unused credit at the end of a cycle.
     pub rollover_type: Rollover,
-    /// What becomes of bundle credit.
+    /// What happens to unused bundle credit at the end of a cycle.
     pub bundle_rollover_type: Rollover,
-    /// Only calls on these meters draw the credit; any call where there are none.
+    /// Only calls on these meters draw the credit; every call does if the list is empty.
     pub meter_ids: Vec<MeterId>,
-    /// The bundle that is bought when a new subscriber's credit is used up, unless the subscriber chooses otherwise.
+    /// The bundle that a new subscriber buys automatically when the credit is used up, unless the subscriber chooses
+    /// another one.
     pub default_auto_top_up_bundle_id: Option<CreditBundleId>,
 }
 
 impl PlanTerms {
-    /// Does it cost nothing?
+    /// Returns true if the plan has no price.
     pub fn is_free(&self) -> bool {
         self.period_amount.is_zero()
     }
 
-    /// Does it cost more in the same time than `other`?
-    pub fn is_dearer_than(&self, other: &Self) -> bool {
-        let in_the_time_of = |amount: Amount, interval: BillingInterval| {
-            // At most 10^4 dollars by 10^7: far within the range of decimals.
+    /// Returns true if the plan costs more than `other` over the same time.
+    pub fn costs_more_than(&self, other: &Self) -> bool {
+        let over = |amount: Amount, interval: BillingInterval| {
+            // At most 10^4 dollars times 10^7: well within the range of decimals.
             amount.decimal() * rust_decimal::Decimal::from(interval.mean_days_10k())
         };
-        in_the_time_of(self.period_amount, other.billing_interval)
-            > in_the_time_of(other.period_amount, self.billing_interval)
+        over(self.period_amount, other.billing_interval) > over(other.period_amount, self.billing_interval)
     }
 }
 
@@ -106,9 +106,9 @@ impl PlanTerms {
 pub struct BillingCycle {
     /// Counts the cycles since the anchor, from 0.
     pub number: u32,
-    /// When it began.
+    /// The start.
     pub start: DateTime<Utc>,
-    /// When it ends and the next one begins.
+    /// The end, where the next cycle starts.
     pub end: DateTime<Utc>,
 }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_of_unlike_intervals_are_compared_over_the_same_time() {
+    fn prices_of_different_intervals_are_compared_over_the_same_time() {
         let terms = |amount: &str, billing_interval| PlanTerms {
             name: "plan".into(),
             period_amount: amount.parse().unwrap(),
@@ -179,10 +179,10 @@ mod tests {
             default_auto_top_up_bundle_id: None,
         };
         let ten_a_month = terms("10", BillingInterval::Month);
-        assert!(ten_a_month.is_dearer_than(&terms("100", BillingInterval::Year)));
-        assert!(!ten_a_month.is_dearer_than(&terms("121", BillingInterval::Year)));
-        assert!(!ten_a_month.is_dearer_than(&terms("10", BillingInterval::Month)));
-        assert!(terms("1", BillingInterval::Day).is_dearer_than(&ten_a_month));
-        assert!(!terms("2", BillingInterval::Week).is_dearer_than(&ten_a_month));
+        assert!(ten_a_month.costs_more_than(&terms("100", BillingInterval::Year)));
+        assert!(!ten_a_month.costs_more_than(&terms("121", BillingInterval::Year)));
+        assert!(!ten_a_month.costs_more_than(&terms("10", BillingInterval::Month)));
+        assert!(terms("1", BillingInterval::Day).costs_more_than(&ten_a_month));
+        assert!(!terms("2", BillingInterval::Week).costs_more_than(&ten_a_month));
     }
 }

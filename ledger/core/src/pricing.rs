@@ -12,19 +12,19 @@ use crate::usage::Usage;
 /// Tokens that a listed rate pays for.
 const TOKENS_PER_RATE: u64 = 1_000_000;
 
-/// What the provider's list price makes of the usage.
+/// The cost of a usage by the provider's list price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModelCost {
-    /// For what was sent.
+    /// The cost of the input.
     pub input: Amount,
-    /// For what was produced.
+    /// The cost of the output.
     pub output: Amount,
     /// Their sum.
     pub total: Amount,
 }
 
-/// What the provider's list price makes of a usage: an input line and an output line. An error where the usage
-/// contradicts itself (more cached than sent) or is beyond the range of the ledger.
+/// The cost of `usage` by the provider's list price: an input line and an output line. An error if the usage is
+/// inconsistent (more cached tokens than input tokens) or the cost is out of range.
 pub fn model_cost(price: &ModelPrice, usage: &Usage) -> Result<ModelCost, Error> {
     let rates = price.rates_of(usage);
     let cached = usage.cached;
@@ -46,7 +46,7 @@ pub fn model_cost(price: &ModelPrice, usage: &Usage) -> Result<ModelCost, Error>
     Ok(ModelCost { input, output, total: input.plus(output)? })
 }
 
-/// A line of a cost before it is rounded: dollars, and apart from them what is priced per million tokens.
+/// A cost line before rounding: dollars, and separately the costs priced per million tokens.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     dollars: Decimal,
@@ -70,53 +70,58 @@ impl Line {
     }
 }
 
-/// One line of a fee: the units that fell into one tier.
+/// One line of a fee: the units in one tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeeLine {
     /// The tier.
     pub tier: Tier,
     /// Units (tokens, characters, seconds, calls) of the call inside the tier.
     pub units: Decimal,
-    /// What they cost.
+    /// The fee for the units.
     pub cost: Amount,
 }
 
-/// What a call costs by its meter.
+/// The fee of a call by its meter.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Fee {
     /// The sum of the lines.
     pub amount: Amount,
-    /// One line per tier touched; none when no unit was counted.
+    /// One line per tier with units; empty if no unit was counted.
     pub breakdown: Vec<FeeLine>,
 }
 
-/// The fee of a call of `units` at a provider's cost of `cost`, from `position` on.
-pub fn fee(price: &Price, position: Decimal, units: Decimal, cost: Amount) -> Result<Fee, Error> {
+/// The fee of a call of `units` with the provider's cost `cost`, after a tier usage of `tier_usage`.
+pub fn fee(price: &Price, tier_usage: Decimal, units: Decimal, cost: Amount) -> Result<Fee, Error> {
     match price.rate_type {
-        RateType::Fixed => graduated_fee(price.tier_type, &price.tiers, position, units),
-        RateType::Percentage => percentage_fee(&price.tiers, position, units, cost),
+        RateType::Fixed => graduated_fee(price.tier_type, &price.tiers, tier_usage, units),
+        RateType::Percentage => percentage_fee(&price.tiers, tier_usage, units, cost),
     }
 }
 
-/// The fee of `units` counted from `position` over graduated tiers.
+/// The fee of `units` over graduated tiers, after a tier usage of `tier_usage`.
 pub fn graduated_fee(
     tier_type: TierType,
     tiers: &Tiers,
-    position: Decimal,
+    tier_usage: Decimal,
     units: Decimal,
 ) -> Result<Fee, Error> {
     let line = |(tier, units): (&Tier, Decimal)| {
         Ok(FeeLine { tier: tier.clone(), units, cost: line_cost(tier_type, tier.rate, units)? })
     };
-    Fee::of(spread(tiers, position, units)?.into_iter().map(line).collect::<Result<_, Error>>()?)
+    Fee::of(spread(tiers, tier_usage, units)?.into_iter().map(line).collect::<Result<_, Error>>()?)
 }
 
-/// The fee in percent points of `cost`, which is split over the tiers in proportion to the units. A cost without a
-/// unit falls to the tier at `position`: it must not be lost.
-pub fn percentage_fee(tiers: &Tiers, position: Decimal, units: Decimal, cost: Amount) -> Result<Fee, Error> {
-    let mut spread = spread(tiers, position, units)?;
+/// The fee in percent points of `cost`, which is split over the tiers in proportion to the units. A cost without units
+/// is charged in the tier at `tier_usage`, so that it is not lost.
+pub fn percentage_fee(
+    tiers: &Tiers,
+    tier_usage: Decimal,
+    units: Decimal,
+    cost: Amount,
+) -> Result<Fee, Error> {
+    let mut spread = spread(tiers, tier_usage, units)?;
     if spread.is_empty() && !cost.is_zero() {
-        spread.extend(tiers.at(position).map(|tier| (tier, Decimal::ZERO)));
+        spread.extend(tiers.at(tier_usage).map(|tier| (tier, Decimal::ZERO)));
     }
     let line = |(tier, inside): (&Tier, Decimal)| {
         let whole = tier.rate.decimal().checked_mul(cost.decimal()).ok_or(Error::OutOfRange)?;
@@ -138,12 +143,12 @@ impl Fee {
     }
 }
 
-/// The units of a call from `position` on, by the tiers they fall into; tiers without any are left out.
-fn spread(tiers: &Tiers, position: Decimal, units: Decimal) -> Result<Vec<(&Tier, Decimal)>, Error> {
-    let end = position.checked_add(units).ok_or(Error::OutOfRange)?;
+/// The units of a call after `tier_usage`, by tier; tiers without units are left out.
+fn spread(tiers: &Tiers, tier_usage: Decimal, units: Decimal) -> Result<Vec<(&Tier, Decimal)>, Error> {
+    let end = tier_usage.checked_add(units).ok_or(Error::OutOfRange)?;
     let mut spread = Vec::with_capacity(1);
     for (tier, tier_end) in tiers.spans() {
-        let from = tier.start.max(position);
+        let from = tier.start.max(tier_usage);
         let to = tier_end.map_or(end, |tier_end| tier_end.min(end));
         if to > from {
             spread.push((tier, to.checked_sub(from).ok_or(Error::OutOfRange)?.normalize()));
@@ -157,41 +162,41 @@ fn line_cost(tier_type: TierType, rate: Amount, units: Decimal) -> Result<Amount
     round_line(exact.checked_div(tier_type.units_per_rate()).ok_or(Error::OutOfRange)?)
 }
 
-/// The service charge on a fee, one line of its own.
+/// The service charge on a fee, rounded as one line.
 pub fn service_charge(fee: Amount, rate: Decimal) -> Result<Amount, Error> {
     round_line(fee.decimal().checked_mul(rate).ok_or(Error::OutOfRange)?)
 }
 
-/// What may be known of a call's size before it is made.
+/// The size of a call as far as it is known before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SizeHint {
-    /// The output limit that the body names, in tokens.
+    /// The output limit in the request body, in tokens.
     pub max_output_tokens: Option<u64>,
-    /// Bytes of the body, which bound its tokens and characters from above.
+    /// The bytes of the body, an upper bound of its tokens and characters.
     pub input_bytes: u64,
 }
 
-/// What something may come to, as far as it can be known before the call.
+/// A bound of a cost, as far as it is known before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// Exactly this, whatever the provider reports.
+    /// Exactly this amount, whatever the provider reports.
     Exact(Amount),
-    /// At most this.
+    /// At most this amount.
     AtMost(Amount),
-    /// Anything.
+    /// No bound.
     Unknown,
 }
 
 impl Bound {
-    /// An upper bound, which may be beyond the range of amounts: then it is beyond every cap.
+    /// An upper bound. If it is out of range it becomes [`Amount::MAX`], which is above every cap.
     fn at_most(bound: Result<Amount, Error>) -> Self {
         Self::AtMost(bound.unwrap_or(Amount::MAX))
     }
 }
 
-/// The dearest provider's cost that a call of this size could come to: with its output limit, at the dearest rates,
-/// those of its thresholds included. Characters and seconds are not bounded by anything a caller sends.
-pub fn dearest_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
+/// The maximum provider's cost of a call of this size: at its output limit and the highest rates, including those above
+/// thresholds. The number of characters and seconds is not bounded by anything that a caller sends.
+pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
     if price.is_per_request_only() {
         return Bound::Exact(price.per_request.unwrap_or_default());
     }
@@ -204,27 +209,27 @@ pub fn dearest_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
     if price.is_by_length() {
         return Bound::Unknown;
     }
-    let input = price.steps().map(crate::model_price::CallRates::dearest_input).max().unwrap_or_default();
-    let dearest_output = price.steps().map(|rates| rates.output).max().unwrap_or_default();
+    let input = price.steps().map(crate::model_price::CallRates::highest_input).max().unwrap_or_default();
+    let highest_output = price.steps().map(|rates| rates.output).max().unwrap_or_default();
     let bound = Line::default()
         .tokens(hint.input_bytes, input)
         .and_then(|line| line.units(Decimal::ONE, price.per_request)?.rounded())
-        .and_then(|input| input.plus(Line::default().tokens(output, dearest_output)?.rounded()?));
+        .and_then(|input| input.plus(Line::default().tokens(output, highest_output)?.rounded()?));
     Bound::at_most(bound)
 }
 
-/// The dearest fee a call could come to from `position` on, where the provider's cost comes to `cost`.
+/// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
 ///
-/// Exact for `requests`; for tokens an upper bound by the body's output limit; characters and seconds of an
-/// answer are not bounded by anything a caller sends. A percentage is as well known as the cost.
-pub fn dearest_fee(terms: &Terms, position: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
+/// Exact for `requests`; for tokens an upper bound by the output limit; unknown for characters and seconds, which are
+/// not bounded by anything that a caller sends. A percentage fee is bounded as well as the cost is.
+pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
     let price = &terms.price;
-    let rate = price.tiers.dearest_rate_from(position);
+    let rate = price.tiers.highest_rate_from(tier_usage);
     if rate.is_zero() {
         return Ok(Bound::Exact(Amount::ZERO));
     }
     match price.rate_type {
-        RateType::Percentage => percentage_bound(price, position, cost),
+        RateType::Percentage => percentage_bound(price, tier_usage, cost),
         RateType::Fixed => match (price.tier_type, hint.max_output_tokens) {
             (TierType::Requests, _) => line_cost(price.tier_type, rate, Decimal::ONE).map(Bound::Exact),
             (TierType::Tokens1m, Some(output)) => {
@@ -238,8 +243,8 @@ pub fn dearest_fee(terms: &Terms, position: Decimal, hint: SizeHint, cost: Bound
     }
 }
 
-fn percentage_bound(price: &Price, position: Decimal, cost: Bound) -> Result<Bound, Error> {
-    let rate = price.tiers.dearest_rate_from(position);
+fn percentage_bound(price: &Price, tier_usage: Decimal, cost: Bound) -> Result<Bound, Error> {
+    let rate = price.tiers.highest_rate_from(tier_usage);
     let percentage = |cost: Amount| {
         let exact = rate.decimal().checked_mul(cost.decimal()).ok_or(Error::OutOfRange)?;
         round_line(exact.checked_div(Decimal::ONE_HUNDRED).ok_or(Error::OutOfRange)?)
@@ -264,7 +269,7 @@ mod tests {
         Tiers::new(steps.iter().map(tier).collect()).unwrap()
     }
 
-    /// The figures of the specification's `oracles.json`, which this file keeps a copy of.
+    /// The figures of the specification's `oracles.json`, of which `tests/oracles.json` is a copy.
     #[test]
     fn graduated_tiers_match_the_published_figures() {
         let oracles: serde_json::Value = serde_json::from_str(include_str!("../tests/oracles.json")).unwrap();
@@ -312,7 +317,7 @@ mod tests {
             let usage = &case["usage"];
             let count = |name: &str| usage.get(name).map_or(0, |count| count.as_u64().unwrap());
             let cached = Cached { read: count("cached"), write: count("cache_write") };
-            // Either the input is told with what was cached, or without it.
+            // The input is given either with or without the cached tokens.
             let input = match usage.get("input_including_cached") {
                 Some(input) => input.as_u64().unwrap(),
                 None => count("input") + cached.read + cached.write,
@@ -380,12 +385,12 @@ mod tests {
             characters: Split { input: 3, output: 4 },
             seconds: Split { input: "1.5".parse().unwrap(), output: "2".parse().unwrap() },
         };
-        // 500 plain and 100 written (at the input rate, for none is listed), 400 read; 0.5; 0.03; 0.0015.
+        // 500 plain and 100 written (at the input rate, because none is listed), 400 read; 0.5; 0.03; 0.0015.
         let cost = model_cost(&price, &usage(1_000)).unwrap();
         assert_eq!(cost.input.to_string(), "0.5321400000");
         assert_eq!(cost.output.to_string(), "1.0420000000");
         assert_eq!(cost.total.to_string(), "1.5741400000");
-        // One token more, and the whole call is at the dearer rates; those that are not named stay.
+        // With one token more the whole call is at the higher rates; unlisted rates stay.
         let cost = model_cost(&price, &usage(1_001)).unwrap();
         assert_eq!(cost.input.to_string(), "0.5321410000");
         assert_eq!(cost.output.to_string(), "2.0420000000");
@@ -396,24 +401,24 @@ mod tests {
     fn a_price_per_request_is_known_before_the_call_and_lengths_never_are() {
         let price = |text: &str| serde_json::from_str::<ModelPrice>(text).unwrap();
         let hint = SizeHint { max_output_tokens: Some(1_000_000), input_bytes: 1_000_000 };
-        let dearest = |text: &str, hint| dearest_model_cost(&price(text), hint);
+        let maximum = |text: &str, hint| max_model_cost(&price(text), hint);
         let amount = |text: &str| text.parse().unwrap();
-        assert_eq!(dearest(r#"{"per_request":"0.25"}"#, SizeHint::default()), Bound::Exact(amount("0.25")));
-        assert_eq!(dearest(r#"{"per_second":"0.25"}"#, hint), Bound::Unknown);
+        assert_eq!(maximum(r#"{"per_request":"0.25"}"#, SizeHint::default()), Bound::Exact(amount("0.25")));
+        assert_eq!(maximum(r#"{"per_second":"0.25"}"#, hint), Bound::Unknown);
         let both = r#"{"input_per_1m":"1","output_per_1m":"2","cache_write_per_1m":"3"}"#;
-        assert_eq!(dearest(both, hint), Bound::AtMost(amount("5")));
-        assert_eq!(dearest(both, SizeHint { max_output_tokens: None, ..hint }), Bound::Unknown);
+        assert_eq!(maximum(both, hint), Bound::AtMost(amount("5")));
+        assert_eq!(maximum(both, SizeHint { max_output_tokens: None, ..hint }), Bound::Unknown);
         let embedding = SizeHint { max_output_tokens: None, ..hint };
-        assert_eq!(dearest(r#"{"input_per_1m":"1"}"#, embedding), Bound::AtMost(amount("1")));
+        assert_eq!(maximum(r#"{"input_per_1m":"1"}"#, embedding), Bound::AtMost(amount("1")));
         let endless = SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: u64::MAX };
-        assert_eq!(dearest(both, endless), Bound::AtMost(Amount::MAX));
+        assert_eq!(maximum(both, endless), Bound::AtMost(Amount::MAX));
     }
 
     #[test]
     fn the_dearest_rate_looks_only_forward() {
         let tiers = tiers(&[(0, "5"), (10, "1"), (20, "3")]);
         for (position, rate) in [(0, "5"), (9, "5"), (10, "3"), (25, "3")] {
-            assert_eq!(tiers.dearest_rate_from(position.into()), rate.parse().unwrap());
+            assert_eq!(tiers.highest_rate_from(position.into()), rate.parse().unwrap());
         }
     }
 
@@ -463,7 +468,7 @@ mod tests {
                 ..Usage::default()
             };
             let cost = model_cost(&price, &usage).unwrap().total;
-            match dearest_model_cost(&price, hint) {
+            match max_model_cost(&price, hint) {
                 Bound::Exact(exact) => prop_assert_eq!(cost, exact),
                 Bound::AtMost(bound) => prop_assert!(cost <= bound),
                 Bound::Unknown => prop_assert!(false, "the size is known"),
@@ -475,7 +480,7 @@ mod tests {
             let [a, b, c] = rates.map(|rate| rate.to_string());
             let tiers = tiers(&[(0, &a), (10, &b), (20, &c)]);
             let fee = graduated_fee(TierType::Requests, &tiers, later.into(), Decimal::ONE).unwrap();
-            prop_assert!(tiers.dearest_rate_from(Decimal::ZERO) >= fee.amount);
+            prop_assert!(tiers.highest_rate_from(Decimal::ZERO) >= fee.amount);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Secrets: raw keys are made here, kept only as a keyed hash, and shown once; connection and product secrets
-//! are derived from their ids, so that they can be shown again without being stored (completion.md section 1).
+//! Secrets. Raw keys are generated here, stored only as a keyed hash and shown once. Connection and product secrets are
+//! derived from their ids, so that they can be shown again without being stored (completion.md section 1).
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -12,28 +13,28 @@ use subtle::ConstantTimeEq as _;
 
 use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId, WebhookId};
 
-/// Random bytes of a raw key: 216 bits, some 213 after `_` and `-` are replaced.
+/// Random bytes of a raw key: 216 bits, about 213 after `_` and `-` are replaced.
 const KEY_BYTES: usize = 27;
 
-/// Bytes of the MAC kept in a derived secret: 192 bits.
+/// Bytes of the MAC in a derived secret: 192 bits.
 const MAC_BYTES: usize = 24;
 
-/// Sessions live for a day: their secrets are never changed.
+/// The version of every checkout session's secret. Sessions live for a day, so their secrets are never replaced.
 const CHECKOUT_SECRET_VERSION: u32 = 1;
 
-/// The version of every webhook secret: they are never replaced.
+/// The version of every webhook secret. Webhook secrets are never replaced.
 const WEBHOOK_SECRET_VERSION: u32 = 1;
 
-/// What a webhook's secret begins with.
+/// The prefix of a webhook's secret.
 const WEBHOOK_SECRET: &str = "whsec_";
 
-/// How what a webhook is told is signed, in both of the ways that are in use (completion.md section 9).
+/// The signatures of a webhook delivery, in both common formats (completion.md section 9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookSignatures {
-    /// `X-Webhook-Signature`: the hexadecimal HMAC-SHA256 of the body under the secret as it is written.
+    /// `X-Webhook-Signature`: the hexadecimal HMAC-SHA256 of the body under the text of the secret.
     pub plain: String,
-    /// `webhook-signature` of the Standard Webhooks: `v1,` and base64 of the HMAC-SHA256 of id, seconds and body, parted
-    /// by full stops, under the bytes that the secret's base64 stands for.
+    /// `webhook-signature` of Standard Webhooks: `v1,` and the base64 of the HMAC-SHA256 of id, seconds and body,
+    /// separated by full stops, under the decoded bytes of the secret.
     pub standard: String,
 }
 
@@ -53,17 +54,17 @@ fn hmac_sha256(key: &[u8], text: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Does the instance move real money? Decides the prefix of secret keys.
+/// The mode of an instance. It determines the prefix of secret keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Real money: `aks_live_…`.
     Live,
-    /// Play money: `aks_test_…`.
+    /// Test money: `aks_test_…`.
     Test,
 }
 
-/// The instance's own key, under which keys are hashed and secrets derived.
+/// The key of the instance. It hashes raw keys and derives secrets.
 #[derive(Clone)]
 pub struct ServerKey([u8; 32]);
 
@@ -73,7 +74,7 @@ impl fmt::Debug for ServerKey {
     }
 }
 
-/// A raw key, readable once by the person it is made for; never logged.
+/// A raw key. It is shown once and never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawKey(String);
 
@@ -83,7 +84,7 @@ impl RawKey {
         &self.0
     }
 
-    /// What may be shown later: the prefix, four characters and `****`.
+    /// The part that may be shown later: the prefix, four characters and `****`.
     pub fn preview(&self) -> String {
         let start = self.0.rfind('_').map_or(0, |at| at + 1);
         let shown: String = self.0.chars().take(start + 4).collect();
@@ -102,7 +103,7 @@ impl fmt::Debug for RawKey {
     }
 }
 
-/// The keyed hash of a raw key, as 64 hexadecimal digits: all that the ledger keeps of it.
+/// The keyed hash of a raw key, as 64 hexadecimal digits. The ledger stores nothing else of the key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyHash(String);
 
@@ -121,24 +122,17 @@ impl fmt::Debug for KeyHash {
 
 /// Lower-case hexadecimal digits of `bytes`.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
-    }
-    text
+    HEXLOWER.encode(bytes)
 }
 
 fn random_text() -> String {
     let mut bytes = [0_u8; KEY_BYTES];
     getrandom::fill(&mut bytes).expect("the operating system has randomness");
-    // `_` parts the prefix from the key in previews, so the key itself does without it.
+    // `_` separates the prefix from the key in previews, so the key itself contains none.
     URL_SAFE_NO_PAD.encode(bytes).replace(['_', '-'], "A")
 }
 
-/// Makes a merchant's secret key.
+/// Generates a merchant's secret key.
 pub fn new_secret_key(mode: Mode) -> RawKey {
     let prefix = match mode {
         Mode::Live => "aks_live_",
@@ -147,32 +141,26 @@ pub fn new_secret_key(mode: Mode) -> RawKey {
     RawKey(format!("{prefix}{}", random_text()))
 }
 
-/// Makes a spend key.
+/// Generates a spend key.
 pub fn new_spend_key() -> RawKey {
     RawKey(format!("spk_{}", random_text()))
 }
 
 impl ServerKey {
-    /// A fresh random key.
+    /// A new random key.
     pub fn random() -> Self {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).expect("the operating system has randomness");
         Self(bytes)
     }
 
-    /// The key of 64 hexadecimal digits.
+    /// Reads a key of 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+        bytes.try_into().ok().map(Self)
     }
 
-    /// The key as 64 hexadecimal digits, for keeping it.
+    /// The key as 64 hexadecimal digits, for storage.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
@@ -185,7 +173,7 @@ impl ServerKey {
         mac.finalize().into_bytes().into()
     }
 
-    /// The MAC of `parts` for `purpose`; where one part ends and the next begins counts.
+    /// The MAC of `parts` for `purpose`; the boundaries between the parts matter.
     pub(crate) fn mac_of(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
         mac.update(purpose.as_bytes());
@@ -212,7 +200,7 @@ impl ServerKey {
         self.derive("prds", id.ulid(), version)
     }
 
-    /// The secret of a checkout session, `css_…`: whoever has it may complete the session.
+    /// The secret of a checkout session, `css_…`, which allows its bearer to complete the session.
     pub fn checkout_secret(&self, id: CheckoutSessionId) -> String {
         self.derive("css", id.ulid(), CHECKOUT_SECRET_VERSION)
     }
@@ -223,7 +211,7 @@ impl ServerKey {
         read.map(|(ulid, _)| CheckoutSessionId::new(ulid))
     }
 
-    /// The secret of a webhook, `whsec_` and base64 of its 192 bits: what signs all that the webhook is told.
+    /// The secret of a webhook, `whsec_` and the base64 of 192 bits. It signs all deliveries to the webhook.
     pub fn webhook_secret(&self, id: WebhookId) -> String {
         let mac = self.mac("whsec", &format!("{}/{WEBHOOK_SECRET_VERSION}", id.ulid()));
         format!("{WEBHOOK_SECRET}{}", STANDARD.encode(&mac[..MAC_BYTES]))
@@ -314,6 +302,9 @@ mod tests {
     fn a_server_key_survives_its_text() {
         let key = ServerKey::random();
         assert_eq!(ServerKey::from_hex(&key.to_hex()).unwrap().to_hex(), key.to_hex());
-        assert!(ServerKey::from_hex("zz").is_none());
+        assert_eq!(ServerKey::from_hex(&key.to_hex().to_uppercase()).unwrap().to_hex(), key.to_hex());
+        for malformed in ["zz", "", &key.to_hex()[2..], &"+1".repeat(32)] {
+            assert!(ServerKey::from_hex(malformed).is_none(), "{malformed:?}");
+        }
     }
 }

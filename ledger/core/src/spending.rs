@@ -1,6 +1,6 @@
-//! What a spend key has spent, holds and has admitted, cycle by cycle, and its token bucket: a pure fold of the
+//! The counters of a spend key per cycle (spent, held, admitted calls) and its token bucket: a pure fold of the
 //! events of its calls. Invariants: a call counts in the cycles of its admission, whenever it ends; the key's clock
-//! never runs backwards; nothing held is ever below zero.
+//! never runs backwards; no held amount is below zero.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use crate::money::{self, Amount};
 /// One cycle's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// When the cycle began.
+    /// The start of the cycle.
     pub start: DateTime<Utc>,
-    /// What its settled calls cost.
+    /// The cost of settled calls.
     pub spent: Amount,
-    /// What its open calls hold.
+    /// The holds of open calls.
     pub held: Amount,
-    /// Its admitted calls, however they ended.
+    /// Admitted calls, including failed ones.
     pub requests: u64,
 }
 
@@ -28,14 +28,14 @@ impl Window {
     }
 }
 
-/// The counters of a spend key. All four cycles are kept, so that a limit may change its cycle at any time.
+/// The counters of a spend key. It counts in all four cycles, so that a limit can change its cycle at any time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spending {
-    /// The latest instant that any event of the key bore.
+    /// The latest instant of any event of the key.
     clock: DateTime<Utc>,
-    /// When a call was last admitted.
+    /// When the last call was admitted.
     pub last_used_at: Option<DateTime<Utc>>,
-    /// The bucket of the rate limit, where there is one.
+    /// The bucket of the rate limit, if any.
     bucket: Option<Bucket>,
     daily: Window,
     weekly: Window,
@@ -44,7 +44,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Nothing spent yet, and a full bucket.
+    /// Zero counters and a full bucket.
     pub fn new(rate_limit: Option<RateLimit>, at: DateTime<Utc>) -> Self {
         let fresh = |cycle: Cycle| Window::fresh(cycle.start(at));
         Self {
@@ -58,12 +58,12 @@ impl Spending {
         }
     }
 
-    /// `now` by the key's own clock: gateways' clocks differ, and a later one counts.
+    /// `now` by the key's clock: gateways' clocks differ, and the latest counts.
     pub fn instant(&self, now: DateTime<Utc>) -> DateTime<Utc> {
         now.max(self.clock)
     }
 
-    /// The counters of the cycle around `at`, which is not before the key's clock.
+    /// The counters of the cycle around `at`, which must not be before the key's clock.
     pub fn window(&self, cycle: Cycle, at: DateTime<Utc>) -> Window {
         let kept = match cycle {
             Cycle::Daily => self.daily,
@@ -75,12 +75,12 @@ impl Spending {
         if start > kept.start { Window::fresh(start) } else { kept }
     }
 
-    /// Milliseconds until there is a token; zero when there is one, or no rate limit.
+    /// Milliseconds until a token is available; zero if one is, or if there is no rate limit.
     pub fn wait_ms(&self, at: DateTime<Utc>) -> u64 {
         self.bucket.map_or(0, |bucket| bucket.wait_ms(at))
     }
 
-    /// A call is admitted at `at` by the key's clock.
+    /// Counts a call admitted at `at` by the key's clock.
     pub fn admit(&mut self, at: DateTime<Utc>, hold: Amount) -> Result<(), money::Error> {
         self.clock = self.instant(at);
         self.last_used_at = Some(self.clock);
@@ -96,8 +96,8 @@ impl Spending {
         Ok(())
     }
 
-    /// A call that was admitted at `admitted_at` has ended: its hold is released and its cost counts where it was
-    /// admitted. A cycle that is over is not kept.
+    /// Counts the end of a call admitted at `admitted_at`: releases its hold and counts its cost in the cycles of its
+    /// admission, except cycles that have ended.
     pub fn settle(
         &mut self,
         admitted_at: DateTime<Utc>,
@@ -114,7 +114,7 @@ impl Spending {
         Ok(())
     }
 
-    /// The rate limit is this one from `at` on.
+    /// Sets the rate limit from `at` on.
     pub fn limit_rate(&mut self, rate_limit: Option<RateLimit>, at: DateTime<Utc>) {
         self.clock = self.instant(at);
         self.bucket = match (self.bucket, rate_limit) {
@@ -124,7 +124,7 @@ impl Spending {
         };
     }
 
-    /// Is no hold below zero, in any cycle?
+    /// Returns true if no cycle holds less than zero.
     pub fn is_sound(&self) -> bool {
         [self.daily, self.weekly, self.monthly, self.total].iter().all(|window| !window.held.is_negative())
     }
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((daily.spent, daily.held, daily.requests), (amount("0"), amount("3"), 1));
         let weekly = spending.window(Cycle::Weekly, morning);
         assert_eq!((weekly.spent, weekly.held, weekly.requests), (amount("1.5"), amount("3"), 2));
-        // Ended before the new cycle saw a call: the same.
+        // The same if the call ends before the new cycle has any call.
         let mut alone = Spending::new(None, evening);
         alone.admit(evening, amount("2")).unwrap();
         alone.settle(evening, amount("2"), amount("1.5")).unwrap();

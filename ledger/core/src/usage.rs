@@ -1,49 +1,49 @@
-//! Usage: what a provider reported of a call. Invariant: counts are never negative, never above
-//! [`MAX_COUNT`], and nothing here is an estimate.
+//! Usage: the counts that a provider reported for a call. Invariant: counts are never negative, never above
+//! [`MAX_COUNT`], and never estimated.
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use crate::meter::{TierType, TokenBasis};
 
-/// A reported count above this is not believed (completion.md section 5).
+/// The maximum plausible count: usage with a higher one is rejected (completion.md section 5).
 pub const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// What went in and what came out.
+/// A quantity of input and of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Split<T> {
-    /// What the caller sent.
+    /// Sent by the caller.
     pub input: T,
-    /// What the provider produced.
+    /// Produced by the provider.
     pub output: T,
 }
 
-/// Input tokens that went through the provider's cache.
+/// Input tokens that used the provider's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cached {
-    /// Read from it.
+    /// Read from the cache.
     pub read: u64,
-    /// Written into it.
+    /// Written to the cache.
     pub write: u64,
 }
 
 impl Cached {
-    /// Neither read nor written?
+    /// Returns true if no token was read or written.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The reported usage of one call. Invariant: the cached tokens are among the input tokens, and the reasoning tokens
-/// among the output tokens, whichever way the provider counts them.
+/// The reported usage of one call. Invariant: the input tokens include the cached tokens, and the output tokens include
+/// the reasoning tokens, whichever way the provider counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens.
     pub tokens: Split<u64>,
-    /// The part of the input tokens that is priced otherwise.
+    /// The input tokens with a cache price.
     #[serde(default, skip_serializing_if = "Cached::is_none")]
     pub cached: Cached,
-    /// The part of the output tokens that the model thought with.
+    /// The output tokens used for reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
     /// Characters.

@@ -11,7 +11,7 @@ use tokio_postgres::{IsolationLevel, Transaction};
 use super::chain::{self, GENESIS, Link};
 use super::connect::{self, Role, redacted};
 use super::states;
-use farthing_core::event::{Event, Fact, Movement, codec};
+use farthing_core::event::{Event, Fact, Movement, WalletEvent, codec};
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::WalletId;
 use farthing_core::money::{self, Amount, Total};
@@ -225,9 +225,9 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link
 
 /// The balance in the event itself, with its wallet.
 fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
-    if let Event::WalletCredited(event) = event {
+    if let Event::Wallet(WalletEvent::Credited(event)) = event {
         Some((event.wallet_id, event.balance_after))
-    } else if let Event::WalletDebited(event) = event {
+    } else if let Event::Wallet(WalletEvent::Debited(event)) = event {
         Some((event.wallet_id, event.balance_after))
     } else {
         None

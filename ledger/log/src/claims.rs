@@ -1,9 +1,9 @@
-//! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as absent,
-//! by the database's clock.
+//! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as
+//! absent, by the database's clock.
 
 use tokio_postgres::{Client, Row, Statement};
 
-use farthing_core::idempotency::{Claim, ClaimId, Recorded, Standing};
+use farthing_core::idempotency::{Claim, ClaimId, Standing, StoredClaim};
 
 /// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
 const FIND: &str = "\
@@ -39,7 +39,7 @@ DELETE FROM ledger.idempotency WHERE id IN (
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// New claims.
-    pub(super) put: Vec<(ClaimId, Recorded)>,
+    pub(super) put: Vec<(ClaimId, StoredClaim)>,
     /// The sealed answers of forwarded calls that end.
     pub(super) answered: Vec<(ClaimId, String, Vec<u8>)>,
     /// The claims of forwarded calls that never reached a provider.
@@ -77,7 +77,7 @@ impl Statements {
         &self,
         client: &Client,
         ids: &[ClaimId],
-    ) -> Result<Vec<(ClaimId, Recorded)>, tokio_postgres::Error> {
+    ) -> Result<Vec<(ClaimId, StoredClaim)>, tokio_postgres::Error> {
         let ids: Vec<&str> = ids.iter().map(ClaimId::as_str).collect();
         client.query(&self.find, &[&ids]).await?.iter().map(read).collect()
     }
@@ -112,9 +112,9 @@ impl Statements {
     }
 }
 
-fn read(row: &Row) -> Result<(ClaimId, Recorded), tokio_postgres::Error> {
+fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
     let request_id: Option<&str> = row.try_get(2)?;
-    let recorded = Recorded {
+    let recorded = StoredClaim {
         fingerprint: row.try_get(1)?,
         request_id: request_id.and_then(|id| id.parse().ok()),
         in_flight: row.try_get(4)?,

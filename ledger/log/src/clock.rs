@@ -1,6 +1,6 @@
-//! The instance's clock: Postgres's clock as this process last measured it, so that all gateways decide by the same time.
-//! Invariant: it differs from Postgres's clock by at most half the duration of the last measurement, plus the drift
-//! since then.
+//! The instance's clock: Postgres's clock as this process last measured it, so that all gateways decide by the same
+//! time. Invariant: it differs from Postgres's clock by at most half the duration of the last measurement, plus the
+//! drift since then.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

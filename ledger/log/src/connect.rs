@@ -57,8 +57,8 @@ pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_pos
     Ok(client)
 }
 
-/// The text of a Postgres error that may be shown: its message and SQLSTATE, or the cause of a broken connection. It leaves
-/// out the error's detail, which quotes the values of a statement.
+/// The text of a Postgres error that may be shown: its message and SQLSTATE, or the cause of a broken connection. It
+/// leaves out the error's detail, which quotes the values of a statement.
 pub fn redacted(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(reported), _) => format!("{} (SQLSTATE {})", reported.message(), reported.code().code()),

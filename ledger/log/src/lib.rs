@@ -1,5 +1,5 @@
-//! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream and the audit, and
-//! the tables beside the log (states, idempotency claims).
+//! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream and the audit,
+//! and the tables beside the log (states, idempotency claims).
 
 pub mod appender;
 pub mod audit;

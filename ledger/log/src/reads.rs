@@ -86,8 +86,8 @@ pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
 }
 
 impl From<tokio_postgres::Error> for Error {
-    /// A lost connection, a lack of resources or a shutdown of the server is [`Error::Unavailable`]; every other error is
-    /// [`Error::Internal`].
+    /// A lost connection, a lack of resources or a shutdown of the server is [`Error::Unavailable`]; every other
+    /// error is [`Error::Internal`].
     fn from(error: tokio_postgres::Error) -> Self {
         let unavailable = match error.as_db_error() {
             // Classes 08 (connection), 53 (resources) and 57 (operator intervention, such as a shutdown).

@@ -68,8 +68,8 @@ pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postg
     Ok(stored.map(|row| row.try_get::<_, i64>(0)).transpose()? == Some(VERSION))
 }
 
-/// Rebuilds all states in one transaction, unless they are in this program's shape. Returns the audit of the new states,
-/// or `None` if nothing had to be done.
+/// Rebuilds all states in one transaction, unless they are in this program's shape. Returns the audit of the new
+/// states, or `None` if nothing had to be done.
 pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let transaction = client.transaction().await?;

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded, Source, WalletDebited, WalletSource};
+use farthing_core::event::{
+    CustomerEvent, Event, MerchantEvent, Recorded, Source, SubscriptionEvent, WalletDebited, WalletEvent,
+    WalletSource,
+};
 use farthing_core::ids::{CustomerId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::plan::BillingCycle;
@@ -112,11 +115,11 @@ impl Projection for ConnectionBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::MerchantRegistered(event) => {
+            Event::Merchant(MerchantEvent::Registered(event)) => {
                 let merchant_id = event.merchant_id.to_string();
                 self.wallets.push(NewWallet { wallet_id: event.wallet_id, merchant_id, connection_id: None });
             }
-            Event::CustomerCreated(event) => {
+            Event::Customer(CustomerEvent::Created(event)) => {
                 let merchant_id = fact.merchant_id.to_string();
                 self.wallets.push(NewWallet {
                     wallet_id: event.wallet_id,
@@ -131,75 +134,56 @@ impl Projection for ConnectionBatch {
                 };
                 self.new.insert(event.customer_id, row);
             }
-            Event::CustomerUpdated(event) => {
+            Event::Customer(CustomerEvent::Updated(event)) => {
                 if let Some(change) = &event.reference_id {
                     self.change(event.customer_id, ConnectionChange::named(change.to.as_deref()));
                 }
             }
-            Event::CustomerDeleted(event) => {
+            Event::Customer(CustomerEvent::Deleted(event)) => {
                 let deletion = ConnectionChange { reference_id: None, deleted_at: Some(fact.occurred_at) };
                 self.change(event.customer_id, deletion);
             }
-            Event::WalletCredited(event) => {
+            Event::Wallet(WalletEvent::Credited(event)) => {
                 self.wallet(event.wallet_id).balance = Some(event.balance_after);
             }
-            Event::WalletDebited(event) => self.debit(event),
-            Event::SubscriptionStarted(event) => {
+            Event::Wallet(WalletEvent::Debited(event)) => self.debit(event),
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
                 self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 self.begin_cycle(event.subscriber.wallet_id, event.cycle, event.granted);
             }
-            Event::CycleEnded(event) => {
+            Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                 let moved = self.wallet(event.subscriber.wallet_id);
                 moved.credit -= event.expired.decimal();
                 for bundle in &event.expired_bundles {
                     moved.credit -= bundle.amount.decimal();
                 }
             }
-            Event::SubscriptionCancelled(event) => {
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
                 let moved = self.wallet(event.subscriber.wallet_id);
                 moved.credit -= event.expired.decimal();
                 moved.cycle = Some(NewValue(None));
             }
-            Event::BundlePurchased(event) => self.wallet(event.wallet_id).credit += event.granted.decimal(),
-            Event::AutopayChanged(event) => {
+            Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
+                self.wallet(event.wallet_id).credit += event.granted.decimal();
+            }
+            Event::Wallet(WalletEvent::AutopayChanged(event)) => {
                 self.wallet(event.wallet_id).autopay = Some(event.autopay.is_some());
             }
-            Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::RenewalFailed(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(MerchantEvent::ClockAdvanced(_))
+            | Event::SecretKey(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(SubscriptionEvent::Updated(_) | SubscriptionEvent::RenewalFailed(_))
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -217,7 +201,7 @@ mod tests {
     use crate::sample;
 
     fn credited(wallet_id: WalletId, balance_after: &str) -> Event {
-        Event::WalletCredited(WalletCredited {
+        Event::from(WalletCredited {
             credit_id: CreditId::new(wallet_id.ulid()),
             wallet_id,
             customer_id: None,
@@ -247,7 +231,7 @@ mod tests {
         let (customer_id, wallet_id) = (CustomerId::new(ulid), WalletId::new(ulid));
         let reference_id = Some("ada".to_owned());
         let created = CustomerCreated { customer_id, wallet_id, reference_id, metadata: BTreeMap::new() };
-        let created = Event::CustomerCreated(created);
+        let created = Event::from(created);
         let batch: ConnectionBatch = sample::fold(vec![created.clone()]);
         let row = &batch.new[&customer_id];
         assert_eq!(row.current, ConnectionChange { reference_id: Some("ada".to_owned()), deleted_at: None });
@@ -255,7 +239,7 @@ mod tests {
         assert_eq!(wallet.connection_id, Some(customer_id.to_string()));
         assert_eq!(wallet.wallet_id.to_string(), row.wallet_id);
 
-        let deleted = Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None });
+        let deleted = Event::from(CustomerDeleted { customer_id, wallet_id, reference_id: None });
         let deletion = ConnectionChange { reference_id: None, deleted_at: Some(DateTime::UNIX_EPOCH) };
         let batch: ConnectionBatch = sample::fold(vec![created, deleted.clone()]);
         assert_eq!((&batch.new[&customer_id].current, batch.changed.len()), (&deletion, 0));
@@ -268,7 +252,7 @@ mod tests {
         let changed = |revision, autopay: Option<&str>| {
             let autopay = autopay
                 .map(|amount| Autopay { threshold: "1".parse().unwrap(), amount: amount.parse().unwrap() });
-            Event::AutopayChanged(AutopayChanged { wallet_id, customer_id: None, revision, autopay })
+            Event::from(AutopayChanged { wallet_id, customer_id: None, revision, autopay })
         };
         for (events, now) in [
             (vec![changed(1, Some("10"))], Some(true)),

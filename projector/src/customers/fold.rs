@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{CustomerCreated, CustomerUpdated, Event, Recorded, Subscriber};
+use farthing_core::event::{
+    CustomerCreated, CustomerEvent, CustomerUpdated, Event, Recorded, Subscriber, SubscriptionEvent,
+};
 use farthing_core::ids::{CustomerId, MerchantId, PlanId};
 use farthing_core::plan::PlanTerms;
 use farthing_schema::read_model::ReadModel;
@@ -118,12 +120,12 @@ impl Projection for CustomerBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::CustomerCreated(event) => {
+            Event::Customer(CustomerEvent::Created(event)) => {
                 self.new
                     .insert(event.customer_id, NewCustomer::of(event, fact.merchant_id, fact.occurred_at));
             }
-            Event::CustomerUpdated(event) => self.update(event),
-            Event::CustomerDeleted(event) => {
+            Event::Customer(CustomerEvent::Updated(event)) => self.update(event),
+            Event::Customer(CustomerEvent::Deleted(event)) => {
                 // The row keeps its place in the list, so that a cursor on it stays valid. Its data is erased.
                 let deletion = CustomerChange {
                     reference_id: Some(NewValue(None)),
@@ -133,53 +135,34 @@ impl Projection for CustomerBatch {
                 };
                 self.change(event.customer_id, deletion);
             }
-            Event::SubscriptionStarted(event) => {
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
                 self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 self.subscribe(event.subscriber, Some((event.plan_id, &event.terms)));
             }
-            Event::SubscriptionCancelled(event) => self.subscribe(event.subscriber, None),
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::RenewalFailed(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
+                self.subscribe(event.subscriber, None);
+            }
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(
+                SubscriptionEvent::Updated(_)
+                | SubscriptionEvent::CycleEnded(_)
+                | SubscriptionEvent::RenewalFailed(_)
+                | SubscriptionEvent::BundlePurchased(_),
+            )
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -201,7 +184,7 @@ mod tests {
     }
 
     fn created(customer_id: CustomerId) -> Event {
-        Event::CustomerCreated(CustomerCreated {
+        Event::from(CustomerCreated {
             customer_id,
             wallet_id: WalletId::new(customer_id.ulid()),
             reference_id: Some("a\0b".to_owned()),
@@ -213,31 +196,23 @@ mod tests {
         let change = ReferenceChange { from: None, to: to.map(str::to_owned) };
         let reference_id = Some(change);
         let contact = Vec::new();
-        Event::CustomerUpdated(CustomerUpdated {
-            customer_id,
-            revision,
-            reference_id,
-            metadata: None,
-            contact,
-        })
+        Event::from(CustomerUpdated { customer_id, revision, reference_id, metadata: None, contact })
     }
 
     fn deleted(customer_id: CustomerId) -> Event {
         let wallet_id = WalletId::new(customer_id.ulid());
-        Event::CustomerDeleted(CustomerDeleted { customer_id, wallet_id, reference_id: None })
+        Event::from(CustomerDeleted { customer_id, wallet_id, reference_id: None })
     }
 
     #[test]
     fn a_customer_is_one_row_and_a_call_changes_nothing() {
-        let opened = Event::RequestOpened(Box::new(sample::opened()));
+        let opened = Event::from(Box::new(sample::opened()));
         let id = id();
         let batch: CustomerBatch = sample::fold(vec![created(id), opened]);
         let row = &batch.new[&id];
         assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
         assert_eq!(row.metadata, r#"{"team":"blue"}"#);
-        assert!(
-            sample::fold::<CustomerBatch>(vec![Event::RequestOpened(Box::new(sample::opened()))]).is_empty()
-        );
+        assert!(sample::fold::<CustomerBatch>(vec![Event::from(Box::new(sample::opened()))]).is_empty());
     }
 
     #[test]
@@ -262,8 +237,7 @@ mod tests {
             metadata,
             contact: Vec::new(),
         };
-        let batch: CustomerBatch =
-            sample::fold(vec![renamed(id, 1, None), Event::CustomerUpdated(update.clone())]);
+        let batch: CustomerBatch = sample::fold(vec![renamed(id, 1, None), Event::from(update.clone())]);
         let change = CustomerChange {
             reference_id: Some(NewValue(None)),
             metadata: Some(r#"{"a":"b"}"#.to_owned()),
@@ -271,6 +245,6 @@ mod tests {
         };
         assert_eq!(batch.changed[&id], change);
         let contact = CustomerUpdated { metadata: None, contact: vec![ContactPart::Email], ..update };
-        assert!(sample::fold::<CustomerBatch>(vec![Event::CustomerUpdated(contact)]).is_empty());
+        assert!(sample::fold::<CustomerBatch>(vec![Event::from(contact)]).is_empty());
     }
 }

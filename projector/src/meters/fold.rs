@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, MeterEvent, Recorded};
 use farthing_core::ids::MeterId;
 use farthing_core::meter::Price;
 use farthing_schema::read_model::ReadModel;
@@ -49,7 +49,7 @@ impl Projection for MeterBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::MeterDefined(event) => {
+            Event::Meter(MeterEvent::Defined(event)) => {
                 let row = NewMeter {
                     merchant_id: fact.merchant_id.to_string(),
                     meter_slug: storable(&event.meter_slug),
@@ -59,58 +59,28 @@ impl Projection for MeterBatch {
                 };
                 self.new.insert(event.meter_id, row);
             }
-            Event::MeterUpdated(event) => {
+            Event::Meter(MeterEvent::Updated(event)) => {
                 let current = MeterUpdate::of(&event.name, &event.price);
                 match self.new.get_mut(&event.meter_id) {
                     Some(row) => row.current = current,
                     None => drop(self.updated.insert(event.meter_id, current)),
                 }
             }
-            Event::MeterDeleted(event) => match self.new.get_mut(&event.meter_id) {
+            Event::Meter(MeterEvent::Deleted(event)) => match self.new.get_mut(&event.meter_id) {
                 Some(row) => row.deleted_at = Some(fact.occurred_at),
                 None => drop(self.deleted.insert(event.meter_id, fact.occurred_at)),
             },
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -144,19 +114,19 @@ mod tests {
     fn life(meter_id: MeterId) -> [Event; 3] {
         let meter_slug = "calls".to_owned();
         [
-            Event::MeterDefined(MeterDefined {
+            Event::from(MeterDefined {
                 meter_id,
                 meter_slug: meter_slug.clone(),
                 name: "Calls".to_owned(),
                 price: price("1"),
             }),
-            Event::MeterUpdated(MeterUpdated {
+            Event::from(MeterUpdated {
                 meter_id,
                 revision: 1,
                 name: "Calls, cheaper".to_owned(),
                 price: price("0.5"),
             }),
-            Event::MeterDeleted(MeterDeleted { meter_id, meter_slug }),
+            Event::from(MeterDeleted { meter_id, meter_slug }),
         ]
     }
 

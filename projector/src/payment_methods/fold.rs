@@ -1,7 +1,7 @@
 //! The fold: one row per payment method.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, PaymentMethodAdded, Recorded};
+use farthing_core::event::{Event, PaymentEvent, PaymentMethodAdded, Recorded};
 use farthing_core::ids::{CustomerId, MerchantId, PaymentMethodId};
 use farthing_schema::read_model::ReadModel;
 
@@ -48,52 +48,26 @@ impl Projection for PaymentMethodBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::PaymentMethodAdded(event) => {
+            Event::Payment(PaymentEvent::MethodAdded(event)) => {
                 self.new.push(NewPaymentMethod::of(event, fact.merchant_id, fact.occurred_at));
             }
-            Event::MerchantRegistered(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(
+                PaymentEvent::Requested(_)
+                | PaymentEvent::Succeeded(_)
+                | PaymentEvent::Declined(_)
+                | PaymentEvent::Voided(_),
+            )
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, MeterEvent, PlanEvent, Recorded};
 use farthing_core::ids::{CreditBundleId, MeterId, PlanId};
 use farthing_schema::read_model::ReadModel;
 
@@ -96,68 +96,47 @@ impl Projection for PlanBatch {
         let text = |text: String| PlanChange { text: Some(text), deleted_at: None };
         let deletion = || PlanChange { text: None, deleted_at: Some(fact.occurred_at) };
         match &fact.event {
-            Event::PlanCreated(event) => {
+            Event::Plan(PlanEvent::Created(event)) => {
                 self.new_plans.insert(event.plan_id, new(json(&event.terms)));
             }
-            Event::PlanUpdated(event) => self.change_plan(event.plan_id, text(json(&event.terms))),
-            Event::PlanDeleted(event) => {
+            Event::Plan(PlanEvent::Updated(event)) => {
+                self.change_plan(event.plan_id, text(json(&event.terms)))
+            }
+            Event::Plan(PlanEvent::Deleted(event)) => {
                 self.change_plan(event.plan_id, deletion());
                 for id in &event.credit_bundle_ids {
                     self.change_bundle(*id, deletion());
                 }
             }
-            Event::CreditBundleCreated(event) => {
+            Event::Plan(PlanEvent::BundleCreated(event)) => {
                 let bundle = NewBundle { plan_id: event.plan_id.to_string(), row: new(json(&event.offer)) };
                 self.new_bundles.insert(event.credit_bundle_id, bundle);
             }
-            Event::CreditBundleUpdated(event) => {
+            Event::Plan(PlanEvent::BundleUpdated(event)) => {
                 self.change_bundle(event.credit_bundle_id, text(json(&event.offer)));
             }
-            Event::CreditBundleDeleted(event) => self.change_bundle(event.credit_bundle_id, deletion()),
-            Event::MeterDefined(event) => {
+            Event::Plan(PlanEvent::BundleDeleted(event)) => {
+                self.change_bundle(event.credit_bundle_id, deletion())
+            }
+            Event::Meter(MeterEvent::Defined(event)) => {
                 self.slugs.insert(event.meter_id, storable(&event.meter_slug));
             }
-            Event::MeterDeleted(event) => {
+            Event::Meter(MeterEvent::Deleted(event)) => {
                 if self.slugs.remove(&event.meter_id).is_none() {
                     self.deleted_meters.insert(event.meter_id);
                 }
             }
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterUpdated(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(MeterEvent::Updated(_))
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -201,10 +180,10 @@ mod tests {
             credit_amount: "6".parse().unwrap(),
         };
         [
-            Event::PlanCreated(PlanCreated { plan_id, terms: terms("Free") }),
-            Event::CreditBundleCreated(CreditBundleCreated { credit_bundle_id, plan_id, offer }),
-            Event::PlanUpdated(PlanUpdated { plan_id, revision: 1, terms: terms("Still free") }),
-            Event::PlanDeleted(PlanDeleted { plan_id, credit_bundle_ids: vec![credit_bundle_id] }),
+            Event::from(PlanCreated { plan_id, terms: terms("Free") }),
+            Event::from(CreditBundleCreated { credit_bundle_id, plan_id, offer }),
+            Event::from(PlanUpdated { plan_id, revision: 1, terms: terms("Still free") }),
+            Event::from(PlanDeleted { plan_id, credit_bundle_ids: vec![credit_bundle_id] }),
         ]
     }
 

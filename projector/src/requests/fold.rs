@@ -4,7 +4,8 @@
 use chrono::{DateTime, Utc};
 use farthing_core::command::service_charge_payer;
 use farthing_core::event::{
-    Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestFailed, RequestMetered, RequestOpened,
+    Charge, Event, FailureReason, ProviderKeyType, Recorded, RequestEvent, RequestFailed, RequestMetered,
+    RequestOpened,
 };
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId};
 use farthing_core::meter::Payer;
@@ -170,7 +171,7 @@ impl Projection for RequestBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 self.pairs.extend(event.metadata.iter().map(|(key, value)| MetadataPair {
                     pair: digest(fact.merchant_id, key, value),
                     created_at: fact.occurred_at,
@@ -180,49 +181,23 @@ impl Projection for RequestBatch {
                 }));
                 self.opened.push(Opened::new(event, fact.merchant_id, fact.occurred_at));
             }
-            Event::RequestMetered(event) => self.ended.push(Ended::metered(event, fact.occurred_at)),
-            Event::RequestFailed(event) => self.ended.push(Ended::failed(event, fact.occurred_at)),
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::WalletDebited(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Request(RequestEvent::Metered(event)) => {
+                self.ended.push(Ended::metered(event, fact.occurred_at));
+            }
+            Event::Request(RequestEvent::Failed(event)) => {
+                self.ended.push(Ended::failed(event, fact.occurred_at));
+            }
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -257,7 +232,7 @@ mod tests {
     }
 
     fn opened(event: RequestOpened) -> Opened {
-        let mut batch: RequestBatch = sample::fold(vec![Event::RequestOpened(Box::new(event))]);
+        let mut batch: RequestBatch = sample::fold(vec![Event::from(Box::new(event))]);
         assert!(batch.ended.is_empty());
         batch.opened.pop().unwrap()
     }
@@ -293,7 +268,7 @@ mod tests {
             model: None,
             spend_key: None,
         };
-        let batch: RequestBatch = sample::fold(vec![Event::RequestFailed(failed)]);
+        let batch: RequestBatch = sample::fold(vec![Event::from(failed)]);
         let row = batch.ended.first().unwrap();
         assert_eq!((row.status, row.http_status, &row.metered), (RequestStatus::Error, Some(500), &None));
         assert_eq!(row.failure_reason, Some(FailureReason::ProviderStatus));

@@ -1,7 +1,7 @@
 //! The fold: one row per issued key, and its revocation.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, Recorded, SecretKeyEvent};
 use farthing_core::ids::{MerchantId, SecretKeyId};
 use farthing_schema::read_model::ReadModel;
 
@@ -38,7 +38,7 @@ impl Projection for SecretKeyBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SecretKeyIssued(event) => {
+            Event::SecretKey(SecretKeyEvent::Issued(event)) => {
                 self.new.push(NewSecretKey {
                     secret_key_id: event.secret_key_id,
                     merchant_id: fact.merchant_id,
@@ -47,52 +47,21 @@ impl Projection for SecretKeyBatch {
                     created_at: fact.occurred_at,
                 });
             }
-            Event::SecretKeyRevoked(event) => {
+            Event::SecretKey(SecretKeyEvent::Revoked(event)) => {
                 let secret_key_id = event.secret_key_id;
                 self.revoked.push(RevokedSecretKey { secret_key_id, revoked_at: fact.occurred_at });
             }
-            Event::MerchantRegistered(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::RequestOpened(_)
-            | Event::RequestMetered(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(_)
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Cycle, Event, KeyUse, Recorded, SpendKeyStatus};
+use farthing_core::event::{Cycle, Event, KeyUse, Recorded, RequestEvent, SpendKeyEvent, SpendKeyStatus};
 use farthing_core::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
 use farthing_core::money::Amount;
 use farthing_schema::read_model::ReadModel;
@@ -88,7 +88,7 @@ impl Projection for SpendKeyBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SpendKeyCreated(event) => {
+            Event::SpendKey(SpendKeyEvent::Created(event)) => {
                 self.new.push(NewSpendKey {
                     spend_key_id: event.spend_key_id,
                     merchant_id: fact.merchant_id,
@@ -101,14 +101,14 @@ impl Projection for SpendKeyBatch {
                     created_at: fact.occurred_at,
                 });
             }
-            Event::KeyRotated(event) => {
+            Event::SpendKey(SpendKeyEvent::Rotated(event)) => {
                 let rotated = RotatedSpendKey {
                     rotation: i32::try_from(event.rotation).unwrap_or(i32::MAX),
                     key_preview: storable(&event.key_preview),
                 };
                 self.rotated.insert(event.spend_key_id, rotated);
             }
-            Event::SpendKeyUpdated(event) => {
+            Event::SpendKey(SpendKeyEvent::Updated(event)) => {
                 let updated = UpdatedSpendKey {
                     status: event.status,
                     settings: json(&event.settings),
@@ -117,49 +117,24 @@ impl Projection for SpendKeyBatch {
                 };
                 self.updated.insert(event.spend_key_id, updated);
             }
-            Event::SpendKeyDeleted(event) => {
+            Event::SpendKey(SpendKeyEvent::Deleted(event)) => {
                 self.deleted.insert(event.spend_key_id, fact.occurred_at);
             }
-            Event::RequestOpened(event) => self.admit(event.spend_key),
-            Event::RequestMetered(event) => self.settle(event.spend_key, event.total_request_cost),
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Request(RequestEvent::Opened(event)) => self.admit(event.spend_key),
+            Event::Request(RequestEvent::Metered(event)) => {
+                self.settle(event.spend_key, event.total_request_cost)
+            }
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::Wallet(_)
+            | Event::Request(RequestEvent::Failed(_))
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -205,7 +180,7 @@ mod tests {
         let spend_key_id = key();
         let opened = |at: &str| {
             let spend_key = Some(KeyUse { spend_key_id, admitted_at: at.parse().unwrap() });
-            Event::RequestOpened(Box::new(RequestOpened { spend_key, ..sample::opened() }))
+            Event::from(Box::new(RequestOpened { spend_key, ..sample::opened() }))
         };
         // A Sunday's last millisecond and the Monday after it.
         let (sunday, monday) = ("2026-11-22T23:59:59.999Z", "2026-11-23T00:00:00Z");

@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded, Source, SubscriptionStarted, SubscriptionUpdated, WalletSource};
+use farthing_core::event::{
+    Event, Recorded, Source, SubscriptionEvent, SubscriptionStarted, SubscriptionUpdated, WalletEvent,
+    WalletSource,
+};
 use farthing_core::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingCycle, PlanTerms};
@@ -125,30 +128,34 @@ impl Projection for SubscriptionBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::SubscriptionStarted(event) => self.start(event, fact.merchant_id, fact.occurred_at),
-            Event::SubscriptionUpdated(event) => self.update(event),
-            Event::CycleEnded(event) => {
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
+                self.start(event, fact.merchant_id, fact.occurred_at)
+            }
+            Event::Subscription(SubscriptionEvent::Updated(event)) => self.update(event),
+            Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                 self.change(event.subscriber.subscription_id).credit -= event.expired.decimal();
                 for bundle in &event.expired_bundles {
                     self.add_bundle_credit(event.subscriber.wallet_id, -bundle.amount.decimal());
                 }
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 let cycle = PlanCycle::of(event.plan_id, &event.terms, event.cycle);
                 self.begin_cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 let cycle = PlanCycle::of(event.plan_id, &event.terms, event.cycle);
                 self.begin_cycle(event.subscriber.subscription_id, cycle, event.granted);
             }
-            Event::SubscriptionCancelled(event) => {
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
                 let change = self.change(event.subscriber.subscription_id);
                 change.credit -= event.expired.decimal();
                 change.pending = Some(NewValue(None));
                 change.cancelled_at = Some(fact.occurred_at);
             }
-            Event::BundlePurchased(event) => self.add_bundle_credit(event.wallet_id, event.granted.decimal()),
-            Event::WalletDebited(event) => self.debit(event.wallet_id, &event.sources),
+            Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
+                self.add_bundle_credit(event.wallet_id, event.granted.decimal())
+            }
+            Event::Wallet(WalletEvent::Debited(event)) => self.debit(event.wallet_id, &event.sources),
             Event::MerchantRegistered(_)
             | Event::SecretKeyIssued(_)
             | Event::SecretKeyRevoked(_)
@@ -236,7 +243,7 @@ mod tests {
     }
 
     fn started(subscriber: Subscriber) -> Event {
-        Event::SubscriptionStarted(Box::new(SubscriptionStarted {
+        Event::from(Box::new(SubscriptionStarted {
             subscriber,
             plan_id: PlanId::new(subscriber.customer_id.ulid()),
             terms: terms(),
@@ -249,7 +256,7 @@ mod tests {
     }
 
     fn debited(subscriber: Subscriber, sources: Vec<WalletSource>) -> Event {
-        Event::WalletDebited(WalletDebited {
+        Event::from(WalletDebited {
             request_id: RequestId::new(subscriber.customer_id.ulid()),
             wallet_id: subscriber.wallet_id,
             customer_id: Some(subscriber.customer_id),
@@ -274,7 +281,7 @@ mod tests {
                     part(Source::Balance, "7"),
                 ],
             ),
-            Event::CycleEnded(CycleEnded {
+            Event::from(CycleEnded {
                 subscriber: who,
                 cycle_number: 0,
                 ended_at: cycle(0).end,
@@ -282,7 +289,7 @@ mod tests {
                 expired: amount("3.5"),
                 expired_bundles: Vec::new(),
             }),
-            Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+            Event::from(Box::new(SubscriptionRenewed {
                 subscriber: who,
                 plan_id: PlanId::new(who.customer_id.ulid()),
                 terms: terms(),
@@ -303,7 +310,7 @@ mod tests {
     fn a_pending_change_is_removed_when_it_is_made() {
         let who = subscriber();
         let effective_at = cycle(0).end;
-        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let updated = Event::from(Box::new(SubscriptionUpdated {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
@@ -315,7 +322,7 @@ mod tests {
             panic!("nothing pending")
         };
         assert!(pending.contains("cancellation"), "{pending}");
-        let cancelled = Event::SubscriptionCancelled(SubscriptionCancelled {
+        let cancelled = Event::from(SubscriptionCancelled {
             subscriber: who,
             plan_id: PlanId::new(who.customer_id.ulid()),
             reason: CancelReason::Requested,
@@ -331,14 +338,14 @@ mod tests {
     fn an_upgrade_starts_a_cycle_keeps_credit_and_removes_the_pending_change() {
         let who = subscriber();
         let plan_id = PlanId::new(who.customer_id.ulid());
-        let updated = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let updated = Event::from(Box::new(SubscriptionUpdated {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
             payment_method_id: None,
             pending_change: Some(PendingChange::Cancellation { effective_at: cycle(0).end }),
         }));
-        let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+        let upgraded = Event::from(Box::new(SubscriptionUpgraded {
             subscriber: who,
             revision: 2,
             from_plan_id: plan_id,
@@ -349,7 +356,7 @@ mod tests {
             payment_id: None,
             payment_method_id: None,
         }));
-        let bought = Event::BundlePurchased(BundlePurchased {
+        let bought = Event::from(BundlePurchased {
             payment_id: PaymentId::new(who.customer_id.ulid()),
             customer_id: who.customer_id,
             wallet_id: who.wallet_id,

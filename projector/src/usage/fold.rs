@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use farthing_core::event::{Event, Recorded};
+use farthing_core::event::{Event, Recorded, RequestEvent};
 use farthing_core::ids::{CustomerId, MerchantId, MeterId};
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
@@ -67,12 +67,12 @@ impl Projection for UsageBatch {
     fn fold(&mut self, recorded: &Recorded) {
         let fact = &recorded.fact;
         match &fact.event {
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 let meter_id = event.terms.as_ref().map(|terms| terms.meter_id);
                 let counted = Counters { requests: 1, ..Counters::default() };
                 self.add(fact.merchant_id, event.parties.customer_id, meter_id, fact.occurred_at, &counted);
             }
-            Event::RequestMetered(event) => {
+            Event::Request(RequestEvent::Metered(event)) => {
                 // Early events do not contain the instant of the opening; the id was made at that instant.
                 let opened_at = event.opened_at.unwrap_or_else(|| event.request_id.made_at());
                 let tokens = event.usage.tokens;
@@ -88,48 +88,18 @@ impl Projection for UsageBatch {
                 };
                 self.add(fact.merchant_id, event.parties.customer_id, event.meter_id, opened_at, &counted);
             }
-            Event::MerchantRegistered(_)
-            | Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerCreated(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::SpendKeyCreated(_)
-            | Event::KeyRotated(_)
-            | Event::SpendKeyUpdated(_)
-            | Event::SpendKeyDeleted(_)
-            | Event::WalletCredited(_)
-            | Event::WalletDebited(_)
-            | Event::RequestFailed(_)
-            | Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {}
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Wallet(_)
+            | Event::Request(RequestEvent::Failed(_))
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {}
         }
     }
 
@@ -152,7 +122,7 @@ mod tests {
         let open = sample::opened();
         let parties = Parties { customer_id, ..open.parties };
         let calls = [open.clone(), RequestOpened { parties, ..open }];
-        let batch: UsageBatch = sample::fold(calls.map(|call| Event::RequestOpened(Box::new(call))).to_vec());
+        let batch: UsageBatch = sample::fold(calls.map(|call| Event::from(Box::new(call))).to_vec());
         let rows: Vec<_> = batch
             .rows
             .iter()

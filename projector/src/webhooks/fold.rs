@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Recorded, Topic, WebhookSettings};
+use farthing_core::event::{Event, Recorded, Topic, WebhookEvent, WebhookSettings};
 use farthing_core::ids::{MerchantId, WebhookEventId, WebhookId};
 use ulid::Ulid;
 
@@ -46,9 +46,13 @@ impl OutboxBatch {
         let fact = &recorded.fact;
         let merchant_id = fact.merchant_id;
         match &fact.event {
-            Event::WebhookCreated(event) => self.keep(known, merchant_id, event.webhook_id, &event.settings),
-            Event::WebhookUpdated(event) => self.keep(known, merchant_id, event.webhook_id, &event.settings),
-            Event::WebhookDeleted(event) => {
+            Event::Webhook(WebhookEvent::Created(event)) => {
+                self.keep(known, merchant_id, event.webhook_id, &event.settings)
+            }
+            Event::Webhook(WebhookEvent::Updated(event)) => {
+                self.keep(known, merchant_id, event.webhook_id, &event.settings)
+            }
+            Event::Webhook(WebhookEvent::Deleted(event)) => {
                 known.entry(merchant_id).or_default().remove(&event.webhook_id);
                 self.webhooks.insert(event.webhook_id, None);
             }

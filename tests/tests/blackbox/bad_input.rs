@@ -1,4 +1,4 @@
-//! Bad input is answered with the error envelope and a 4xx: never a 500, never a charge, never an event.
+//! Bad input is refused with a 4xx and the error envelope: never a 500, never a charge, never an event.
 
 use farthing_tests::client::{Body, Connection, Request, Response};
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
@@ -27,7 +27,7 @@ fn is_envelope(response: &Response, what: &str) {
 }
 
 #[test]
-fn rubbish_in_a_credential_is_refused() {
+fn malformed_credentials_are_refused() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let customer = merchant.customer("1").await;
@@ -96,7 +96,7 @@ fn rubbish_in_a_credential_is_refused() {
         let two_lines = token(&json!({"secret_key": key, "provider_key": "line\nbreak"}));
         is_envelope(
             &merchant.fetch(&two_lines, &endpoint.url).await,
-            "a provider key that no header can hold",
+            "a provider key that is not a valid header value",
         );
         for header in ["Basic abc", "Bearer", "Bearer ", "", "Token x", "Bearer \u{e9}", &key] {
             let request = forward("GET", &endpoint.url).header("Authorization", header);
@@ -114,7 +114,7 @@ fn base64_of(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn rubbish_in_a_body_is_refused_with_the_paths_of_what_is_wrong() {
+fn malformed_bodies_are_refused_with_the_paths_of_the_wrong_fields() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let other = Merchant::funded("1").await;
@@ -281,7 +281,7 @@ fn rubbish_in_a_body_is_refused_with_the_paths_of_what_is_wrong() {
 }
 
 #[test]
-fn rubbish_in_a_path_or_a_query_is_refused() {
+fn malformed_paths_and_queries_are_refused() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let other = Merchant::funded("1").await;
@@ -324,7 +324,7 @@ fn rubbish_in_a_path_or_a_query_is_refused() {
                 let response = merchant.get(&format!("{path}?cursor={name}")).await;
                 is_envelope(&response, &format!("{path}?cursor={name}"));
             }
-            // What could be a reference id or a slug names nothing here; all else is refused.
+            // A valid reference id or slug is not found; anything else is refused.
             for parameter in ["connection_id", "customer_id", "product_id", "meter_id"] {
                 let response = merchant.get(&format!("/v1/requests?{parameter}={name}")).await;
                 if response.status == 200 {
@@ -403,7 +403,7 @@ fn bytes_that_are_not_http_close_the_connection_and_nothing_else() {
         ] {
             let connection = Connection::open(merchant.gateway()).await.unwrap();
             let mut write = connection.write;
-            // The gateway may have closed before all of it was written.
+            // The gateway may close the connection before everything is written.
             let _ = write.write_all(bytes).await;
             let _ = write.shutdown().await;
             drop(connection.read);

@@ -1,4 +1,4 @@
-//! What a call costs, and whom: every basis, tiers across positions, payers, and the wallet that falls short.
+//! Billing of calls: every basis of a price, graduated tiers, payers, and wallets that fall short.
 
 use farthing_tests::books::Books;
 use farthing_tests::client::Response;
@@ -8,7 +8,7 @@ use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-/// Answers with the usage that the call's body asks for.
+/// Responds with the usage that the request's body names.
 fn obedient(merchant: &Merchant) -> Endpoint {
     merchant.instance.provider.endpoint(|call| {
         let usage: Value = serde_json::from_slice(&call.body).unwrap_or_default();
@@ -23,7 +23,7 @@ async fn used(merchant: &Merchant, credential: &str, endpoint: &Endpoint, usage:
 }
 
 #[test]
-fn fees_are_graduated_over_the_positions_of_the_customer_on_the_meter() {
+fn fees_are_graduated_over_the_tier_usage_of_the_customer_on_the_meter() {
     run(async {
         let merchant = Merchant::funded("1000").await;
         let endpoint = obedient(&merchant);
@@ -32,9 +32,9 @@ fn fees_are_graduated_over_the_positions_of_the_customer_on_the_meter() {
             steps.iter().map(|(start, rate)| json!({"start": start, "rate": rate})).collect()
         };
         let worked = [(0, "5"), (1_000_000, "3"), (10_000_000, "1")];
-        // Usage of each call in turn, with the fee it must come to.
+        // The usage of each call in turn, with the fee it must have.
         for (tier_type, steps, calls) in [
-            // The worked example of the specification, then its tiers from a carried position.
+            // The worked example of the specification, then its tiers from a carried tier usage.
             ("tokens_1m", &worked[..], vec![(json!({"tokens": 5_000_000}), "17.0000000000")]),
             (
                 "tokens_1m",
@@ -94,7 +94,7 @@ fn fees_are_graduated_over_the_positions_of_the_customer_on_the_meter() {
 }
 
 #[test]
-fn the_product_configuration_means_the_same_prices() {
+fn the_product_configuration_has_the_same_prices() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
@@ -120,7 +120,7 @@ fn the_product_configuration_means_the_same_prices() {
 }
 
 #[test]
-fn only_output_counts_where_the_meter_says_so() {
+fn a_meter_can_count_output_tokens_only() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
@@ -142,7 +142,7 @@ fn only_output_counts_where_the_meter_says_so() {
 }
 
 #[test]
-fn each_mode_charges_whom_it_should() {
+fn each_billing_mode_charges_its_payer() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
@@ -227,7 +227,7 @@ fn each_mode_charges_whom_it_should() {
 }
 
 #[test]
-fn what_the_wallet_cannot_cover_moves_to_the_merchant_and_is_marked() {
+fn a_shortfall_of_the_wallet_is_charged_to_the_merchant_and_marked() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("0.5").await;
@@ -256,7 +256,7 @@ fn what_the_wallet_cannot_cover_moves_to_the_merchant_and_is_marked() {
 }
 
 #[test]
-fn an_output_limit_of_the_body_bounds_the_hold() {
+fn an_output_limit_in_the_body_bounds_the_hold() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("0.5").await;
@@ -278,7 +278,7 @@ fn an_output_limit_of_the_body_bounds_the_hold() {
         call(json!({"generationConfig": {"maxOutputTokens": 1_000_000}}))
             .await
             .refused(402, "insufficient_balance");
-        // Nothing that a caller writes there makes the hold negative or the gateway fail.
+        // No value that a caller writes there makes the hold negative or the gateway fail.
         for odd in [json!(-5), json!("100"), json!(1.5), json!(null), json!([]), json!(u64::MAX)] {
             let response = call(json!({"max_tokens": odd})).await;
             assert!(matches!(response.status, 200 | 402), "{}", response.text());
@@ -288,7 +288,7 @@ fn an_output_limit_of_the_body_bounds_the_hold() {
 }
 
 #[test]
-fn concurrent_calls_never_share_a_tier_position() {
+fn concurrent_calls_never_share_tier_usage() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::funded("100").await));
         let customer = merchant.customer("1000").await;

@@ -1,4 +1,4 @@
-//! A budget holds exactly: what the wallet covers is answered, the rest is refused, at any concurrency.
+//! A budget holds exactly at any concurrency: calls that the wallet covers succeed, the rest are refused.
 
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
@@ -44,7 +44,7 @@ async fn one_round(round: usize) {
         }
     }
     assert_eq!((answered, refused), (50, 950), "round {round}");
-    assert_eq!(endpoint.calls().len(), 50, "round {round}: only what is covered reaches the provider");
+    assert_eq!(endpoint.calls().len(), 50, "round {round}: only covered calls reach the provider");
     assert_eq!(merchant.balance(&customer).await, "0.0000000000");
     merchant.nothing_is_held().await;
     let shown = farthing_tests::wait::eventually("the balance is shown", async || {

@@ -1,4 +1,4 @@
-//! The hosted page of a checkout session over plain HTTP: what it shows, what a form does, and what it does not do twice.
+//! The hosted page of a checkout session over plain HTTP: what it shows, and that each form takes effect once.
 
 use farthing_tests::client::{Body, Request, Response};
 use farthing_tests::merchant::{Merchant, encoded};
@@ -11,7 +11,7 @@ pub(crate) const PERSON: [(&str, &str); 3] =
 pub(crate) const ACCEPTED: &str = "4242 4242 4242 4242";
 pub(crate) const DECLINED: &str = "4000000000000002";
 
-/// A session and the way to its page.
+/// A checkout session with the path of its page.
 pub(crate) struct Checkout {
     pub(crate) merchant: Merchant,
     pub(crate) id: String,
@@ -48,8 +48,8 @@ impl Checkout {
         self.merchant.get(&format!("/v1/checkout_sessions/{}", self.id)).await.expect(200)
     }
 
-    /// The events of this kind that the merchant has.
-    pub(crate) async fn told(&self, kind: &str) -> Vec<Value> {
+    /// The merchant's events of this kind.
+    pub(crate) async fn of_kind(&self, kind: &str) -> Vec<Value> {
         let events = self.merchant.events().await.into_iter();
         events.filter(|event| event.kind == kind).map(|event| event.body).collect()
     }
@@ -71,7 +71,7 @@ pub(crate) fn money<'a>(amount: &'a str, number: &'a str) -> Vec<(&'a str, &'a s
     [&PERSON[..], &card(number), &[("amount", amount)]].concat()
 }
 
-/// The form went through: the browser is sent back to the page.
+/// Asserts that the form succeeded: the browser is redirected to the page.
 pub(crate) fn went_through(response: &Response, checkout: &Checkout) {
     assert_eq!(response.status, 303, "{}", response.text());
     let to = response.head.header("location").unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn went_through(response: &Response, checkout: &Checkout) {
 }
 
 #[test]
-fn the_page_loads_nothing_from_elsewhere_and_is_framed_by_the_merchants_app_alone() {
+fn the_page_loads_nothing_from_other_origins_and_only_the_merchants_app_may_frame_it() {
     run(async {
         let checkout = Checkout::new("onboarding").await;
         let page = checkout.get().await;
@@ -108,12 +108,15 @@ fn the_page_loads_nothing_from_elsewhere_and_is_framed_by_the_merchants_app_alon
             assert_eq!(got.head.header("x-content-type-options"), Some("nosniff"));
         }
         let document = checkout.merchant.get("/v1/openapi.json").await.expect(200);
-        assert!(!document["paths"].to_string().contains("/embed"), "the page is no part of the interface");
+        assert!(
+            !document["paths"].to_string().contains("/embed"),
+            "the page is not part of the API document"
+        );
     });
 }
 
 #[test]
-fn onboarding_makes_one_customer_however_often_it_is_sent() {
+fn repeated_onboarding_creates_one_customer() {
     run(async {
         let body = json!({"checkout_mode": "onboarding", "reference_id": "ada"});
         let checkout = Checkout::of(Merchant::new().await, body).await;
@@ -123,8 +126,8 @@ fn onboarding_makes_one_customer_however_often_it_is_sent() {
             went_through(&response, &checkout);
         }
         went_through(&checkout.post(&PERSON).await, &checkout);
-        assert_eq!(checkout.told("customer.created").await.len(), 1);
-        assert_eq!(checkout.told("checkout_session.completed").await.len(), 1);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
+        assert_eq!(checkout.of_kind("checkout_session.completed").await.len(), 1);
 
         let session = checkout.shown().await;
         assert!(session["completed_at"].is_string(), "{session}");
@@ -143,14 +146,14 @@ fn onboarding_makes_one_customer_however_often_it_is_sent() {
         }
         let done = checkout.get().await;
         assert_eq!(done.status, 200);
-        let told = format!("data-customer-id=\"{}\"", session["customer_id"].as_str().unwrap());
+        let customer_id = format!("data-customer-id=\"{}\"", session["customer_id"].as_str().unwrap());
         let html = done.text();
-        assert!(html.contains("data-tells=\"checkout_success\"") && html.contains(&told), "{html}");
+        assert!(html.contains("data-tells=\"checkout_success\"") && html.contains(&customer_id), "{html}");
     });
 }
 
 #[test]
-fn onboarding_changes_the_contact_of_a_customer_who_is_there_and_takes_a_card() {
+fn onboarding_updates_the_contact_of_an_existing_customer_and_stores_a_card() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -159,11 +162,11 @@ fn onboarding_changes_the_contact_of_a_customer_who_is_there_and_takes_a_card() 
         went_through(&checkout.post(&[&PERSON[..], &card(ACCEPTED)].concat()).await, &checkout);
         let shown = checkout.merchant.get(&format!("/v1/customers/{}", customer.id)).await.expect(200);
         assert_eq!(shown["contact"]["email"], "ada@example.com");
-        let added = checkout.told("payment_method.added").await;
+        let added = checkout.of_kind("payment_method.added").await;
         assert_eq!((added.len(), &added[0]["card"]["last4"]), (1, &json!("4242")));
-        assert_eq!(checkout.told("payment.requested").await.len(), 0);
+        assert_eq!(checkout.of_kind("payment.requested").await.len(), 0);
 
-        // The card is known from now on.
+        // The card is now stored.
         let body = json!({"checkout_mode": "topup", "customer_id": customer.id});
         let again = Checkout::of(checkout.merchant, body).await;
         let html = again.get().await.text();
@@ -174,7 +177,7 @@ fn onboarding_changes_the_contact_of_a_customer_who_is_there_and_takes_a_card() 
 }
 
 #[test]
-fn what_is_wrong_is_told_beside_its_field_and_nothing_is_lost_but_the_card() {
+fn errors_are_shown_beside_their_fields_and_only_the_card_must_be_typed_again() {
     run(async {
         let checkout = Checkout::new("topup").await;
         let hostile = "\"><script>alert('x')</script>&amp;";
@@ -188,7 +191,7 @@ fn what_is_wrong_is_told_beside_its_field_and_nothing_is_lost_but_the_card() {
             "{html}"
         );
         assert!(html.contains("value=\"nobody\"") && html.contains("value=\"9.99\""), "{html}");
-        assert!(!html.contains("4242"), "what was typed of a card is not written again: {html}");
+        assert!(!html.contains("4242"), "the card data is not sent back: {html}");
         assert!(html.contains("role=\"alert\""), "{html}");
         for field in ["email", "amount", "card_expiry", "card_cvc"] {
             assert!(html.contains(&format!("<p class=\"error\" id=\"{field}-error\">")), "{field}: {html}");
@@ -197,12 +200,12 @@ fn what_is_wrong_is_told_beside_its_field_and_nothing_is_lost_but_the_card() {
         }
         assert_eq!(html.matches(" autofocus").count(), 1, "{html}");
         assert_eq!(html.matches("aria-invalid=\"true\"").count(), 4, "{html}");
-        assert_eq!(checkout.told("customer.created").await.len(), 0);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 0);
 
         let no_card = checkout.post(&money("25", "4242424242424241")).await;
         assert_eq!(no_card.status, 422);
-        assert!(no_card.text().contains("Card number is not the number of a card."), "{}", no_card.text());
-        assert_eq!(checkout.told("customer.created").await.len(), 0);
+        assert!(no_card.text().contains("Card number is not a valid card number."), "{}", no_card.text());
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 0);
     });
 }
 
@@ -218,12 +221,12 @@ fn a_session_expires_after_a_day() {
             assert_eq!(gone.status, 410, "{}", gone.text());
             assert!(gone.text().contains("This link has expired"), "{}", gone.text());
         }
-        assert_eq!(checkout.told("customer.created").await.len(), 0);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 0);
     });
 }
 
 #[test]
-fn a_secret_that_was_not_made_here_opens_nothing() {
+fn a_forged_session_secret_is_refused() {
     run(async {
         let checkout = Checkout::new("onboarding").await;
         let mut other = checkout.path.clone();
@@ -241,12 +244,12 @@ fn a_secret_that_was_not_made_here_opens_nothing() {
         assert_eq!(json.send(checkout.merchant.gateway()).await.unwrap().status, 415);
         let long = "x".repeat(20_000);
         assert_eq!(checkout.post(&[("name", &long)]).await.status, 413);
-        assert_eq!(checkout.told("customer.created").await.len(), 0);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 0);
     });
 }
 
 #[test]
-fn the_customer_of_a_session_that_is_gone_is_told_so() {
+fn the_page_says_when_the_customer_of_the_session_was_deleted() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -256,12 +259,12 @@ fn the_customer_of_a_session_that_is_gone_is_told_so() {
         for gone in [checkout.get().await, checkout.post(&money("25", ACCEPTED)).await] {
             assert_eq!(gone.status, 410, "{}", gone.text());
         }
-        assert_eq!(checkout.told("payment.requested").await.len(), 0);
+        assert_eq!(checkout.of_kind("payment.requested").await.len(), 0);
     });
 }
 
 #[test]
-fn onboarding_subscribes_to_the_plan_that_it_names() {
+fn onboarding_subscribes_to_the_plan_of_the_session() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -280,7 +283,7 @@ fn onboarding_subscribes_to_the_plan_that_it_names() {
             (&free, &json!("Ada"))
         );
 
-        // Once more: there is nothing to subscribe to, and the details are written.
+        // A second form has nothing to subscribe to; it updates the contact.
         let again = Checkout::of(first.merchant, onboarding(&free)).await;
         went_through(&again.post(&[("name", "Grace Hopper"), ("email", "grace@example.com")]).await, &again);
         let shown = again.merchant.get(&subscribed).await.expect(200);
@@ -289,7 +292,7 @@ fn onboarding_subscribes_to_the_plan_that_it_names() {
             (&free, &json!("Grace"))
         );
 
-        // One that costs something is paid, and what was typed of the customer is written in the same append.
+        // A paid plan is charged, and the contact is written in the same append.
         let last = Checkout::of(again.merchant, onboarding(&paid)).await;
         let shown = [("price", "20.0000000000"), ("credit", "20.0000000000")];
         let fields = [&PERSON[..], &card(ACCEPTED), &shown].concat();
@@ -300,7 +303,7 @@ fn onboarding_subscribes_to_the_plan_that_it_names() {
             (&shown["subscription"]["plan_id"], &shown["contact"]["first_name"]),
             (&paid, &json!("Ada"))
         );
-        assert_eq!(last.told("payment.succeeded").await.len(), 1);
-        assert_eq!(last.told("subscription.upgraded").await.len(), 1);
+        assert_eq!(last.of_kind("payment.succeeded").await.len(), 1);
+        assert_eq!(last.of_kind("subscription.upgraded").await.len(), 1);
     });
 }

@@ -1,4 +1,4 @@
-//! Checkout sessions over REST: created, found, listed, and their way to the hosted page.
+//! Checkout sessions over REST: creating, reading and listing them, and the link to the hosted page.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ fn token_of(session: &Value) -> Value {
 }
 
 #[test]
-fn a_session_is_created_and_read_and_its_token_leads_to_its_page() {
+fn a_session_is_created_and_read_and_its_token_opens_its_page() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({"checkout_mode": "onboarding", "origin_url": "https://app.example/cart", "reference_id": "ada"});
@@ -46,12 +46,12 @@ fn a_session_is_created_and_read_and_its_token_leads_to_its_page() {
         assert_eq!(merchant.get("/v1/checkout_sessions").await.expect(200)["data"], json!([made]));
         let logged = merchant.events().await;
         let secrets = logged.iter().filter(|event| event.text.contains("css_"));
-        assert_eq!(secrets.count(), 0, "the secret is derived, never kept");
+        assert_eq!(secrets.count(), 0, "the secret is derived, never stored");
     });
 }
 
 #[test]
-fn a_known_customer_is_found_by_any_of_its_names() {
+fn an_existing_customer_is_found_by_each_of_its_ids() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -79,7 +79,7 @@ fn a_known_customer_is_found_by_any_of_its_names() {
 }
 
 #[test]
-fn what_a_mode_cannot_do_without_is_asked_for() {
+fn each_mode_requires_its_own_fields() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -155,7 +155,7 @@ fn a_session_is_created_once_under_an_idempotency_key() {
 }
 
 #[test]
-fn the_page_is_where_the_caller_says_the_proxy_is_only_if_the_operator_says_so() {
+fn forwarded_headers_set_the_page_url_only_if_the_operator_trusts_them() {
     run(async {
         let merchant = Merchant::new().await;
         let ask = || {
@@ -167,11 +167,11 @@ fn the_page_is_where_the_caller_says_the_proxy_is_only_if_the_operator_says_so()
         let plain = ask().send(merchant.gateway()).await.unwrap().expect(201);
         assert_eq!(token_of(&plain)["base"], format!("http://{}/", merchant.gateway()));
         let behind = SideGateway::start(merchant.instance, &["--trust-forwarded"]).await;
-        let told = ask().send(behind.address).await.unwrap().expect(201);
-        assert_eq!(token_of(&told)["base"], "https://pay.example/");
+        let created = ask().send(behind.address).await.unwrap().expect(201);
+        assert_eq!(token_of(&created)["base"], "https://pay.example/");
         assert!(
-            told["url"].as_str().unwrap().starts_with("https://pay.example/embed/checkout/css_"),
-            "{told}"
+            created["url"].as_str().unwrap().starts_with("https://pay.example/embed/checkout/css_"),
+            "{created}"
         );
     });
 }

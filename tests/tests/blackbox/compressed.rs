@@ -1,4 +1,4 @@
-//! Compressed answers: each coding passes byte for byte and is read all the same, and none makes endless work.
+//! Compressed responses: each coding passes byte for byte, its usage is read, and decoding is bounded.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const MIB: usize = 1024 * 1024;
 
-/// What is decoded of one answer at most, as ARCHITECTURE.md says.
+/// The limit on the decoded bytes of one response, as in ARCHITECTURE.md.
 const MAX_DECODED: usize = 64 * MIB;
 
 fn gzip(text: &[u8]) -> Vec<u8> {
@@ -43,7 +43,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(text, 1).unwrap()
 }
 
-/// A frame that asks its reader for a window of 16 MiB.
+/// A frame that requires a window of 16 MiB.
 fn zstd_of_a_wide_window(text: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(24).unwrap();
@@ -62,7 +62,7 @@ impl Answered {
     }
 }
 
-/// A call that is answered with `body` in pieces of this size; the body comes back unchanged.
+/// Makes a call whose response is `body` in pieces of this size, and asserts that it arrives unchanged.
 async fn answered(
     merchant: &Merchant,
     media_type: &'static str,
@@ -88,7 +88,7 @@ async fn answered(
 }
 
 #[test]
-fn every_coding_passes_unchanged_and_is_read() {
+fn every_coding_passes_unchanged_and_its_usage_is_read() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let text = json!({"padding": "x".repeat(50_000), "usage": {"tokens": 42}}).to_string();
@@ -100,7 +100,7 @@ fn every_coding_passes_unchanged_and_is_read() {
             ("x-gzip", gzip(text.as_bytes())),
             ("deflate", zlib(text.as_bytes())),
             ("deflate", deflate(text.as_bytes())),
-            // One body in two members, or frames, the usage in the second.
+            // One body in two members (or frames), with the usage in the second.
             ("gzip", [gzip(first), gzip(second)].concat()),
             ("zstd", [zstd(first), zstd(second)].concat()),
         ] {
@@ -114,7 +114,7 @@ fn every_coding_passes_unchanged_and_is_read() {
 }
 
 #[test]
-fn a_compressed_stream_of_events_is_read_to_its_last_word() {
+fn a_compressed_event_stream_is_read_to_its_end() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let events =
@@ -127,7 +127,7 @@ fn a_compressed_stream_of_events_is_read_to_its_last_word() {
 }
 
 #[test]
-fn what_cannot_be_decoded_passes_unchanged_counts_nothing_and_says_so() {
+fn an_undecodable_body_passes_unchanged_counts_nothing_and_is_marked() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let text = json!({"usage": {"tokens": 42}}).to_string();
@@ -146,7 +146,7 @@ fn what_cannot_be_decoded_passes_unchanged_counts_nothing_and_says_so() {
 }
 
 #[test]
-fn a_body_that_unpacks_to_more_than_the_bound_is_not_read_to_its_end() {
+fn a_body_is_decoded_up_to_a_limit() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let packed = |filler: usize| {

@@ -1,4 +1,4 @@
-//! Connections: the customers in the older form, with their wallets and secrets.
+//! Connections: the older API form of customers, with their wallets and secrets.
 
 use farthing_tests::merchant::{Customer, Merchant, forward, token};
 use farthing_tests::provider::json;
@@ -70,7 +70,7 @@ fn a_deleted_connection_is_a_deleted_customer() {
             (left["data"].as_array().unwrap().len(), &left["data"][0]["reference_id"]),
             (1, &json!("eve"))
         );
-        // A secret is of the connection, not of the reference id.
+        // A secret belongs to the connection, not to the reference id.
         let again = merchant.customer_called("ada", "1").await;
         let shown = merchant.get(&format!("/v1/connections/{}", again.id)).await.expect(200);
         assert_ne!(shown["connection_secret"], secret);
@@ -96,7 +96,11 @@ fn connections_are_listed_newest_first_page_by_page() {
         let cursor = made[2].clone();
         merchant.delete(&format!("/v1/connections/{cursor}")).await.expect(200);
         let rest = merchant.get(&format!("/v1/connections?limit=100&cursor={cursor}")).await.expect(200);
-        assert_eq!(ids(rest["data"].as_array().unwrap()), made[3..], "a cursor on a deleted one stays good");
+        assert_eq!(
+            ids(rest["data"].as_array().unwrap()),
+            made[3..],
+            "the cursor of a deleted one stays valid"
+        );
         let theirs = Merchant::new().await.customer("0").await;
         for cursor in ["con_x", theirs.id.as_str()] {
             let refused = merchant.get(&format!("/v1/connections?cursor={cursor}")).await;
@@ -108,7 +112,7 @@ fn connections_are_listed_newest_first_page_by_page() {
 }
 
 #[test]
-fn a_reference_id_names_a_customer_wherever_an_id_does() {
+fn a_reference_id_is_accepted_wherever_a_customer_id_is() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let customer = merchant.customer_called("ada/1 ?", "1").await;

@@ -1,4 +1,4 @@
-//! What every endpoint keeps, shown on every operation of the served document: a new endpoint is covered, or fails.
+//! Conventions of all endpoints, tested on every operation of the served API document, so new endpoints are covered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,30 @@ use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use serde_json::json;
 
-/// Bytes of a body that is one too large.
+/// One byte more than a body may have.
 const TOO_LARGE: usize = 1024 * 1024 + 1;
 
-fn nobody(operation: &Operation) -> Request {
+fn request_of(operation: &Operation) -> Request {
     Request::new(&operation.method, operation.target(|_| "nobody".to_owned()))
 }
 
 #[test]
-fn no_operation_answers_without_a_good_key() {
+fn every_operation_refuses_calls_without_a_valid_key() {
     run(async {
         let merchant = Merchant::new().await;
         let gateway = merchant.gateway();
         for operation in Document::served().await.standard() {
             let wrong = [
-                ("auth_header_missing", nobody(&operation)),
-                ("auth_header_invalid", nobody(&operation).header("Authorization", "Basic eDp5")),
-                ("auth_header_invalid", nobody(&operation).header("Authorization", "Bearer")),
-                ("secret_key_invalid", nobody(&operation).bearer("aks_test_nobody")),
-                ("secret_key_invalid", nobody(&operation).bearer(&format!("{}x", merchant.secret_key))),
+                ("auth_header_missing", request_of(&operation)),
+                ("auth_header_invalid", request_of(&operation).header("Authorization", "Basic eDp5")),
+                ("auth_header_invalid", request_of(&operation).header("Authorization", "Bearer")),
+                ("secret_key_invalid", request_of(&operation).bearer("aks_test_nobody")),
+                ("secret_key_invalid", request_of(&operation).bearer(&format!("{}x", merchant.secret_key))),
             ];
             for (code, request) in wrong {
                 let answer = request.send(gateway).await.unwrap();
                 assert_eq!(answer.status, 401, "{}: {}", operation.name(), answer.text());
-                assert_eq!(operation.refuses(&answer, "without a good key"), code, "{}", operation.name());
+                assert_eq!(operation.refuses(&answer, "without a valid key"), code, "{}", operation.name());
                 assert_eq!(answer.head.header("www-authenticate"), Some("Bearer"), "{}", operation.name());
                 assert_eq!(answer.head.header("x-ratelimit-limit"), None);
             }
@@ -40,7 +40,7 @@ fn no_operation_answers_without_a_good_key() {
 }
 
 #[test]
-fn a_method_that_a_path_does_not_take_is_told_those_it_takes() {
+fn a_wrong_method_is_answered_with_the_allowed_ones() {
     run(async {
         let merchant = Merchant::new().await;
         let mut taken: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -68,7 +68,7 @@ fn a_method_that_a_path_does_not_take_is_told_those_it_takes() {
 }
 
 #[test]
-fn head_is_a_get_without_its_body() {
+fn head_is_a_get_without_the_body() {
     run(async {
         let merchant = Merchant::new().await;
         for operation in Document::served().await.standard() {
@@ -85,7 +85,7 @@ fn head_is_a_get_without_its_body() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_refused_everywhere_and_changes_nothing() {
+fn every_operation_refuses_an_unreadable_body_and_changes_nothing() {
     run(async {
         let merchant = Merchant::new().await;
         let before = merchant.events().await.len();
@@ -95,34 +95,36 @@ fn a_body_that_cannot_be_read_is_refused_everywhere_and_changes_nothing() {
         for operation in Document::served().await.standard() {
             let Some(_) = operation.body else {
                 if operation.method == "POST" {
-                    let large = merchant.rest(json(nobody(&operation), &vec![b' '; TOO_LARGE])).await;
+                    let large = merchant.rest(json(request_of(&operation), &vec![b' '; TOO_LARGE])).await;
                     assert_eq!(operation.refuses(&large, "a large body"), "body_too_large");
                 }
                 continue;
             };
             for (status, code, what, request) in [
-                (400, "validation_error", "no JSON", json(nobody(&operation), b"{")),
-                (400, "validation_error", "no UTF-8", json(nobody(&operation), b"{\"a\":\"\xff\"}")),
-                (400, "validation_error", "a list", json(nobody(&operation), b"[]")),
-                (400, "validation_error", "null", json(nobody(&operation), b"null")),
+                (400, "validation_error", "no JSON", json(request_of(&operation), b"{")),
+                (400, "validation_error", "no UTF-8", json(request_of(&operation), b"{\"a\":\"\xff\"}")),
+                (400, "validation_error", "a list", json(request_of(&operation), b"[]")),
+                (400, "validation_error", "null", json(request_of(&operation), b"null")),
                 (
                     415,
                     "content_type_unsupported",
                     "no type",
-                    nobody(&operation).body(Body::Whole(b"{}".to_vec())),
+                    request_of(&operation).body(Body::Whole(b"{}".to_vec())),
                 ),
                 (
                     415,
                     "content_type_unsupported",
                     "another type",
-                    nobody(&operation).header("Content-Type", "text/plain").body(Body::Whole(b"{}".to_vec())),
+                    request_of(&operation)
+                        .header("Content-Type", "text/plain")
+                        .body(Body::Whole(b"{}".to_vec())),
                 ),
-                (413, "body_too_large", "a large body", json(nobody(&operation), &vec![b' '; TOO_LARGE])),
+                (413, "body_too_large", "a large body", json(request_of(&operation), &vec![b' '; TOO_LARGE])),
                 (
                     413,
                     "body_too_large",
                     "a large body in chunks",
-                    nobody(&operation)
+                    request_of(&operation)
                         .header("Content-Type", "application/json")
                         .body(Body::Chunks(vec![vec![b' '; TOO_LARGE / 2]; 3])),
                 ),
@@ -140,11 +142,11 @@ fn a_body_that_cannot_be_read_is_refused_everywhere_and_changes_nothing() {
 }
 
 #[test]
-fn a_list_refuses_every_bad_limit_and_cursor() {
+fn every_list_refuses_invalid_limits_and_cursors() {
     run(async {
         let merchant = Merchant::new().await;
         let made = merchant.post("/v1/webhooks", &json!({"url": "http://a.example"})).await.expect(201);
-        // What a list stands below must be there.
+        // The parent resource of a list must exist.
         let named = |segment: &str| match segment {
             "webhooks" => made["webhook_id"].as_str().unwrap().to_owned(),
             _ => "nobody".to_owned(),
@@ -179,7 +181,7 @@ fn a_list_refuses_every_bad_limit_and_cursor() {
 }
 
 #[test]
-fn an_unknown_path_is_an_envelope_whatever_the_method() {
+fn an_unknown_path_has_the_error_envelope_for_every_method() {
     run(async {
         let merchant = Merchant::new().await;
         for target in ["/", "/v1", "/v1/", "/v2/customers", "/v1/nothing", "/v1/customers/"] {

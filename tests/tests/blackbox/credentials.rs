@@ -1,5 +1,4 @@
-//! Who calls, and who pays: every carrier of a credential, in every shape (interface.md, Authentication;
-//! completion.md section 3).
+//! Credentials: every header that can carry one, in every form (interface.md, Authentication; completion.md section 3).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -20,7 +19,7 @@ fn carried(request: Request, carrier: &str, credential: &str) -> Request {
 }
 
 #[test]
-fn every_carrier_takes_every_shape_of_credential_and_none_reaches_the_provider() {
+fn every_carrier_accepts_every_form_of_credential_and_none_reaches_the_provider() {
     run(async {
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
@@ -85,7 +84,7 @@ fn every_carrier_takes_every_shape_of_credential_and_none_reaches_the_provider()
 }
 
 #[test]
-fn a_token_may_be_base64_without_padding_and_of_either_alphabet() {
+fn a_token_may_be_base64_of_either_alphabet_without_padding() {
     run(async {
         let merchant = Merchant::funded("1").await;
         // A name whose base64 needs the two characters in which the alphabets differ.
@@ -106,7 +105,7 @@ fn a_token_may_be_base64_without_padding_and_of_either_alphabet() {
 }
 
 #[test]
-fn the_callers_provider_key_takes_the_place_of_the_credential() {
+fn the_callers_provider_key_replaces_the_credential() {
     run(async {
         let merchant = Merchant::new().await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -132,7 +131,7 @@ fn the_callers_provider_key_takes_the_place_of_the_credential() {
 }
 
 #[test]
-fn a_providers_own_key_beside_the_credential_passes_unchanged() {
+fn a_provider_key_in_another_header_passes_unchanged() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -149,7 +148,7 @@ fn a_providers_own_key_beside_the_credential_passes_unchanged() {
 }
 
 #[test]
-fn a_spend_key_travels_in_every_carrier_alone_or_in_a_token_and_never_reaches_the_provider() {
+fn every_carrier_accepts_a_spend_key_alone_or_in_a_token_and_it_never_reaches_the_provider() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let made = merchant.post("/v1/spend_keys", &json!({"name": "laptop"})).await.expect(201);
@@ -192,7 +191,7 @@ fn a_spend_key_travels_in_every_carrier_alone_or_in_a_token_and_never_reaches_th
 }
 
 #[test]
-fn a_dead_or_foreign_secret_is_refused_by_its_own_code() {
+fn revoked_and_foreign_secrets_are_refused_each_with_its_code() {
     run(async {
         let (merchant, other) = (Merchant::funded("1").await, Merchant::funded("1").await);
         let stranger = other.customer("1").await;

@@ -1,4 +1,4 @@
-//! Customers: listed, changed in part, deleted for good; what a deleted one leaves behind and what it does not.
+//! Customers: lists, partial changes and deletion, with what a deletion erases and what it keeps.
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::merchant::{Customer, Merchant, encoded, forward, token};
@@ -7,7 +7,7 @@ use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-/// A customer with everything that a customer can have.
+/// A customer with every field set.
 async fn ada(merchant: &Merchant) -> Value {
     let body = json!({
         "reference_id": "ada", "name": "Ada King Lovelace", "email": "ada@example.com", "phone": "+491701234567",
@@ -20,7 +20,7 @@ fn path_of(customer: &Value) -> String {
     format!("/v1/customers/{}", customer["customer_id"].as_str().unwrap())
 }
 
-/// `customer` with other values for some members.
+/// `customer` with some members replaced.
 fn with(customer: &Value, changes: &Value) -> Value {
     let mut after = customer.clone();
     for (name, value) in changes.as_object().unwrap() {
@@ -30,7 +30,7 @@ fn with(customer: &Value, changes: &Value) -> Value {
 }
 
 #[test]
-fn a_patch_changes_what_it_names_and_null_clears_it() {
+fn a_patch_changes_the_fields_it_names_and_null_clears_them() {
     run(async {
         let merchant = Merchant::new().await;
         let made = ada(&merchant).await;
@@ -86,13 +86,13 @@ fn a_patch_changes_what_it_names_and_null_clears_it() {
         }
         let logged: String = events.iter().map(|event| event.text.as_str()).collect();
         for personal in ["Grace", "Hopper", "king@example.com", "+4930123456"] {
-            assert!(!logged.contains(personal), "{personal} stands in the log");
+            assert!(!logged.contains(personal), "the log contains {personal}");
         }
     });
 }
 
 #[test]
-fn a_patch_by_reference_id_is_the_same() {
+fn a_customer_can_be_patched_by_reference_id() {
     run(async {
         let merchant = Merchant::new().await;
         let made = ada(&merchant).await;
@@ -112,7 +112,7 @@ fn a_patch_by_reference_id_is_the_same() {
 }
 
 #[test]
-fn what_is_wrong_in_a_patch_is_told_and_nothing_changes() {
+fn an_invalid_patch_is_refused_with_its_issues_and_changes_nothing() {
     run(async {
         let merchant = Merchant::new().await;
         let made = ada(&merchant).await;
@@ -146,8 +146,8 @@ fn what_is_wrong_in_a_patch_is_told_and_nothing_changes() {
         ] {
             let error = merchant.patch(&path, &body).await.refused(400, "validation_error");
             let issues = error["issues"].as_array().unwrap();
-            let told: Vec<String> = issues.iter().map(issue_path).collect();
-            assert_eq!(told, paths, "{body}");
+            let found: Vec<String> = issues.iter().map(issue_path).collect();
+            assert_eq!(found, paths, "{body}");
         }
         assert_eq!(merchant.get(&path).await.expect(200), made);
         assert_eq!(merchant.events().await.len(), before, "nothing was appended");
@@ -183,7 +183,7 @@ fn a_reference_id_names_one_customer_at_a_time() {
 }
 
 #[test]
-fn of_two_patches_to_one_reference_id_at_once_exactly_one_is_refused() {
+fn one_of_two_concurrent_patches_to_the_same_reference_id_is_refused() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::new().await));
         for round in 0..10 {
@@ -211,7 +211,7 @@ fn of_two_patches_to_one_reference_id_at_once_exactly_one_is_refused() {
 }
 
 #[test]
-fn a_deleted_customer_is_gone_at_once_and_its_history_stays() {
+fn a_deletion_is_immediate_and_keeps_the_history() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let made = ada(&merchant).await;
@@ -267,18 +267,18 @@ fn a_deleted_customer_is_gone_at_once_and_its_history_stays() {
             let call = forward("GET", &endpoint.url).bearer(key["key"].as_str().unwrap());
             call.send(merchant.instance.gateway(gateway)).await.unwrap().refused(401, "spend_key_invalid");
         }
-        assert_eq!(endpoint.calls().len(), 1, "nothing reached the provider any more");
-        assert_eq!(merchant.events().await.len(), before, "nor the log");
+        assert_eq!(endpoint.calls().len(), 1, "no further call reached the provider");
+        assert_eq!(merchant.events().await.len(), before, "nothing was appended");
         let credit = ["wallet", "credit", "--connection", &id, "--amount", "1", "--reason", "x"];
         assert!(!merchant.instance.command(&credit).await.status.success());
 
         let shown = merchant.get(&format!("/v1/requests/{}", answer.request_id())).await.expect(200);
-        assert_eq!(shown, request, "its calls stay");
+        assert_eq!(shown, request, "its calls are kept");
         let listed = merchant.get(&format!("/v1/requests?customer_id={id}")).await.expect(200);
         assert_eq!(listed["data"], json!([request]));
         let wallets = merchant.log.states("wallet").await;
         let mine = wallets.iter().find(|(_, wallet)| wallet["owner"] == json!({"customer": id}));
-        assert_eq!(mine.unwrap().1["balance"], "4.5000000000", "its money stays in the log");
+        assert_eq!(mine.unwrap().1["balance"], "4.5000000000", "its money is kept in the log");
         let personal = "SELECT count(*) FROM personal.customer WHERE customer_id = $1";
         let kept: i64 = merchant.log.sql.query_one(personal, &[&id]).await.unwrap().get(0);
         assert_eq!(kept, 0, "its personal data is erased");
@@ -297,7 +297,7 @@ fn a_deleted_customer_is_gone_at_once_and_its_history_stays() {
 }
 
 #[test]
-fn a_call_in_flight_of_a_deleted_customer_is_charged_as_admitted() {
+fn a_call_in_flight_at_the_deletion_is_charged_as_admitted() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::funded("10").await));
         let customer = merchant.customer("5").await;
@@ -328,7 +328,7 @@ fn a_call_in_flight_of_a_deleted_customer_is_charged_as_admitted() {
 }
 
 #[test]
-fn of_several_deletions_at_once_one_succeeds() {
+fn one_of_several_concurrent_deletions_succeeds() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::new().await));
         let customer = ada(merchant).await;
@@ -381,7 +381,7 @@ fn customers_are_listed_newest_first_page_by_page() {
 
         merchant.delete(&path_of(&made[5])).await.expect(200);
         let rest = merchant.get(&format!("/v1/customers?limit=100&cursor={cursor}")).await.expect(200);
-        assert_eq!(rest["data"], json!(made[6..]), "a cursor on a deleted customer stays good");
+        assert_eq!(rest["data"], json!(made[6..]), "the cursor of a deleted customer stays valid");
         made.remove(5);
         assert_eq!(merchant.pages("/v1/customers", 4).await, made);
 
@@ -402,7 +402,7 @@ fn customers_are_listed_newest_first_page_by_page() {
 }
 
 #[test]
-fn who_has_no_subscription_is_shown_without() {
+fn a_customer_without_a_subscription_is_shown_without_one() {
     run(async {
         let merchant = Merchant::new().await;
         let made = ada(&merchant).await;
@@ -419,7 +419,7 @@ fn who_has_no_subscription_is_shown_without() {
 }
 
 #[test]
-fn a_customer_of_another_merchant_is_not_there() {
+fn a_customer_of_another_merchant_is_not_found() {
     run(async {
         let (merchant, other) = (Merchant::new().await, Merchant::new().await);
         let theirs = ada(&other).await;

@@ -1,4 +1,4 @@
-//! A customer's wallet over REST: its money, what it can be paid with, and autopay, which fills it up by itself.
+//! A customer's wallet over REST: its balance, its payment methods, and autopay.
 
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::json as answer_json;
@@ -8,7 +8,7 @@ use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-/// The wallet, which is the same wherever it is shown.
+/// The wallet; asserts that every endpoint shows the same.
 async fn wallet(merchant: &Merchant, customer: &Customer) -> Value {
     let shown = merchant.get(&format!("/v1/customers/{}/wallet", customer.id)).await.expect(200);
     let reference = farthing_tests::merchant::encoded(&customer.reference_id);
@@ -33,7 +33,7 @@ fn charge(amount: &str, declined: bool) -> (Decimal, Option<String>) {
 }
 
 #[test]
-fn a_customers_wallet_is_filled_up_by_itself_with_the_card_that_the_customer_left() {
+fn autopay_recharges_a_customers_wallet_with_the_stored_card() {
     run(async {
         let merchant = Merchant::funded("5").await;
         let (customer, meter) = (merchant.customer("1.5").await, merchant.call_meter("0.5").await);
@@ -42,7 +42,7 @@ fn a_customers_wallet_is_filled_up_by_itself_with_the_card_that_the_customer_lef
         let off = wallet(&merchant, &customer).await;
         assert_eq!(off["balance"], "1.5000000000");
         assert_eq!((&off["autopay_enabled"], &off["autopay_threshold"]), (&json!(false), &Value::Null));
-        // There is nothing to pay with yet.
+        // There is no payment method yet.
         refused(&merchant, &customer, &autopay).await;
         merchant.leave_card(&customer, PAYS).await;
         for wrong in [
@@ -65,19 +65,19 @@ fn a_customers_wallet_is_filled_up_by_itself_with_the_card_that_the_customer_lef
 
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let credential = merchant.billing(&customer, &meter);
-        // 1.5, 1: not below the threshold. Then 0.5, and 20.
+        // Balances 1.5 and 1 are not below the threshold. 0.5 is, and is recharged to 20.
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
         assert_eq!(wallet(&merchant, &customer).await["balance"], "1.0000000000");
         assert_eq!(merchant.of_kind("payment.requested").await.len(), 0);
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
-        eventually("the wallet is filled up", async || {
+        eventually("the wallet is recharged", async || {
             (merchant.get(&path).await.expect(200)["balance"] == "20.5000000000").then_some(())
         })
         .await;
         wallet(&merchant, &customer).await;
         assert_eq!(merchant.charges().await, [charge("20", false)]);
 
-        // A declined card: one try, and none within a day of it.
+        // A declined card: one attempt, and no other within a day.
         merchant.leave_card(&customer, IS_DECLINED).await;
         let all = json!({"autopay_enabled": true, "autopay_threshold": "30", "autopay_amount": "10"});
         merchant.patch(&path, &all).await.expect(200);
@@ -97,7 +97,7 @@ fn a_customers_wallet_is_filled_up_by_itself_with_the_card_that_the_customer_lef
 }
 
 #[test]
-fn a_customers_cards_are_listed_with_the_customer_and_never_among_the_merchants_own() {
+fn a_customers_cards_are_not_listed_among_the_merchants() {
     run(async {
         let merchant = Merchant::new().await;
         let own = json!({"card": {"number": PAYS, "exp_month": 12, "exp_year": 2040, "cvc": "123"}});
@@ -119,7 +119,7 @@ fn a_customers_cards_are_listed_with_the_customer_and_never_among_the_merchants_
             .collect();
         assert_eq!(shown, [(json!("4444"), json!(true)), (json!("4242"), json!(false))], "newest first");
         let card = json!({"brand": "mastercard", "last4": "4444", "exp_month": 4, "exp_year": 2039});
-        assert_eq!(listed[0]["data"][0]["card"], card, "and no more of it");
+        assert_eq!(listed[0]["data"][0]["card"], card, "and nothing else of the card");
         let mine = merchant.get("/v1/payment_methods").await.expect(200);
         assert_eq!(mine["data"], json!([own]));
         let none = merchant.get(&format!("/v1/customers/{}/payment_methods", other.id)).await.expect(200);

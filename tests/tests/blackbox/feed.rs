@@ -35,7 +35,7 @@ fn the_stream_holds_every_event_in_order_under_its_facts_key() {
 }
 
 #[test]
-fn the_doorbell_tells_the_newest_position() {
+fn the_wake_up_notification_carries_the_newest_position() {
     run(async {
         use futures_util::StreamExt as _;
         let merchant = Merchant::funded("1").await;
@@ -45,18 +45,18 @@ fn the_doorbell_tells_the_newest_position() {
         let before = merchant.log.head().await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         merchant.fetch(&merchant.secret_key, &endpoint.url).await.expect(200);
-        // The instance is shared: a bell rung for another's append before `before` was read may come first.
+        // The instance is shared: a notification of another append may come first.
         let newer = async {
             while let Some(message) = bell.next().await {
-                let told: i64 = std::str::from_utf8(&message.payload).unwrap().parse().unwrap();
-                if told > before {
+                let position: i64 = std::str::from_utf8(&message.payload).unwrap().parse().unwrap();
+                if position > before {
                     return;
                 }
             }
             panic!("the subscription ended");
         };
-        tokio::time::timeout(farthing_tests::wait::PATIENCE, newer)
+        tokio::time::timeout(farthing_tests::wait::DEADLINE, newer)
             .await
-            .expect("a bell for the call's append");
+            .expect("a notification of the call's append");
     });
 }

@@ -93,10 +93,18 @@ fn an_allowance_opens_exactly_what_it_names() {
             request.bearer(&merchant.secret_key).send(gateway.address).await.unwrap()
         };
         send(&endpoint.url).await.expect(200);
-        send(&endpoint.url.replace("127.0.0.1", "[::ffff:127.0.0.1]")).await;
+        // An IPv4-mapped IPv6 address is judged, and dialled, as the IPv4 address in it.
+        send(&endpoint.url.replace("127.0.0.1", "[::ffff:127.0.0.1]")).await.expect(200);
+        send(&endpoint.url.replace("127.0.0.1", "[::ffff:7f00:1]")).await.expect(200);
+        assert_eq!(endpoint.calls().len(), 3, "every allowed call reached the provider");
+        for mapped in ["[::ffff:127.0.0.2]", "[::ffff:10.0.0.1]"] {
+            let url = endpoint.url.replace("127.0.0.1", mapped);
+            send(&url).await.refused(400, "forward_url_forbidden");
+        }
         send(&endpoint.url.replace("127.0.0.1", "127.0.0.2")).await.refused(400, "forward_url_forbidden");
         send("http://[::1]:9/").await.refused(400, "forward_url_forbidden");
         send("http://10.0.0.1:9/").await.refused(400, "forward_url_forbidden");
+        assert_eq!(endpoint.calls().len(), 3, "no forbidden call reached the provider");
     });
 }
 

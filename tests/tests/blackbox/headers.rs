@@ -1,4 +1,4 @@
-//! Which headers pass: all but the credential's slot, those of one hop, and ours; in both directions.
+//! Headers that are forwarded in both directions: all but the credential, hop-by-hop headers, and Farthing's own.
 
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Step, head, json};
@@ -6,7 +6,7 @@ use farthing_tests::run;
 use serde_json::json;
 
 #[test]
-fn only_what_is_the_providers_reaches_it_and_all_of_that_does() {
+fn the_provider_receives_all_headers_meant_for_it_and_no_others() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -71,7 +71,7 @@ fn only_what_is_the_providers_reaches_it_and_all_of_that_does() {
 }
 
 #[test]
-fn the_providers_headers_come_back_less_those_of_one_hop() {
+fn the_providers_headers_are_returned_without_hop_by_hop_headers() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| {
@@ -105,7 +105,7 @@ fn the_providers_headers_come_back_less_those_of_one_hop() {
 }
 
 #[test]
-fn metadata_comes_by_header_or_by_query_and_bad_metadata_is_refused() {
+fn metadata_is_read_from_header_or_query_and_invalid_metadata_is_refused() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

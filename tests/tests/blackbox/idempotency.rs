@@ -1,4 +1,4 @@
-//! `Idempotency-Key` on the REST interface: one effect and one answer, on whichever gateway.
+//! `Idempotency-Key` on the REST API: one effect and one response, on any gateway.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-/// What a keyed row says, as the database has it.
+/// A row of an idempotent call, as the database has it.
 const ROWS: &str = "SELECT id, fingerprint, request_id, answer FROM ledger.idempotency";
 
 const AGE: &str = "UPDATE ledger.idempotency SET created_at = created_at - interval '24 hours'";
@@ -29,7 +29,7 @@ fn is_replay(response: &Response) -> bool {
     }
 }
 
-/// Posts the same thing 200 times at once over two gateways: the one answer that all of them are.
+/// Posts the same request 200 times at once over two gateways, asserts that all responses are equal, and returns it.
 async fn two_hundred(merchant: &Merchant, path: &str, body: &Value) -> Response {
     let request = keyed(merchant, path, "one key", body);
     let gateways = [merchant.instance.gateway(0), merchant.instance.gateway(1)];
@@ -44,16 +44,20 @@ async fn two_hundred(merchant: &Merchant, path: &str, body: &Value) -> Response 
     for call in calls {
         answers.push(call.await.unwrap());
     }
-    assert_eq!(answers.iter().filter(|answer| !is_replay(answer)).count(), 1, "one is the first");
+    assert_eq!(
+        answers.iter().filter(|answer| !is_replay(answer)).count(),
+        1,
+        "exactly one response is not a replay"
+    );
     let bodies: HashSet<_> = answers.iter().map(|answer| (answer.status, answer.body.clone())).collect();
-    assert_eq!(bodies.len(), 1, "all are the same");
+    assert_eq!(bodies.len(), 1, "all bodies are the same");
     let ids: HashSet<_> = answers.iter().map(Response::request_id).collect();
-    assert_eq!(ids.len(), 200, "each call keeps an id of its own");
+    assert_eq!(ids.len(), 200, "each call has its own id");
     answers.swap_remove(0)
 }
 
 #[test]
-fn two_hundred_posts_with_one_key_on_two_gateways_make_one_customer() {
+fn two_hundred_posts_with_one_key_on_two_gateways_create_one_customer() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({"name": "Ada Lovelace", "email": "ada@example.com", "metadata": {"a": "b"}});
@@ -68,7 +72,7 @@ fn two_hundred_posts_with_one_key_on_two_gateways_make_one_customer() {
 }
 
 #[test]
-fn two_hundred_posts_with_one_key_make_one_spend_key_whose_raw_key_is_the_same_in_all() {
+fn two_hundred_posts_with_one_key_create_one_spend_key_with_the_same_raw_key() {
     run(async {
         let merchant = Merchant::new().await;
         let answer = two_hundred(&merchant, "/v1/spend_keys", &json!({"name": "laptop"})).await;
@@ -84,7 +88,7 @@ fn two_hundred_posts_with_one_key_make_one_spend_key_whose_raw_key_is_the_same_i
 }
 
 #[test]
-fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_body() {
+fn every_post_replays_its_response_byte_for_byte_and_refuses_its_key_with_another_body() {
     run(async {
         let merchant = Merchant::new().await;
         let existing = merchant.customer_called("there already", "0").await;
@@ -104,7 +108,7 @@ fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_bod
             ("/v1/meters", meter.clone(), 201),
             ("/v1/products", meter, 201),
             ("/v1/meters", slug.clone(), 201),
-            // A refusal is an answer like any other.
+            // A refusal is replayed like any other response.
             ("/v1/meters", slug, 409),
             ("/v1/spend_keys", json!({"name": "k"}), 201),
             ("/v1/manage/spend_keys", json!({"name": "k"}), 201),
@@ -135,7 +139,7 @@ fn every_post_repeats_its_answer_to_the_byte_and_refuses_its_key_for_another_bod
 }
 
 #[test]
-fn a_key_holds_for_its_merchant_its_path_and_what_was_answered() {
+fn a_key_is_scoped_to_its_merchant_and_path() {
     run(async {
         let (merchant, other) = (Merchant::new().await, Merchant::new().await);
         let body = json!({"name": "the same"});
@@ -147,13 +151,13 @@ fn a_key_holds_for_its_merchant_its_path_and_what_was_answered() {
         assert!(![&first, &theirs, &alias, &customer].into_iter().any(is_replay));
         let keys: HashSet<_> = made.iter().filter_map(|made| made["spend_key_id"].as_str()).collect();
         assert_eq!(keys.len(), 3);
-        // What is wrong before anything began leaves the key unused.
+        // A request that is refused before it begins does not use the key.
         post(&merchant, 0, "/v1/customers", "late", &json!({"name": 7}))
             .await
             .refused(400, "validation_error");
         let right = post(&merchant, 0, "/v1/customers", "late", &json!({"name": "Ada"})).await;
         assert!(right.status == 201 && !is_replay(&right));
-        // Other methods have no such keys.
+        // Other methods ignore the header.
         for _ in 0..2 {
             let shown = Request::new("GET", "/v1/requests").header("Idempotency-Key", "k");
             assert!(!is_replay(&merchant.rest(shown).await));
@@ -162,16 +166,16 @@ fn a_key_holds_for_its_merchant_its_path_and_what_was_answered() {
 }
 
 #[test]
-fn a_repeated_call_is_answered_though_it_would_be_refused_by_now() {
+fn a_replay_is_returned_even_if_the_call_would_now_be_refused() {
     run(async {
         let merchant = Merchant::new().await;
         let soon = (chrono::Utc::now() + chrono::TimeDelta::seconds(2)).to_rfc3339();
         let body = json!({"name": "short-lived", "expires_at": soon});
         let first = post(&merchant, 0, "/v1/spend_keys", "k", &body).await;
         first.expect(201);
-        farthing_tests::wait::eventually("the same would be refused", async || {
-            let anew = merchant.post("/v1/spend_keys", &body).await;
-            (anew.status == 400).then_some(())
+        farthing_tests::wait::eventually("the same call would be refused", async || {
+            let repeated = merchant.post("/v1/spend_keys", &body).await;
+            (repeated.status == 400).then_some(())
         })
         .await;
         let again = post(&merchant, 1, "/v1/spend_keys", "k", &body).await;
@@ -180,7 +184,7 @@ fn a_repeated_call_is_answered_though_it_would_be_refused_by_now() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_on_every_post_after_the_caller_is_known() {
+fn an_invalid_key_is_refused_on_every_post_after_authentication() {
     run(async {
         let merchant = Merchant::new().await;
         let (too_long, longest) = ("x".repeat(256), "x".repeat(255));
@@ -201,12 +205,12 @@ fn a_key_that_is_none_is_refused_on_every_post_after_the_caller_is_known() {
         post(&merchant, 0, "/v1/customers", &longest, &json!({})).await.expect(201);
         let twice = keyed(&merchant, "/v1/customers", "a", &json!({})).header("Idempotency-Key", "a");
         twice.send(merchant.gateway()).await.unwrap().refused(400, "validation_error");
-        assert_eq!(merchant.events().await.len(), 3, "nothing but the merchant, its key and the customer");
+        assert_eq!(merchant.events().await.len(), 3, "only the merchant, its key and the customer");
     });
 }
 
 #[test]
-fn what_is_kept_can_be_read_by_nobody_lasts_a_day_and_leaves_the_log_whole() {
+fn stored_responses_are_encrypted_expire_after_a_day_and_do_not_affect_the_log() {
     run(async {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
         let merchant = Merchant::of(instance).await;
@@ -238,17 +242,17 @@ fn what_is_kept_can_be_read_by_nobody_lasts_a_day_and_leaves_the_log_whole() {
         }
 
         merchant.log.sql.execute(AGE, &[]).await.unwrap();
-        let anew = post(&merchant, 1, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
-        assert!(!is_replay(&anew));
-        assert_ne!(anew.expect(201)["spend_key_id"], spend_key["spend_key_id"]);
+        let later = post(&merchant, 1, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
+        assert!(!is_replay(&later));
+        assert_ne!(later.expect(201)["spend_key_id"], spend_key["spend_key_id"]);
         let again = post(&merchant, 0, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
-        assert!(is_replay(&again) && again.body == anew.body);
-        farthing_tests::wait::eventually("what has expired is purged, and only that", async || {
+        assert!(is_replay(&again) && again.body == later.body);
+        farthing_tests::wait::eventually("only expired claims are purged", async || {
             (merchant.log.sql.query(ROWS, &[]).await.unwrap().len() == 1).then_some(())
         })
         .await;
         let again = post(&merchant, 1, "/v1/spend_keys", "k", &json!({"name": "another"})).await;
-        assert!(is_replay(&again) && again.body == anew.body);
+        assert!(is_replay(&again) && again.body == later.body);
 
         let report = instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");

@@ -1,4 +1,4 @@
-//! The log is gap-free, chained and append-only, for everybody.
+//! The log is gap-free, chained and append-only for every database role.
 
 use farthing_tests::books::Books;
 use farthing_tests::instance::Instance;
@@ -20,10 +20,10 @@ async fn merchant_with_traffic() -> Merchant {
 }
 
 #[test]
-fn positions_have_no_gap_and_every_hash_chains_on_the_one_before() {
+fn positions_have_no_gap_and_every_hash_chains_to_the_previous_one() {
     run(async {
         let merchant = merchant_with_traffic().await;
-        // One snapshot: the head and the events it speaks of.
+        // One snapshot of the head and its events.
         merchant.log.sql.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
         let head = merchant.log.sql.query_one("SELECT position, hash FROM ledger.head", &[]).await.unwrap();
         let events = merchant.log.after(0).await;
@@ -42,7 +42,7 @@ fn positions_have_no_gap_and_every_hash_chains_on_the_one_before() {
         assert!(events.iter().all(|event| event.schema_version == 1));
         let writers: std::collections::HashSet<_> =
             events.iter().map(|event| event.metadata.as_str()).collect();
-        assert!(writers.len() >= 2, "the metadata tells who wrote: {writers:?}");
+        assert!(writers.len() >= 2, "the metadata names the writer: {writers:?}");
     });
 }
 
@@ -71,7 +71,7 @@ fn the_states_are_a_fold_of_the_log() {
 }
 
 #[test]
-fn nobody_can_change_or_remove_an_event() {
+fn no_role_can_change_or_remove_an_event() {
     run(async {
         let merchant = merchant_with_traffic().await;
         let sql = &merchant.log.sql;
@@ -153,7 +153,7 @@ fn the_columns_keep_the_exact_bytes() {
 }
 
 #[test]
-fn log_verify_proves_the_log() {
+fn log_verify_accepts_the_log() {
     run(async {
         let merchant = merchant_with_traffic().await;
         let report = merchant.instance.operate(&["log", "verify"]).await;
@@ -162,7 +162,7 @@ fn log_verify_proves_the_log() {
 }
 
 #[test]
-fn an_error_of_postgres_is_told_by_its_message_and_sqlstate_without_the_values() {
+fn a_postgres_error_is_shown_with_message_and_sqlstate_but_without_values() {
     run(async {
         let log = Instance::shared().await.log().await;
         log.sql.batch_execute("CREATE TEMPORARY TABLE secrets (secret text PRIMARY KEY)").await.unwrap();
@@ -171,11 +171,11 @@ fn an_error_of_postgres_is_told_by_its_message_and_sqlstate_without_the_values()
         let error = log.sql.execute(insert, &[&"a password"]).await.unwrap_err();
         let detail = error.as_db_error().and_then(|said| said.detail()).unwrap_or_default();
         assert!(detail.contains("a password"), "{detail}");
-        let told = farthing_log::connect::redacted(&error);
-        assert!(told.contains("secrets_pkey") && told.ends_with("(SQLSTATE 23505)"), "{told}");
-        assert!(!told.contains("a password"), "{told}");
+        let message = farthing_log::connect::redacted(&error);
+        assert!(message.contains("secrets_pkey") && message.ends_with("(SQLSTATE 23505)"), "{message}");
+        assert!(!message.contains("a password"), "{message}");
         let nowhere = tokio_postgres::connect("postgres://127.0.0.1:1/nowhere", tokio_postgres::NoTls).await;
-        let told = farthing_log::connect::redacted(&nowhere.err().unwrap());
-        assert!(told.contains("refused"), "{told}");
+        let message = farthing_log::connect::redacted(&nowhere.err().unwrap());
+        assert!(message.contains("refused"), "{message}");
     });
 }

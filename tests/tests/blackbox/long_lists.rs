@@ -1,4 +1,4 @@
-//! Long lists: every page and every filter is answered from an index in the list's order, however deep it is.
+//! Long lists: every page and every filter is read from an index in the list's order, at any depth.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 const REQUESTS: u64 = 30_000;
 
-/// Scans of each table and each index of the requests, as far as Postgres has been told.
+/// Scans of each table and each index of the requests, by Postgres's statistics.
 const SCANS: &str = "
     SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'requests'
     UNION ALL SELECT indexrelname::text, idx_scan FROM pg_stat_user_indexes WHERE schemaname = 'requests'";
@@ -70,11 +70,11 @@ fn no_page_of_a_long_list_scans_a_table() {
         }
         assert_eq!(page(filter(r#"[["rare","yes"]]"#)).await, [Scratch::request(1)]);
         assert_eq!(page(filter(r#"[["rare","no"]]"#)).await, [""; 0]);
-        // No request of this customer is on this meter: told without a walk over the others of either.
+        // This customer has no request on this meter; finding that must not scan the other requests of either.
         let nothing = "customer_id=con_01000000000000000000000007&meter_id=prd_01000000000000000000000004";
         assert_eq!(page(format!("{}&{nothing}", filter(r#"[["env","production"]]"#))).await, [""; 0]);
         uses.insert("metadata_pairs_of_connection", uses["metadata_pairs_of_connection"] + 1);
-        // What a connection has scanned is told a while later.
+        // Connections report their scans with a delay.
         let after = eventually("every page used the index of its filter", async || {
             let now = scans(&scratch.sql).await;
             uses.iter().all(|(index, uses)| now[*index] >= before[*index] + uses).then_some(now)

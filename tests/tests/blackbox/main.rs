@@ -1,26 +1,29 @@
-//! Black-box tests: the program as its users meet it, over HTTP, SQL and NATS. All share one instance with two
-//! gateways; each makes a merchant of its own.
+//! Black-box tests of the program over HTTP, SQL and NATS. All share one instance with two
+//! gateways; each test creates its own merchant.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod bad_input;
 mod billing;
 mod budget;
+mod bundle_purchases;
+mod caller_disconnects;
+mod checkout_attempts;
 mod checkout_page;
 mod checkout_sessions;
-mod checkout_tries;
 mod compressed;
 mod connections;
 mod conventions;
 mod credentials;
 mod customers;
 mod customers_wallet;
-mod departed;
 mod documented;
 mod feed;
+mod full_scenario;
 mod guard;
 mod headers;
 mod idempotency;
+mod idempotent_calls;
 mod log;
 mod long_lists;
 mod managed_streams;
@@ -39,31 +42,28 @@ mod rate_limit;
 mod raw_http;
 mod recurring;
 mod renewals;
-mod repeated_calls;
-mod reported;
+mod reported_usage;
 mod rest_reads;
 mod rest_writes;
 mod schedule;
 mod secret_keys;
 mod settlement;
 mod shutdown;
-mod slow;
 mod spellings;
 mod spend_key_cycles;
 mod spend_key_list;
 mod spend_keys;
 mod sql;
 mod streaming;
-mod subscription_news;
+mod subscription_events;
 mod subscriptions;
 mod target;
 mod tenancy;
+mod timeouts;
 mod tls;
-mod topping_up;
 mod usage;
 mod usage_report;
 mod vocabularies;
-mod walk;
 mod wallet;
-mod webhook_telling;
+mod webhook_deliveries;
 mod webhooks;

@@ -1,5 +1,5 @@
-//! Streams on a key of the instance: the gateway asks for their usage in the caller's place, and keeps from the caller
-//! what the caller did not ask for (completion.md section 5).
+//! Streams with a managed provider key: the gateway requests their usage on the caller's behalf, and removes it from the
+//! response if the caller did not request it (completion.md section 5).
 
 use farthing_tests::client::{Body, Connection, Request};
 use farthing_tests::merchant::{Merchant, forward};
@@ -8,16 +8,16 @@ use farthing_tests::run;
 use farthing_tests::wait::within;
 use serde_json::{Value, json};
 
-use crate::departed::{MANY, PLACES};
+use crate::caller_disconnects::{MANY, PLACES};
 use crate::provider_cost::Managed;
 
-/// Where OpenAI's dialect makes streams.
+/// The path of OpenAI's chat completions.
 const CHAT: &str = "/v1/chat/completions";
 
-/// What gpt-4o lists for 1,000 tokens of input and 100 of output.
+/// The list price of gpt-4o for 1,000 input tokens and 100 output tokens.
 const COST: &str = "0.0035000000";
 
-/// What the caller of an unasked stream sees, with this end of line.
+/// The stream as a caller sees it who did not request usage, with this line ending.
 fn content(end: &str) -> [String; 2] {
     let events =
         |events: &[&str]| events.iter().flat_map(|data| ["data: ", data, end, end]).collect::<String>();
@@ -26,19 +26,19 @@ fn content(end: &str) -> [String; 2] {
     [format!(": begun{end}{}", events(&[first, last])), events(&["[DONE]"])]
 }
 
-/// The chunk of usage.
+/// The usage chunk.
 fn usage(end: &str) -> String {
     let chunk = r#"{"id":"chatcmpl-1","model":"gpt-4o","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}"#;
     format!("data: {chunk}{end}{end}")
 }
 
-/// Does the call ask for usage?
+/// Whether the call requests usage.
 fn asks(call: &Call) -> bool {
     let body: Value = serde_json::from_slice(&call.body).unwrap();
     body["stream_options"]["include_usage"] == json!(true)
 }
 
-/// A stream as OpenAI makes it, in pieces of so many bytes: with its usage only where that is asked for.
+/// A stream in OpenAI's format, in pieces of so many bytes, with its usage only if the call requests it.
 fn stream(managed: &Managed, end: &'static str, piece: usize) -> Endpoint {
     managed.openai.endpoint_ending(CHAT, move |call| {
         let [before, after] = content(end);
@@ -57,7 +57,7 @@ fn post(endpoint: &Endpoint, body: &str) -> Request {
 }
 
 #[test]
-fn the_usage_of_a_stream_is_asked_for_in_the_callers_place_and_kept_from_it() {
+fn stream_usage_is_requested_on_the_callers_behalf_and_removed_from_the_response() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -87,7 +87,7 @@ fn the_usage_of_a_stream_is_asked_for_in_the_callers_place_and_kept_from_it() {
                 assert_eq!(
                     call.head.all("accept-encoding"),
                     ["identity"],
-                    "what it cannot read it cannot alter"
+                    "a stream that cannot be read is not changed"
                 );
                 let metered = merchant.charged(&response).await;
                 assert_eq!(metered["usage"]["tokens"], json!({"input": 1000, "output": 100}));
@@ -99,7 +99,7 @@ fn the_usage_of_a_stream_is_asked_for_in_the_callers_place_and_kept_from_it() {
 }
 
 #[test]
-fn a_caller_who_asks_sees_the_chunk_and_what_is_no_stream_stays_as_it_is() {
+fn a_caller_who_requests_usage_gets_the_chunk_and_other_responses_are_unchanged() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -123,13 +123,13 @@ fn a_caller_who_asks_sees_the_chunk_and_what_is_no_stream_stays_as_it_is() {
             assert_eq!(merchant.charged(&response).await["total_merchant_cost"], COST);
             assert_eq!(plain.calls().pop().unwrap().body, body.as_bytes());
         }
-        // A provider's refusal passes, whoever asked.
+        // A provider's refusal passes in every case.
         let refusing =
             managed.openai.endpoint_ending(CHAT, |_| json(400, &json!({"choices": [], "usage": {}})));
         let response = managed.send(key, post(&refusing, r#"{"model":"gpt-4o","stream":true}"#)).await;
         assert_eq!((response.status, response.json()), (400, json!({"choices": [], "usage": {}})));
 
-        // Where the caller pays the provider, nothing is asked and nothing taken out.
+        // With the caller's own provider key nothing is requested and nothing removed.
         let unmanaged =
             post(&endpoint, r#"{"model":"gpt-4o","stream":true}"#).header("x-api-key", "sk-theirs");
         let response = managed.send(key, unmanaged).await;
@@ -141,23 +141,23 @@ fn a_caller_who_asks_sees_the_chunk_and_what_is_no_stream_stays_as_it_is() {
         let unmanaged =
             post(&unasked, r#"{"model":"gpt-4o","stream":true}"#).header("x-api-key", "sk-theirs");
         assert_eq!(managed.send(key, unmanaged).await.text(), usage("\n"));
-        // Mistral tells its usage unasked, and refuses to be asked.
+        // Mistral always reports usage, and refuses the option.
         let with_key = Managed::start(&["--provider-key=mistral=sk-managed-mistral"]).await;
-        let told = with_key.mistral.endpoint_ending(CHAT, |_| {
+        let reporting = with_key.mistral.endpoint_ending(CHAT, |_| {
             let last =
                 r#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#;
             whole(200, &[("Content-Type", "text/event-stream")], format!("data: {last}\n\n").as_bytes())
         });
         let body = r#"{"model":"mistral-large-2512","stream":true}"#;
-        let response = with_key.send(key, post(&told, body)).await;
+        let response = with_key.send(key, post(&reporting, body)).await;
         assert_eq!(response.status, 200, "{}", response.text());
-        assert_eq!(told.only_call().body, body.as_bytes());
+        assert_eq!(reporting.only_call().body, body.as_bytes());
         assert_eq!(merchant.charged(&response).await["usage"]["tokens"], json!({"input": 5, "output": 6}));
     });
 }
 
 #[test]
-fn what_cannot_be_asked_or_read_two_ways_is_refused() {
+fn an_ambiguous_or_unsupported_stream_request_is_refused() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -182,7 +182,7 @@ fn what_cannot_be_asked_or_read_two_ways_is_refused() {
 }
 
 #[test]
-fn events_pass_while_the_stream_goes_on_and_a_break_is_a_break() {
+fn events_pass_as_they_come_and_an_interrupted_stream_ends_interrupted() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -205,7 +205,7 @@ fn events_pass_while_the_stream_goes_on_and_a_break_is_a_break() {
         assert_eq!(connection.read.piece().await.unwrap().unwrap(), b"data: {\"choices\":[1]}\n\n");
         gate.open();
         let (rest, end) = connection.read.rest().await;
-        assert!(end.is_err(), "the provider broke off");
+        assert!(end.is_err(), "the provider closed the connection early");
         assert_eq!(String::from_utf8_lossy(&rest), "data: half of");
         let id = head.header("x-service-request-id").unwrap();
         let metered = merchant.log.event(&format!("{id}/metered")).await.expect("settled before the end");
@@ -216,7 +216,7 @@ fn events_pass_while_the_stream_goes_on_and_a_break_is_a_break() {
 }
 
 #[test]
-fn calls_to_other_hosts_take_no_place_from_a_stream_that_the_instance_pays_for() {
+fn calls_to_other_hosts_take_no_drain_slot_from_a_managed_stream() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -243,7 +243,7 @@ fn calls_to_other_hosts_take_no_place_from_a_stream_that_the_instance_pays_for()
             let events = merchant.events().await.into_iter();
             events.filter(|event| event.kind == "request.metered" && event.body["marks"] == marks).count()
         };
-        // One finds no place: all that calls to other hosts have are taken.
+        // One call gets no drain slot: all slots for other hosts are taken.
         within(MANY, "one is left", async || (ended(json!(["partial"])).await == 1).then_some(())).await;
 
         let waits = streams.clone();

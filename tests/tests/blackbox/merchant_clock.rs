@@ -1,5 +1,5 @@
-//! Windows that end "now" end by the merchant's clock, in test mode: the usage period, the day of a report, a spend key's
-//! cycle and its end (its cycles have tests of their own).
+//! In test mode the merchant's clock decides when windows end: the usage period, the day of a report, the expiry of a spend
+//! key. (Spend key cycles have tests of their own.)
 
 use chrono::{DateTime, Duration, Months, SecondsFormat, Utc};
 use farthing_tests::merchant::Merchant;
@@ -19,13 +19,13 @@ fn instant(value: &Value) -> DateTime<Utc> {
 }
 
 #[test]
-fn a_connections_usage_period_is_the_one_around_the_merchants_now() {
+fn a_connections_usage_period_contains_the_merchants_now() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
         let path = format!("/v1/connections/{}", customer.id);
         let created = instant(&merchant.get(&path).await.expect(200)["created_at"]);
-        // 45 days on, it is the second month, whichever months they are.
+        // 45 days later it is the second month, for any two months.
         put_forward(&merchant, 45 * DAY).await;
         let listed = merchant.get("/v1/connections").await.expect(200)["data"][0].clone();
         for shown in [merchant.get(&path).await.expect(200), listed] {
@@ -36,7 +36,7 @@ fn a_connections_usage_period_is_the_one_around_the_merchants_now() {
 }
 
 #[test]
-fn a_report_without_an_end_comes_to_the_end_of_the_merchants_day() {
+fn a_report_without_an_end_ends_with_the_merchants_day() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let endpoint =
@@ -58,13 +58,13 @@ fn a_report_without_an_end_comes_to_the_end_of_the_merchants_day() {
 }
 
 #[test]
-fn a_key_expires_at_its_instant_by_the_merchants_clock() {
+fn a_key_expires_by_the_merchants_clock() {
     run(async {
         let merchant = Merchant::new().await;
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let now = put_forward(&merchant, 40 * DAY).await;
         let at = |instant: DateTime<Utc>| json!({"name": "k", "expires_at": instant.to_rfc3339_opts(SecondsFormat::Millis, true)});
-        // What is to come for the machine is over for the merchant.
+        // The expiry is in the future for the machine and in the past for the merchant.
         let over = merchant.post("/v1/spend_keys", &at(now - Duration::days(1))).await;
         assert_eq!(over.refused(400, "validation_error")["issues"][0]["path"], json!(["expires_at"]));
         let key = merchant.post("/v1/spend_keys", &at(now + Duration::hours(1))).await.expect(201);
@@ -87,7 +87,7 @@ fn a_key_expires_at_its_instant_by_the_merchants_clock() {
         }
         let over = farthing_tests::client::Request::new("PUT", path.as_str()).json(&at(now));
         merchant.rest(over).await.refused(400, "validation_error");
-        // Without its end it works again.
+        // Without its expiry it works again.
         let lifted =
             farthing_tests::client::Request::new("PUT", path.as_str()).json(&json!({"expires_at": null}));
         assert_eq!(merchant.rest(lifted).await.expect(200)["expires_at"], Value::Null);

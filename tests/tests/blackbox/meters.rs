@@ -1,5 +1,4 @@
-//! Meters and products, one resource under two paths: listed, changed, deleted; what a change does to calls, and what
-//! it does not.
+//! Meters and products, one resource under two paths: lists, changes and deletion, and how they affect calls.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Merchant, forward, token};
@@ -73,7 +72,7 @@ fn meters_are_listed_newest_first_page_by_page() {
         let cursor = text(&made[4], "meter_id").to_owned();
         merchant.delete(&format!("/v1/meters/{cursor}")).await.expect(200);
         let rest = merchant.get(&format!("/v1/meters?limit=100&cursor={cursor}")).await.expect(200);
-        assert_eq!(rest["data"], json!(made[5..]), "a cursor on a deleted meter stays good");
+        assert_eq!(rest["data"], json!(made[5..]), "the cursor of a deleted meter stays valid");
         made.remove(4);
         assert_eq!(merchant.pages("/v1/products", 3).await, made);
         let theirs = Merchant::new().await.call_meter("1").await;
@@ -84,7 +83,7 @@ fn meters_are_listed_newest_first_page_by_page() {
 }
 
 #[test]
-fn name_tiers_and_payers_change_and_nothing_else() {
+fn only_name_tiers_and_payers_can_change() {
     run(async {
         let merchant = Merchant::new().await;
         let made = merchant.post("/v1/meters", &per_call("Calls", "0.1")).await.expect(201);
@@ -93,7 +92,7 @@ fn name_tiers_and_payers_change_and_nothing_else() {
         for body in [json!({}), json!({"name": null, "tiers": null}), json!({"name": "Calls"})] {
             assert_eq!(merchant.patch(&path, &body).await.expect(200), made, "{body}");
         }
-        assert_eq!(merchant.events().await.len(), before, "nothing new appends nothing");
+        assert_eq!(merchant.events().await.len(), before, "a patch without a change appends nothing");
         let mut expected = made.clone();
         for (path, body, changes) in [
             (path.as_str(), json!({"name": "Dear calls"}), json!({"name": "Dear calls"})),
@@ -145,13 +144,13 @@ fn name_tiers_and_payers_change_and_nothing_else() {
         ] {
             let error = merchant.patch(&path, &body).await.refused(400, "validation_error");
             let issues = error["issues"].as_array().unwrap().iter();
-            let told: Vec<String> = issues
+            let found: Vec<String> = issues
                 .map(|issue| {
                     let parts = issue["path"].as_array().unwrap().iter();
                     parts.map(|part| part.as_str().unwrap()).collect::<Vec<_>>().join(".")
                 })
                 .collect();
-            assert_eq!(told, paths, "{body}");
+            assert_eq!(found, paths, "{body}");
         }
         assert_eq!(merchant.get(&path).await.expect(200), expected);
         assert_eq!(merchant.events().await.len(), before, "a refused patch appends nothing");
@@ -159,7 +158,7 @@ fn name_tiers_and_payers_change_and_nothing_else() {
 }
 
 #[test]
-fn a_new_price_is_for_new_calls_only() {
+fn a_new_price_applies_to_new_calls_only() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::funded("10").await));
         let customer = merchant.customer("10").await;
@@ -200,7 +199,7 @@ fn a_new_price_is_for_new_calls_only() {
 }
 
 #[test]
-fn a_deleted_meter_is_refused_and_its_calls_stay() {
+fn a_deleted_meter_is_refused_and_its_calls_are_kept() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::funded("10").await));
         let customer = merchant.customer("10").await;
@@ -282,7 +281,7 @@ fn a_deleted_meter_is_refused_and_its_calls_stay() {
 }
 
 #[test]
-fn concurrent_changes_of_a_meter_all_count_one_after_another() {
+fn concurrent_changes_of_a_meter_are_applied_one_after_another() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::new().await));
         let meter = merchant.call_meter("1").await;

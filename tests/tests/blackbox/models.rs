@@ -1,4 +1,4 @@
-//! The list of models: what has a price, for whoever holds a key that is good now.
+//! The list of models: those with a price, for callers with a valid key.
 
 use chrono::{Duration, SecondsFormat, Utc};
 use farthing_tests::client::{Request, Response};
@@ -8,14 +8,14 @@ use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 #[test]
-fn models_are_those_of_the_catalogue_narrowed_by_a_spend_keys_lists() {
+fn models_come_from_the_catalogue_filtered_by_the_spend_keys_lists() {
     run(async {
         let merchant = Merchant::new().await;
         let listed = merchant.get("/v1/models").await.expect(200);
         assert_eq!(listed["object"], "list");
         let models = listed["data"].as_array().unwrap();
         let gpt = models.iter().find(|model| model["id"] == "gpt-4o").unwrap();
-        // 2026-11-20, the day of the catalogue.
+        // 2026-11-20, the date of the catalogue.
         let expected =
             json!({"id": "gpt-4o", "object": "model", "created": 1_795_132_800, "owned_by": "openai"});
         assert_eq!(*gpt, expected);
@@ -47,7 +47,7 @@ async fn listed(merchant: &Merchant, key: &Value) -> Response {
 }
 
 #[test]
-fn a_spend_key_that_may_not_be_used_now_lists_no_models_and_every_use_counts_against_its_limit() {
+fn an_inactive_spend_key_lists_no_models_and_every_use_counts_against_its_limit() {
     run(async {
         let merchant = Merchant::new().await;
         let key = merchant.post("/v1/spend_keys", &json!({"name": "k"})).await.expect(201);

@@ -1,4 +1,4 @@
-//! The document of the interface and the reference that shows it are true and served by the program itself.
+//! The API document and the reference page are correct, and the program serves them itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -53,7 +53,7 @@ fn every_operation_of_the_document_is_routed() {
     });
 }
 
-/// The lines of code below `folder` that make a route of a handler without its description.
+/// The lines of code below `folder` that add a route without its API description.
 fn plain_routes(folder: &Path, files: &mut usize) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -72,18 +72,18 @@ fn plain_routes(folder: &Path, files: &mut usize) -> Vec<String> {
 }
 
 #[test]
-fn no_route_is_made_without_a_description() {
+fn every_route_has_an_api_description() {
     let mut files = 0;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let found = plain_routes(&root.join("gateway/api/src/rest"), &mut files);
     assert!(found.is_empty(), "use routes! and also_at:\n{}", found.join("\n"));
     assert!(files > 40, "{files} files");
-    // The test itself sees what it looks for: the pages beside the interface are plain routes.
+    // The search itself works: the pages outside the API are plain routes.
     assert!(!plain_routes(&root.join("gateway/api/src/docs"), &mut files).is_empty());
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own_and_tells_its_success_and_its_errors() {
+fn every_operation_has_a_unique_id_and_documents_its_success_and_errors() {
     run(async {
         let document = Document::served().await;
         let mut names = BTreeMap::new();
@@ -97,7 +97,7 @@ fn every_operation_has_a_name_of_its_own_and_tells_its_success_and_its_errors() 
             if operation.takes_secret_key {
                 let codes = operation.codes(401);
                 for code in ["auth_header_missing", "auth_header_invalid", "secret_key_invalid"] {
-                    assert!(codes.iter().any(|told| told == code), "{name} {code}");
+                    assert!(codes.iter().any(|documented| documented == code), "{name} {code}");
                 }
                 assert_eq!(
                     (operation.codes(414), operation.codes(431)),
@@ -112,7 +112,7 @@ fn every_operation_has_a_name_of_its_own_and_tells_its_success_and_its_errors() 
 }
 
 #[test]
-fn the_reference_is_served_by_the_program_alone() {
+fn the_reference_page_loads_nothing_from_elsewhere() {
     run(async {
         for (page, folder) in [("/docs", "/"), ("/docs/", "/docs/")] {
             let answer = get(page).await;

@@ -1,4 +1,4 @@
-//! The operator's commands: they append by the same decisions as the gateway, and bad input changes nothing.
+//! The operator's commands: they use the same decisions as the gateway, and bad input changes nothing.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
@@ -9,7 +9,7 @@ fn a_merchant_has_a_wallet_and_a_key_that_is_shown_once() {
     run(async {
         let merchant = Merchant::new().await;
         assert!(merchant.id.starts_with("mer_") && merchant.wallet_id.starts_with("wal_"));
-        assert!(merchant.secret_key.starts_with("aks_test_"), "a dev instance moves play money");
+        assert!(merchant.secret_key.starts_with("aks_test_"), "a dev instance runs in test mode");
         merchant.get("/v1/requests").await.expect(200);
         let kinds: Vec<_> = merchant.events().await.into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, ["merchant.registered", "secret_key.issued"]);
@@ -68,7 +68,7 @@ fn bad_input_is_refused_and_changes_nothing() {
             let output = merchant.instance.command(&words).await;
             assert!(!output.status.success(), "{words:.60?}");
             assert!(matches!(output.status.code(), Some(1 | 2)), "{words:.60?}: {output:?}");
-            assert!(!output.stderr.is_empty(), "{words:.60?} says nothing");
+            assert!(!output.stderr.is_empty(), "{words:.60?} has no error output");
             assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
         }
         assert_eq!(merchant.events().await.len(), before);
@@ -89,7 +89,10 @@ fn keys_are_issued_listed_and_revoked() {
             (keys.len(), &keys[0]["secret_key_id"], &keys[0]["name"]),
             (2, &id.into(), &"further".into())
         );
-        assert!(!list.to_string().contains(made["secret_key"].as_str().unwrap()), "never the key itself");
+        assert!(
+            !list.to_string().contains(made["secret_key"].as_str().unwrap()),
+            "the key itself is not listed"
+        );
         let page = operate(&["key", "list", "--merchant", &merchant.id, "--limit", "1"]).await;
         assert_eq!((page["has_more"].as_bool(), page["next_cursor"].as_str()), (Some(true), Some(id)));
         let rest = operate(&["key", "list", "--merchant", &merchant.id, "--cursor", id]).await;
@@ -126,7 +129,7 @@ fn keys_are_issued_listed_and_revoked() {
 }
 
 #[test]
-fn merchants_are_listed_page_by_page_in_the_order_they_came() {
+fn merchants_are_listed_page_by_page_in_order_of_creation() {
     run(async {
         let (first, second) = (Merchant::new().await, Merchant::new().await);
         let mut seen = Vec::new();
@@ -160,7 +163,7 @@ fn merchants_are_listed_page_by_page_in_the_order_they_came() {
 }
 
 #[test]
-fn commands_need_a_database_and_say_so() {
+fn commands_without_a_database_say_that_they_need_one() {
     run(async {
         let output = tokio::process::Command::new(farthing_tests::instance::program())
             .args(["merchant", "create"])
@@ -179,7 +182,7 @@ fn commands_need_a_database_and_say_so() {
 }
 
 #[test]
-fn what_the_ready_file_says_works() {
+fn the_values_in_the_ready_file_work() {
     run(async {
         let instance = farthing_tests::instance::Instance::shared().await;
         let ready = instance.ready();
@@ -218,7 +221,7 @@ fn what_the_ready_file_says_works() {
 }
 
 #[test]
-fn a_second_launcher_on_the_same_data_is_refused_and_disturbs_nothing() {
+fn a_second_launcher_on_the_same_data_is_refused_and_changes_nothing() {
     run(async {
         let merchant = Merchant::new().await;
         let before = merchant.instance.ready();

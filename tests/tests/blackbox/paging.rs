@@ -1,5 +1,5 @@
-//! Every list of the document, page by page: each item once and in one order, whatever the length of a page; a cursor
-//! stays good. What is no list of pages is named here.
+//! Every list of the API document, page by page: each item once and in one order, for any page length; cursors stay valid.
+//! Lists without pages are named here.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Items of each list.
 const ITEMS: usize = 3;
 
-/// Lists that come whole: two are bare arrays by the specification, and the others are short.
+/// Lists without pages: two are bare arrays by the specification, the others are short.
 const WHOLE: [&str; 6] = [
     "list_active_subscriptions",
     "list_subscription_configs",
@@ -24,7 +24,7 @@ const WHOLE: [&str; 6] = [
     "list_connection_payment_methods",
 ];
 
-/// A merchant with three of everything that is listed.
+/// A merchant with three items in every list.
 struct Owner {
     merchant: Merchant,
     webhook_id: String,
@@ -54,16 +54,17 @@ impl Owner {
                 merchant.instance.operate(&["key", "issue", "--merchant", &merchant.id]).await;
             }
         }
-        // What the last webhook is told: of customers that came to be after it.
+        // The deliveries of the last webhook: customers created after it.
         for _ in 1..ITEMS {
             merchant.post("/v1/customers", &json!({})).await.expect(201);
         }
         let owner = Self { merchant, webhook_id };
         let deliveries = format!("/v1/webhooks/{}/deliveries", owner.webhook_id);
-        eventually("everything is told", async || {
-            let told = owner.merchant.get(&deliveries).await.expect(200);
-            let told = told["data"].as_array().unwrap();
-            (told.len() >= ITEMS && told.iter().all(|told| told["status"] == "delivered")).then_some(())
+        eventually("everything is delivered", async || {
+            let deliveries = owner.merchant.get(&deliveries).await.expect(200);
+            let deliveries = deliveries["data"].as_array().unwrap();
+            (deliveries.len() >= ITEMS && deliveries.iter().all(|delivery| delivery["status"] == "delivered"))
+                .then_some(())
         })
         .await;
         owner
@@ -72,12 +73,12 @@ impl Owner {
     fn target(&self, operation: &Operation) -> String {
         operation.target(|segment| match segment {
             "webhooks" => self.webhook_id.clone(),
-            _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
+            _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
         })
     }
 }
 
-/// An item, whoever was asked: a checkout session's page is where the caller is.
+/// An item without the parts that depend on the gateway: a checkout session's URL has the address the caller used.
 fn wherever(mut item: Value) -> Value {
     for name in ["url", "checkout_session_token"] {
         item.as_object_mut().unwrap().remove(name);
@@ -85,7 +86,7 @@ fn wherever(mut item: Value) -> Value {
     item
 }
 
-/// What tells an item from the others.
+/// The id of an item.
 fn id(item: &Value) -> String {
     const IDS: [&str; 13] = [
         "webhook_event_id",
@@ -106,10 +107,10 @@ fn id(item: &Value) -> String {
     found.unwrap_or_else(|| panic!("{item} has no id")).to_owned()
 }
 
-/// When an item came to be.
+/// When an item was created.
 fn made_at(item: &Value) -> &str {
     let found = ["created_at", "started_at"].iter().find_map(|name| item[*name].as_str());
-    found.unwrap_or_else(|| panic!("{item} says nothing of when it was made"))
+    found.unwrap_or_else(|| panic!("{item} has no creation time"))
 }
 
 async fn page(owner: &Owner, gateway: usize, target: &str) -> Value {
@@ -142,7 +143,7 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
             for limit in [1, 2, items.len() - 1, items.len()] {
                 let (mut seen, mut cursor) = (Vec::new(), String::new());
                 loop {
-                    // The next page may be another gateway's.
+                    // Another gateway may serve the next page.
                     let page = page(&owner, seen.len(), &format!("{target}?limit={limit}{cursor}")).await;
                     let data = page["data"].as_array().unwrap();
                     assert!((1..=limit).contains(&data.len()), "{target}: {page}");
@@ -160,10 +161,10 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
                 }
                 assert_eq!(seen, *items, "{target} by {limit}");
             }
-            // Ten, where no limit is named.
+            // Ten without a limit.
             let unasked = page(&owner, 1, &target).await;
             assert_eq!(unasked["data"].as_array().unwrap()[..], items[..items.len().min(10)], "{target}");
-            // The last item's own cursor: nothing comes after it.
+            // Nothing comes after the cursor of the last item.
             let beyond =
                 page(&owner, 1, &format!("{target}?cursor={}", encoded(&id(&items[items.len() - 1])))).await;
             assert_eq!((&beyond["data"], &beyond["has_more"]), (&json!([]), &json!(false)), "{target}");
@@ -173,7 +174,7 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
 }
 
 #[test]
-fn whatever_is_called_a_list_has_pages_or_is_known_to_come_whole() {
+fn every_list_operation_has_pages_or_is_named_here() {
     run(async {
         for operation in Document::served().await.standard() {
             let has_pages = operation.query.iter().any(|name| name == "cursor");

@@ -1,5 +1,5 @@
-//! Payments that nobody waits for: asked for by wallets themselves, carried out by whichever gateway, held up by a processor
-//! that does not answer, and given back where their customer is gone.
+//! Payments in the background: requested by auto-recharge, carried out by any gateway, delayed by a processor that does not
+//! answer, and refunded if the customer was deleted.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use farthing_tests::wait::{eventually, within};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// Until what was put off is tried again.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// The limit for delayed payments to be retried.
+const RETRY_LIMIT: Duration = Duration::from_mins(3);
 
 const CHARGES: &str = "\
 SELECT payment_id, token, declined, refund FROM test_processor.charge WHERE amount = $1::text::numeric";
 
-/// The processor does not answer to charges of this amount, except to those written by hand.
+/// Makes the processor fail on charges of this amount, except on those that a test inserts.
 async fn does_not_answer(merchant: &Merchant, amount: &str) -> String {
     let name = format!("no_answer_{}", amount.replace('.', "_"));
     let broken = format!(
@@ -42,7 +42,7 @@ async fn add_own_card(merchant: &Merchant) {
     merchant.post("/v1/payment_methods", &card).await.expect(201);
 }
 
-/// The form of a checkout page, sent; its status.
+/// Submits the form of a checkout page and returns the status.
 async fn check_out(merchant: &Merchant, customer: &Customer, mode: &str, fields: &[(&str, &str)]) -> u16 {
     let asked =
         json!({"checkout_mode": mode, "customer_id": customer.id, "origin_url": "https://app.example"});
@@ -60,12 +60,12 @@ async fn check_out(merchant: &Merchant, customer: &Customer, mode: &str, fields:
 }
 
 /// The merchant's events of this kind.
-async fn told(merchant: &Merchant, kind: &str) -> Vec<Value> {
+async fn of_kind(merchant: &Merchant, kind: &str) -> Vec<Value> {
     let events = merchant.events().await.into_iter();
     events.filter(|event| event.kind == kind).map(|event| event.body).collect()
 }
 
-/// A thousand calls, two hundred at a time, over both gateways; how many were answered with 200 and with 402.
+/// Makes a thousand calls, two hundred at a time, over both gateways. Returns how many had status 200 and 402.
 async fn storm(merchant: &Merchant, credential: &str, url: &str) -> (usize, usize) {
     let mut callers = JoinSet::new();
     for caller in 0..200 {
@@ -87,7 +87,7 @@ async fn storm(merchant: &Merchant, credential: &str, url: &str) -> (usize, usiz
 }
 
 #[test]
-fn a_storm_of_calls_below_the_threshold_fills_the_merchants_wallet_up_once() {
+fn many_calls_below_the_threshold_recharge_the_merchants_wallet_once() {
     run(async {
         let merchant = Merchant::funded("3").await;
         add_own_card(&merchant).await;
@@ -101,17 +101,17 @@ fn a_storm_of_calls_below_the_threshold_fills_the_merchants_wallet_up_once() {
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let (answered, _) = storm(&merchant, &credential, &endpoint.url).await;
         assert!(answered >= 98, "the first hundred cost 1 and bring it to the threshold");
-        eventually("the wallet is filled up", async || {
-            (!told(&merchant, "payment.succeeded").await.is_empty()).then_some(())
+        eventually("the wallet is recharged", async || {
+            (!of_kind(&merchant, "payment.succeeded").await.is_empty()).then_some(())
         })
         .await;
-        // A further call finds more than the threshold.
+        // At the next call the balance is above the threshold.
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
-        let requested = told(&merchant, "payment.requested").await;
+        let requested = of_kind(&merchant, "payment.requested").await;
         assert_eq!(requested.len(), 1, "{requested:?}");
         assert_eq!(requested[0]["purpose"]["for"], "autopay");
         merchant.nothing_is_held().await;
-        // 0.01 and a service charge of 0.00019 a call.
+        // A call costs 0.01 and a service charge of 0.00019.
         let cost = i64::try_from(answered + 1).unwrap() * 1_019;
         let left = 1_003 * 100_000 - cost;
         assert_eq!(merchant.own_balance().await, format!("{}.{:05}00000", left / 100_000, left % 100_000));
@@ -119,7 +119,7 @@ fn a_storm_of_calls_below_the_threshold_fills_the_merchants_wallet_up_once() {
 }
 
 #[test]
-fn a_storm_of_calls_that_uses_a_plans_credit_up_buys_one_bundle() {
+fn many_calls_that_use_up_a_plans_credit_buy_one_bundle() {
     run(async {
         let merchant = Merchant::funded("5").await;
         let (customer, meter) = (merchant.customer("0").await, merchant.call_meter("0.01").await);
@@ -136,13 +136,13 @@ fn a_storm_of_calls_that_uses_a_plans_credit_up_buys_one_bundle() {
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let credential = merchant.billing(&customer, &meter);
         let (answered, _) = storm(&merchant, &credential, &endpoint.url).await;
-        assert!(answered >= 200, "the plan's credit covers so many: {answered}");
-        eventually("the bundle is there", async || {
-            (!told(&merchant, "bundle.purchased").await.is_empty()).then_some(())
+        assert!(answered >= 200, "the plan's credit covers 200 calls: {answered}");
+        eventually("the bundle is credited", async || {
+            (!of_kind(&merchant, "bundle.purchased").await.is_empty()).then_some(())
         })
         .await;
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
-        let requested = told(&merchant, "payment.requested").await;
+        let requested = of_kind(&merchant, "payment.requested").await;
         assert_eq!(requested.len(), 1, "{requested:?}");
         assert_eq!(
             (&requested[0]["purpose"]["for"], &requested[0]["amount"]),
@@ -160,7 +160,7 @@ fn a_storm_of_calls_that_uses_a_plans_credit_up_buys_one_bundle() {
 }
 
 #[test]
-fn payments_that_cannot_be_carried_out_keep_no_other_waiting_and_go_through_in_the_end() {
+fn failing_payments_do_not_delay_others_and_succeed_in_the_end() {
     run(async {
         let stuck = Merchant::funded("1").await;
         add_own_card(&stuck).await;
@@ -169,7 +169,7 @@ fn payments_that_cannot_be_carried_out_keep_no_other_waiting_and_go_through_in_t
         for _ in 0..120 {
             stuck.post("/v1/wallet/fund", &funding).await.refused(409, "payment_in_progress");
         }
-        // Another merchant's, which nobody but the runner carries out.
+        // Another merchant's payment, which only the runner carries out.
         let merchant = Merchant::funded("3").await;
         add_own_card(&merchant).await;
         let (customer, meter) = (merchant.customer("0").await, merchant.call_meter("0.01").await);
@@ -181,16 +181,16 @@ fn payments_that_cannot_be_carried_out_keep_no_other_waiting_and_go_through_in_t
         }));
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
-        eventually("the other's payment is made", async || {
-            (!told(&merchant, "payment.succeeded").await.is_empty()).then_some(())
+        eventually("the other merchant's payment succeeds", async || {
+            (!of_kind(&merchant, "payment.succeeded").await.is_empty()).then_some(())
         })
         .await;
-        assert!(told(&stuck, "payment.succeeded").await.is_empty());
+        assert!(of_kind(&stuck, "payment.succeeded").await.is_empty());
         assert_eq!(stuck.own_balance().await, "1.0000000000");
 
         answers_again(&stuck, &broken).await;
-        within(PATIENCE, "all that was held up goes through", async || {
-            (told(&stuck, "payment.succeeded").await.len() == 120).then_some(())
+        within(RETRY_LIMIT, "the delayed payments succeed", async || {
+            (of_kind(&stuck, "payment.succeeded").await.len() == 120).then_some(())
         })
         .await;
         assert_eq!(stuck.own_balance().await, "1598.2000000000");
@@ -200,25 +200,26 @@ fn payments_that_cannot_be_carried_out_keep_no_other_waiting_and_go_through_in_t
 }
 
 #[test]
-fn a_customer_who_is_deleted_is_not_charged_and_has_what_was_taken_back() {
+fn a_deleted_customer_is_not_charged_and_gets_a_refund() {
     run(async {
         for (amount, was_taken) in [("13.37", false), ("13.39", true)] {
             let merchant = Merchant::new().await;
             let customer = merchant.customer("0").await;
             let broken = does_not_answer(&merchant, amount).await;
             check_out(&merchant, &customer, "topup", &[("amount", amount)]).await;
-            let requested = told(&merchant, "payment.requested").await;
+            let requested = of_kind(&merchant, "payment.requested").await;
             assert_eq!(requested.len(), 1);
             let payment_id = requested[0]["payment_id"].as_str().unwrap();
             if was_taken {
-                // The processor took the money, and its answer never came.
+                // The processor took the money, and its response was lost.
                 let taken = "INSERT INTO test_processor.charge (payment_id, token, amount) VALUES ($1, 'by hand', $2::text::numeric)";
                 merchant.log.sql.execute(taken, &[&payment_id, &amount]).await.unwrap();
             }
             merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
-            let voided =
-                within(PATIENCE, "the payment ends", async || told(&merchant, "payment.voided").await.pop())
-                    .await;
+            let voided = within(RETRY_LIMIT, "the payment ends", async || {
+                of_kind(&merchant, "payment.voided").await.pop()
+            })
+            .await;
             assert_eq!(
                 (&voided["payment_id"], &voided["customer_id"]),
                 (&json!(payment_id), &json!(customer.id))
@@ -229,8 +230,8 @@ fn a_customer_who_is_deleted_is_not_charged_and_has_what_was_taken_back() {
             let refund: Option<String> = charges[0].get(3);
             assert_eq!((charges.len(), refund.is_some()), (1, was_taken));
             assert_eq!(voided["refund"], json!(refund), "the log names the processor's refund");
-            assert!(told(&merchant, "payment.succeeded").await.is_empty());
-            assert!(told(&merchant, "wallet.credited").await.is_empty());
+            assert!(of_kind(&merchant, "payment.succeeded").await.is_empty());
+            assert!(of_kind(&merchant, "wallet.credited").await.is_empty());
             assert!(merchant.log.state("payment", payment_id).await.is_none());
         }
     });

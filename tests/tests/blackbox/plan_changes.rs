@@ -1,5 +1,5 @@
-//! From one plan to another, on hosted pages: a dearer one at once and paid in full, a cheaper one with the end of the
-//! cycle and for nothing; what is shown of it, and what the read models make of it.
+//! Plan changes on hosted pages: an upgrade is immediate and paid in full, a downgrade takes effect at the end of the cycle
+//! and is free; and how the API and the read models show them.
 
 use chrono::{Datelike as _, TimeDelta};
 use farthing_tests::merchant::{Customer, Merchant, Meter};
@@ -9,7 +9,7 @@ use farthing_tests::run;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-/// Declined at once.
+/// A card that is declined.
 const DECLINED: &str = "4000000000000002";
 
 async fn plan(merchant: &Merchant, name: &str, price: &str, interval: &str) -> Value {
@@ -38,7 +38,7 @@ async fn tiered(merchant: &Merchant) -> Meter {
         .await
 }
 
-/// Calls, one after the other, that cost so much.
+/// Makes calls, one after the other, with these costs.
 async fn calls(merchant: &Merchant, customer: &Customer, meter: &Meter, costs: &[&str]) {
     let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
     let credential = merchant.billing(customer, meter);
@@ -57,7 +57,7 @@ async fn remaining(merchant: &Merchant, customer: &Customer) -> String {
     credit.parse::<Decimal>().unwrap().normalize().to_string()
 }
 
-/// The read models that show subscriptions equal a fold of the log.
+/// Asserts that the read models of subscriptions equal a fold of the log.
 async fn read_models_are_true(merchant: &Merchant) {
     for name in ["subscriptions", "connections", "customers", "payment_methods", "checkout_sessions"] {
         let report = merchant.instance.operate(&["projections", "verify", name]).await;
@@ -66,7 +66,7 @@ async fn read_models_are_true(merchant: &Merchant) {
 }
 
 #[test]
-fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
+fn an_upgrade_is_paid_in_full_and_begins_at_once() {
     run(async {
         let merchant = Merchant::funded("5").await;
         let (small, big) =
@@ -78,7 +78,7 @@ fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
         merchant.buy(&customer, &small["credit_bundles"][0], Means::Known).await;
         assert_eq!(remaining(&merchant, &customer).await, "11.5", "7.5 and the bundle's 4");
         merchant.clock_by(3 * 86_400).await;
-        // Whoever buys a dearer plan does not want the end of it any more.
+        // An upgrade withdraws a pending cancellation.
         merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200);
         let before = merchant.subscription_of(&customer).await;
         assert_eq!(before["pending_change"]["type"], "cancellation");
@@ -110,7 +110,7 @@ fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
                 "total_remaining": "36.5000000000", "cycle_remaining": "32.5000000000",
                 "bundle_remaining": "4.0000000000",
             }),
-            "what was left stays beside the new plan's 25"
+            "the remaining credit is kept beside the new plan's 25"
         );
         let late =
             [paid("10"), paid("5"), ("25".parse().unwrap(), Some("card_declined".to_owned())), paid("25")];
@@ -128,7 +128,7 @@ fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
         calls(&merchant, &customer, &meter, &["1", "1", "0.5"]).await;
         read_models_are_true(&merchant).await;
 
-        // The old cycle's end means nothing any more; the new one's does.
+        // The old cycle's end has no effect; the new one's has.
         merchant.clock_to(instant(&after["cycle_end_at"])).await;
         merchant.comes_to(&id, "subscription.renewed", 1).await;
         let renewed = merchant.subscription_of(&customer).await;
@@ -136,7 +136,7 @@ fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
         assert_eq!(renewed["credits"]["cycle_remaining"], "25.0000000000");
         assert_eq!(merchant.charges().await, [&late[..], &[paid("25")]].concat());
 
-        // Neither the plan that is there already nor its page does anything.
+        // A session for the current plan changes nothing.
         let asked =
             json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id});
         let again = Page::of(&merchant, &asked).await.send(merchant.gateway(), "", Means::None).await;
@@ -147,7 +147,7 @@ fn a_dearer_plan_is_paid_in_full_and_begins_at_once() {
 }
 
 #[test]
-fn a_cheaper_plan_begins_with_the_end_of_the_cycle_and_the_last_wish_counts() {
+fn a_downgrade_begins_at_the_end_of_the_cycle_and_the_last_request_counts() {
     run(async {
         let merchant = Merchant::new().await;
         let dear = plan(&merchant, "Dear", "20", "month").await;
@@ -177,7 +177,7 @@ fn a_cheaper_plan_begins_with_the_end_of_the_cycle_and_the_last_wish_counts() {
         }
         let listed = merchant.get("/v1/subscriptions?status=active").await.expect(200);
         assert_eq!(listed["data"], json!([shown]));
-        // The price of a plan that is asked for stands, whatever becomes of the plan.
+        // A pending change keeps its price when the plan is changed.
         merchant.delete(&format!("/v1/plans/{}", free["plan_id"].as_str().unwrap())).await.expect(200);
 
         merchant.clock_to(instant(&began["cycle_end_at"])).await;
@@ -186,8 +186,8 @@ fn a_cheaper_plan_begins_with_the_end_of_the_cycle_and_the_last_wish_counts() {
         assert_eq!((&now["plan_id"], &now["pending_change"]), (&free["plan_id"], &Value::Null));
         assert_eq!(now["cycle_start_at"], began["cycle_end_at"]);
         let week = instant(&now["cycle_end_at"]) - instant(&now["cycle_start_at"]);
-        assert_eq!(week, TimeDelta::weeks(1), "the new plan's interval, counted from there");
-        assert_eq!(now["credits"]["total_remaining"], "1.0000000000", "the dear plan's 20 expired");
+        assert_eq!(week, TimeDelta::weeks(1), "the new plan's interval, counted from the change");
+        assert_eq!(now["credits"]["total_remaining"], "1.0000000000", "the old plan's 20 expired");
         let older = merchant.get("/v1/active-subscriptions").await.expect(200);
         assert_eq!(older[0]["billing_anchor"], json!(instant(&now["cycle_start_at"]).day()));
         assert_eq!(older[0]["subscription_config"]["name"], "Free");
@@ -199,7 +199,7 @@ fn a_cheaper_plan_begins_with_the_end_of_the_cycle_and_the_last_wish_counts() {
 }
 
 #[test]
-fn nothing_is_charged_for_another_offer_than_the_one_that_was_shown() {
+fn only_the_offer_that_was_shown_is_charged() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -210,14 +210,14 @@ fn nothing_is_charged_for_another_offer_than_the_one_that_was_shown() {
             "checkout_mode": "credit_bundle", "credit_bundle_id": bundle, "customer_id": customer.id,
         });
         let page = Page::of(&merchant, &asked).await;
-        // As dear as before, and worth less.
+        // The same price for less credit.
         let changed = json!({"credit_bundles": [{"credit_bundle_id": bundle, "credit_amount": "1"}]});
         let path = format!("/v1/plans/{}", plan["plan_id"].as_str().unwrap());
         merchant.patch(&path, &changed).await.expect(200);
         let seen = |credit| [("pay", "known"), ("price", "5.0000000000"), ("credit", credit)];
-        let told = page.post(merchant.gateway(), &seen("4.0000000000")).await;
-        assert_eq!(told.status, 422);
-        assert!(told.text().contains("The offer has changed"), "{}", told.text());
+        let response = page.post(merchant.gateway(), &seen("4.0000000000")).await;
+        assert_eq!(response.status, 422);
+        assert!(response.text().contains("The offer has changed"), "{}", response.text());
         assert_eq!(remaining(&merchant, &customer).await, "20");
         assert_eq!(page.post(merchant.gateway(), &seen("1.0000000000")).await.status, 303);
         assert_eq!(remaining(&merchant, &customer).await, "21");

@@ -1,21 +1,21 @@
-//! Plans, in the older words subscription configs, and their credit bundles.
+//! Plans (subscription configs in the older vocabulary) and their credit bundles.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-/// Where plans stand, in either vocabulary.
+/// The paths of plans, in both vocabularies.
 const PATHS: [&str; 3] = ["/v1/plans", "/v1/subscription_configs", "/v1/subscription-configs"];
 
-/// An id that is nobody's.
+/// An id that does not exist.
 const NOBODY: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 fn id(shown: &Value, name: &str) -> String {
     shown[name].as_str().unwrap_or_else(|| panic!("{name} in {shown}")).to_owned()
 }
 
-/// The paths that the issues of a refusal name.
+/// The paths of the issues of a refusal.
 fn issues(error: &Value) -> Vec<String> {
     let issues = error["issues"].as_array().unwrap().iter();
     let path = |issue: &Value| {
@@ -26,7 +26,7 @@ fn issues(error: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_plan_is_made_with_its_bundles_and_its_meters() {
+fn a_plan_is_created_with_its_bundles_and_meters() {
     run(async {
         let merchant = Merchant::new().await;
         let meter = merchant.call_meter("1").await;
@@ -75,12 +75,12 @@ fn a_plan_is_made_with_its_bundles_and_its_meters() {
         merchant.delete(&format!("/v1/meters/{}", meter.id)).await.expect(200);
         let shown = merchant.get(&format!("/v1/plans/{}", id(&all[0], "plan_id"))).await.expect(200);
         let linked = json!([{"meter_id": meter.id, "product_id": meter.id, "meter_slug": null}]);
-        assert_eq!(shown["linked_meters"], linked, "a deleted meter has no slug any more");
+        assert_eq!(shown["linked_meters"], linked, "a deleted meter has no slug");
     });
 }
 
 #[test]
-fn what_is_wrong_with_a_plan_is_told_and_nothing_is_made() {
+fn an_invalid_plan_is_refused_with_its_issues_and_not_created() {
     run(async {
         let merchant = Merchant::new().await;
         let before = merchant.events().await.len();
@@ -137,7 +137,7 @@ fn what_is_wrong_with_a_plan_is_told_and_nothing_is_made() {
 }
 
 #[test]
-fn a_change_reconciles_the_bundles_and_leaves_the_rest() {
+fn a_change_reconciles_the_bundles_and_keeps_the_rest() {
     run(async {
         let merchant = Merchant::new().await;
         let meter = merchant.call_meter("1").await;
@@ -163,11 +163,11 @@ fn a_change_reconciles_the_bundles_and_leaves_the_rest() {
         let changed = merchant.patch(&path, &body_of_all).await.expect(200);
         assert_eq!(merchant.get(&path).await.expect(200), changed);
         let offers: Vec<_> = changed["credit_bundles"].as_array().unwrap().iter().collect();
-        let told: Vec<_> =
+        let shown_offers: Vec<_> =
             offers.iter().map(|offer| (offer["name"].clone(), offer["cost"].clone())).collect();
         let offer_of = |name: &str, cost: &str| (json!(name), json!(cost));
         assert_eq!(
-            told,
+            shown_offers,
             [offer_of("b2", "2.5000000000"), offer_of("c", "3.0000000000"), offer_of("d", "4.0000000000")]
         );
         assert_eq!(
@@ -180,7 +180,7 @@ fn a_change_reconciles_the_bundles_and_leaves_the_rest() {
             (&json!("7.0000000000"), &json!("full"), &json!([]))
         );
 
-        // A bundle that goes is nobody's default any more.
+        // A removed bundle is no longer a default.
         let gone = json!({"credit_bundles": [{"credit_bundle_id": bundle(2), "is_deleted": true}]});
         let changed = merchant.patch(&path, &gone).await.expect(200);
         assert_eq!(changed["default_auto_top_up_bundle_id"], json!(null));
@@ -211,14 +211,14 @@ fn a_change_reconciles_the_bundles_and_leaves_the_rest() {
             merchant.patch(&path, &body).await.refused(404, "credit_bundle_not_found");
         }
         merchant.patch(&path, &json!({"meter_ids": ["nobody"]})).await.refused(404, "meter_not_found");
-        assert_eq!(merchant.get(&path).await.expect(200), changed, "all or nothing");
+        assert_eq!(merchant.get(&path).await.expect(200), changed, "a refused change changes nothing");
         // The other plan with its three bundles.
         assert_eq!(merchant.events().await.len(), before + 4);
     });
 }
 
 #[test]
-fn bundles_are_listed_by_their_plan_and_go_with_it() {
+fn bundles_are_listed_by_plan_and_deleted_with_it() {
     run(async {
         let merchant = Merchant::new().await;
         let bundles = |count: usize| -> Value {
@@ -262,7 +262,7 @@ fn bundles_are_listed_by_their_plan_and_go_with_it() {
         merchant.delete(&path).await.refused(404, "plan_not_found");
         merchant.patch(&path, &json!({"name": "x"})).await.refused(404, "plan_not_found");
         assert_eq!(merchant.pages("/v1/credit_bundles", 100).await, second);
-        // What is gone keeps its place in the list.
+        // The cursor of a deleted bundle keeps its place in the list.
         let cursor = id(&first[0], "credit_bundle_id");
         let after = merchant.get(&format!("/v1/credit_bundles?cursor={cursor}")).await.expect(200);
         assert_eq!(after["data"], json!([]));
@@ -287,7 +287,7 @@ fn plans_are_listed_newest_first_a_page_at_a_time() {
 }
 
 #[test]
-fn a_repeated_creation_makes_one_plan() {
+fn a_repeated_creation_creates_one_plan() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({

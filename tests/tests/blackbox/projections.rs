@@ -1,4 +1,4 @@
-//! Read models equal a fold of the log, and are rebuilt under traffic without a reader noticing.
+//! Read models equal a fold of the log, and are rebuilt under traffic without readers noticing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! What a call costs at its provider and who pays that: list prices, keys of the instance, percentage meters
-//! (completion.md sections 3 to 5).
+//! The provider cost of a call and who pays it: list prices, managed provider keys, percentage meters (completion.md
+//! sections 3 to 5).
 
 use std::net::SocketAddr;
 
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 
 const NOTHING: &str = "0.0000000000";
 
-/// What the published figures make of [`CACHED`] on gpt-4o.
+/// The price of [`CACHED`] on gpt-4o by the published figures.
 const COST: &str = "0.0056150000";
 
 const CACHED: &str = r#"{"id":"chatcmpl-1","model":"gpt-4o-2024-08-06","usage":{"prompt_tokens":2006,"completion_tokens":300,
     "total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920}}}"#;
 
-/// A gateway with keys of its own at OpenAI, Anthropic and Google, which all are the test's.
+/// A gateway with managed keys for OpenAI, Anthropic and Google, whose hosts are the test's.
 pub(crate) struct Managed {
     gateway: SideGateway,
     pub(crate) openai: Provider,
     anthropic: Provider,
     google: Provider,
-    /// Named, but without a key.
+    /// A provider that is configured without a key.
     pub(crate) mistral: Provider,
 }
 
@@ -60,7 +60,7 @@ impl Managed {
         Self { gateway, openai, anthropic, google, mistral }
     }
 
-    /// Where its gateway serves.
+    /// The address of its gateway.
     pub(crate) fn address(&self) -> SocketAddr {
         self.gateway.address
     }
@@ -83,7 +83,7 @@ async fn percentage_meter(merchant: &Merchant, rate: &str, payers: (&str, &str))
         .await
 }
 
-/// What a call came to: cost, fee, service charge, and what wallet and merchant bear.
+/// The amounts of a call: cost, fee, service charge, and the shares of wallet and merchant.
 fn sums(metered: &Value) -> [&str; 5] {
     [
         &metered["model_cost"]["total"],
@@ -96,7 +96,7 @@ fn sums(metered: &Value) -> [&str; 5] {
 }
 
 #[test]
-fn the_cost_of_a_managed_call_is_borne_by_whom_the_table_says() {
+fn the_cost_of_a_managed_call_is_charged_to_the_payer_in_the_table() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -159,7 +159,7 @@ fn the_cost_of_a_managed_call_is_borne_by_whom_the_table_says() {
 }
 
 #[test]
-fn a_call_with_a_key_of_its_own_shows_the_cost_and_charges_it_to_nobody() {
+fn a_call_with_the_callers_provider_key_shows_its_cost_and_charges_none() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -186,12 +186,12 @@ fn a_call_with_a_key_of_its_own_shows_the_cost_and_charges_it_to_nobody() {
 }
 
 #[test]
-fn a_percentage_meter_takes_its_points_of_the_providers_cost() {
+fn a_percentage_meter_charges_its_share_of_the_provider_cost() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
-        // 0.0581 dollars on gpt-4o: the published figure.
+        // 0.0581 dollars on gpt-4o, the published figure.
         let endpoint = managed.openai.endpoint(|_| {
             json(200, &json!({"usage": {"prompt_tokens": 22_040, "completion_tokens": 300, "total_tokens": 22_340}}))
         });
@@ -215,7 +215,7 @@ fn a_percentage_meter_takes_its_points_of_the_providers_cost() {
         let response = managed.ask(&billing, &endpoint.url, "gpt-4o").await;
         assert_eq!(merchant.charged(&response).await["fee"]["amount"], "0.0058100000");
 
-        // Provider other costs nothing, by definition; an unlisted model would be a lost charge.
+        // Provider `other` costs nothing by definition; an unlisted model would be an uncharged cost.
         let other = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 5}})));
         let response = managed.ask(&billing, &other.url, "gpt-4o").await;
         assert_eq!(sums(&merchant.charged(&response).await), [NOTHING; 5]);
@@ -231,7 +231,7 @@ fn a_percentage_meter_takes_its_points_of_the_providers_cost() {
 }
 
 #[test]
-fn what_has_no_price_is_not_sent_with_a_key_of_ours() {
+fn a_call_without_a_list_price_is_not_sent_with_a_managed_key() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -260,12 +260,12 @@ fn what_has_no_price_is_not_sent_with_a_key_of_ours() {
             managed.send(key, forward(method, &endpoint.url)).await.refused(400, "model_not_priced");
         }
         assert!(endpoint.calls().is_empty());
-        // Without a key of ours, what is sent is the caller's business.
+        // With the caller's own key the call is not restricted.
         let named = managed.mistral.endpoint(|_| json(200, &json!({"usage": {"prompt_tokens": 5}})));
         let response = managed.ask(key, &named.url, "unheard-of").await;
         assert_eq!(merchant.charged(&response).await["usage"]["tokens"]["input"], 5);
         assert_eq!(named.only_call().head.header("authorization"), None);
-        // A public interface is not called without any key, nor without protection.
+        // A known provider is not called without any key, nor without TLS.
         for url in ["https://api.mistral.ai/v1/models", "http://api.openai.com/v1/models"] {
             managed.send(key, forward("GET", url)).await.refused(400, "provider_key_missing");
         }
@@ -274,7 +274,7 @@ fn what_has_no_price_is_not_sent_with_a_key_of_ours() {
 }
 
 #[test]
-fn a_managed_call_is_held_for_at_its_dearest() {
+fn the_hold_of_a_managed_call_covers_its_highest_possible_cost() {
     run(async {
         let managed = Managed::start(&["--hold-cap=5"]).await;
         let merchant = Merchant::funded("1").await;
@@ -292,7 +292,7 @@ fn a_managed_call_is_held_for_at_its_dearest() {
     });
 }
 
-/// An answer of Anthropic's, whole or as events.
+/// A response in Anthropic's format, whole or as events.
 fn anthropic(provider: &Provider) -> [Endpoint; 2] {
     let usage = r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"output_tokens":550}"#;
     let message = format!(r#"{{"id":"msg_1","model":"claude-sonnet-4-6","usage":{usage}}}"#);
@@ -335,7 +335,7 @@ fn anthropics_cached_tokens_are_billed_once() {
 }
 
 #[test]
-fn googles_answers_are_read_in_both_forms_and_dear_when_long() {
+fn googles_responses_are_read_in_both_forms_and_priced_by_length() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -353,7 +353,7 @@ fn googles_answers_are_read_in_both_forms_and_dear_when_long() {
                 let endpoint = managed
                     .google
                     .endpoint(move |_| whole(200, &[("Content-Type", content_type)], body.as_bytes()));
-                // The path of Google's names the model; here the body does, in Google's way.
+                // Google's paths name the model; here the body does, in Google's form.
                 let response =
                     managed.ask(&merchant.secret_key, &endpoint.url, "models/gemini-2.5-pro").await;
                 let metered = merchant.charged(&response).await;
@@ -369,7 +369,7 @@ fn googles_answers_are_read_in_both_forms_and_dear_when_long() {
 }
 
 #[test]
-fn a_key_of_ours_reaches_nobody_but_its_provider() {
+fn a_managed_key_reaches_only_its_provider() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -381,30 +381,30 @@ fn a_key_of_ours_reaches_nobody_but_its_provider() {
             .endpoint(|call| json(200, &json!({"seen": format!("{:?}", call.head)})));
         let response = managed.ask(key, &other.url, "gpt-4o").await;
         assert!(!response.text().contains("managed"), "{}", response.text());
-        // A redirect goes back to the caller, and nobody follows it with the key.
+        // A redirect is returned to the caller and not followed with the key.
         let location = other.url.clone();
         let redirect = managed.openai.endpoint(move |_| whole(307, &[("Location", location.as_str())], b""));
         let response = managed.ask(key, &redirect.url, "gpt-4o").await;
         assert_eq!((response.status, response.head.header("location")), (307, Some(other.url.as_str())));
         assert_eq!(other.calls().len(), 1);
-        // Nor do errors tell it: a provider's, a refusal of ours, a provider that is away.
+        // Errors do not reveal it either: a provider's error, a refusal, an unreachable provider.
         let broken = managed.openai.endpoint(|_| vec![Step::Close]);
-        let mut told = String::new();
+        let mut seen = String::new();
         for (url, model) in [(&broken.url, "gpt-4o"), (&broken.url, "unheard-of")] {
-            told.push_str(&managed.ask(key, url, model).await.text());
+            seen.push_str(&managed.ask(key, url, model).await.text());
         }
         let credential = token(&json!({"secret_key": key, "customer_id": customer.id}));
         let redirected = managed.ask(&credential, &redirect.url, "gpt-4o").await;
-        told.extend([redirected.text(), format!("{:?}", redirected.head)]);
+        seen.extend([redirected.text(), format!("{:?}", redirected.head)]);
         for event in merchant.events().await {
-            told.push_str(&event.body.to_string());
+            seen.push_str(&event.body.to_string());
         }
-        assert!(!told.contains("managed-openai") && !told.contains("managed-google"), "{told}");
+        assert!(!seen.contains("managed-openai") && !seen.contains("managed-google"), "{seen}");
     });
 }
 
 #[test]
-fn an_operators_prices_go_before_those_built_in_and_a_bad_file_stops_the_start() {
+fn an_operators_prices_override_the_built_in_ones_and_an_invalid_file_prevents_the_start() {
     run(async {
         let folder = std::env::temp_dir().join(format!("farthing-prices-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -435,11 +435,12 @@ fn an_operators_prices_go_before_those_built_in_and_a_bad_file_stops_the_start()
             .output()
             .await
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success());
         assert!(
-            told.contains("bad.json is not a price catalogue") && told.contains("expected a string"),
-            "{told}"
+            output_text.contains("bad.json is not a price catalogue")
+                && output_text.contains("expected a string"),
+            "{output_text}"
         );
         std::fs::remove_dir_all(&folder).unwrap();
     });

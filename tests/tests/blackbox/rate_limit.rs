@@ -1,4 +1,4 @@
-//! The rate limit of the standard endpoints: exact over all gateways, told on every answer, none on forward.
+//! The rate limit of the standard endpoints: exact across all gateways, shown on every response, and not applied to forward.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use serde_json::json;
 
 const LIMIT: u64 = 1000;
 
-/// Calls are sent on so many connections at once, half of them to each of two gateways.
+/// Concurrent connections, half of them to each of two gateways.
 const CONNECTIONS: usize = 20;
 
-/// Windows that may end while a test fills them before it gives up.
+/// How often a test may fail to fill a window before it ends.
 const ATTEMPTS: usize = 5;
 
-/// Rows of the count behind which no key of anybody's stands.
+/// Rows of the counter that belong to no key.
 const STRANGERS: &str = "SELECT count(*) FROM ledger.rate_window AS w WHERE NOT EXISTS (
     SELECT FROM ledger.events WHERE kind IN ('secret_key.issued', 'spend_key.created', 'key.rotated')
         AND body->>'key_hash' = w.key_hash)";
@@ -56,11 +56,11 @@ async fn within_one_window() -> (Merchant, Vec<Response>) {
             return (merchant, answers);
         }
     }
-    panic!("every window ended while it was filled");
+    panic!("every window ended before it was full");
 }
 
 #[test]
-fn exactly_a_thousand_calls_are_admitted_in_a_window_over_two_gateways() {
+fn exactly_a_thousand_calls_are_admitted_in_a_window_across_two_gateways() {
     run(async {
         let (merchant, answers) = within_one_window().await;
         assert_ne!(merchant.instance.gateway(0), merchant.instance.gateway(1));
@@ -78,9 +78,13 @@ fn exactly_a_thousand_calls_are_admitted_in_a_window_over_two_gateways() {
             }
         }
         left.sort_unstable();
-        assert_eq!(left, (0..LIMIT).collect::<Vec<_>>(), "each of a thousand places was given once");
+        assert_eq!(
+            left,
+            (0..LIMIT).collect::<Vec<_>>(),
+            "each of the thousand remaining counts was returned once"
+        );
 
-        // Another key of another merchant, and forwarded calls of this one, are counted elsewhere or not at all.
+        // Another merchant's key has its own count, and forwarded calls are not counted.
         let fresh = Merchant::new().await.get("/v1/requests").await;
         fresh.expect(200);
         assert_eq!(number(&fresh, "x-ratelimit-remaining"), LIMIT - 1);

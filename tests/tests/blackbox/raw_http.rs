@@ -1,4 +1,4 @@
-//! Bytes that are no request of HTTP/1.1: the error envelope for them too, and for them alone.
+//! Bytes that are not an HTTP/1.1 request are answered with the error envelope, and nothing else is rewritten.
 
 use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::merchant::{Merchant, forward};
@@ -9,13 +9,13 @@ use tokio::io::AsyncWriteExt as _;
 
 async fn answer_to(merchant: &Merchant, bytes: &[u8]) -> Response {
     let mut connection = Connection::open(merchant.gateway()).await.unwrap();
-    // The gateway may have answered and closed before all of it was written.
+    // The gateway may answer and close the connection before everything is written.
     let _ = connection.write.write_all(bytes).await;
     connection.response("GET").await.unwrap()
 }
 
 #[test]
-fn a_request_that_cannot_be_read_is_told_so_in_the_envelope() {
+fn an_unreadable_request_is_refused_with_the_envelope() {
     run(async {
         let merchant = Merchant::new().await;
         for bytes in [
@@ -44,7 +44,7 @@ fn a_request_that_cannot_be_read_is_told_so_in_the_envelope() {
 }
 
 #[test]
-fn a_target_or_a_head_beyond_all_bounds_has_its_own_code() {
+fn too_long_targets_and_heads_have_their_own_codes() {
     run(async {
         let merchant = Merchant::new().await;
         let long = "x".repeat(70_000);
@@ -60,7 +60,7 @@ fn a_target_or_a_head_beyond_all_bounds_has_its_own_code() {
 }
 
 #[test]
-fn an_unreadable_request_after_a_good_one_leaves_the_good_ones_answer_whole() {
+fn an_unreadable_request_does_not_damage_the_response_before_it() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| whole(200, &[], b"the answer"));
@@ -79,7 +79,7 @@ fn an_unreadable_request_after_a_good_one_leaves_the_good_ones_answer_whole() {
 }
 
 #[test]
-fn an_answer_that_looks_like_a_bare_error_passes_byte_for_byte() {
+fn a_response_that_looks_like_a_bare_error_passes_byte_for_byte() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let bare = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -1,4 +1,4 @@
-//! A user's walk through recurring money: plan, subscription, calls on its credit, a month that passes, the next cycle.
+//! Recurring billing end to end: plan, subscription, calls on its credit, a month, the next cycle.
 
 use farthing_tests::merchant::{Merchant, token};
 use farthing_tests::provider::json as answer_json;
@@ -39,14 +39,14 @@ fn a_plans_credit_pays_for_its_meters_calls_and_rolls_over_into_the_next_cycle()
             merchant.fetch(&on(&of_plan.slug), &endpoint.url).await.expect(200);
             assert_eq!(credits(&merchant, id).await["cycle_remaining"], json!(left));
         }
-        // The other meter's calls are not the plan's: the balance pays them, as far as it goes.
+        // Calls of the other meter are not covered by the plan: the balance pays for them while it lasts.
         merchant.fetch(&on(&other.slug), &endpoint.url).await.expect(200);
         merchant.fetch(&on(&other.slug), &endpoint.url).await.expect(200);
         merchant.fetch(&on(&other.slug), &endpoint.url).await.refused(402, "insufficient_balance");
         assert_eq!(credits(&merchant, id).await["cycle_remaining"], json!("0.5000000000"));
         assert_eq!(merchant.balance(&customer).await, "0.0000000000");
 
-        // A month passes: what is left rolls over, and the cycle's credit comes, once, from whichever gateway.
+        // A month passes: the remaining credit rolls over, and the new cycle's credit is added once, by one of the gateways.
         merchant.post("/v1/test_clock", &json!({"advance_seconds": 32 * DAY})).await.expect(200);
         eventually("the next cycle begins", async || {
             (credits(&merchant, id).await["cycle_remaining"] == json!("2.5000000000")).then_some(())
@@ -60,7 +60,7 @@ fn a_plans_credit_pays_for_its_meters_calls_and_rolls_over_into_the_next_cycle()
         merchant.fetch(&on(&of_plan.slug), &endpoint.url).await.refused(402, "insufficient_balance");
         assert_eq!(credits(&merchant, id).await["total_remaining"], json!("0.0000000000"));
 
-        // It ends with its cycle, and its credit with it.
+        // The subscription ends with its cycle, and its credit expires.
         let pending = merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200);
         assert_eq!(pending["status"], json!("active"));
         assert_eq!(pending["pending_change"]["type"], json!("cancellation"));

@@ -1,5 +1,5 @@
-//! Paid plans through time: charged once a cycle at its instant, whatever day of the month that is counted from; what a
-//! declined card does, and how a new one mends it. What was charged is read at the payment processor.
+//! Renewals of paid plans: one charge per cycle at its instant, for every anchor day of the month; declined cards, and
+//! recovery with a new one. Charges are read from the payment processor.
 
 use chrono::{DateTime, Datelike as _, NaiveDate, TimeDelta, Utc};
 use farthing_tests::log::Logged;
@@ -11,8 +11,8 @@ use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-/// The day of the month on which each cycle after the first begins, of subscriptions that began on the 29th, the 30th and
-/// the 31st of January before a leap year: February to February and March.
+/// The days of the month on which the cycles after the first begin, for subscriptions that began on the 29th, 30th and 31st
+/// of January before a leap year: from February to February and March.
 const BEGIN_ON: [[u32; 3]; 14] = [
     [28, 28, 28],
     [29, 30, 31],
@@ -47,10 +47,10 @@ fn declined(amount: &str) -> (Decimal, Option<String>) {
     (amount.parse().unwrap(), Some("card_declined".to_owned()))
 }
 
-/// A subscription that costs nothing and begins a cycle a day: when it does, the schedulers have looked at the clock.
-struct Canary(String);
+/// A free subscription with daily cycles. Once its next cycle has begun, the schedulers have seen the clock.
+struct DailyProbe(String);
 
-impl Canary {
+impl DailyProbe {
     async fn begin(merchant: &Merchant) -> Self {
         let plan = json!({"name": "daily", "period_amount": 0, "billing_interval": "day"});
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
@@ -59,14 +59,14 @@ impl Canary {
         Self(id_of(&merchant.post("/v1/subscriptions", &body).await.expect(201)))
     }
 
-    /// Its next cycle has begun; it ends with that.
-    async fn sings(self, merchant: &Merchant) {
+    /// Waits until its next cycle has begun; then cancels it.
+    async fn wait_for_renewal(self, merchant: &Merchant) {
         merchant.comes_to(&self.0, "subscription.renewed", 1).await;
         merchant.delete(&format!("/v1/subscriptions/{}", self.0)).await.expect(200);
     }
 }
 
-/// The payments that were asked for the subscription's cycles after the first, in order.
+/// The payments requested for the subscription's cycles after the first, in order.
 async fn renewal_payments(merchant: &Merchant, subscription_id: &str) -> Vec<Logged> {
     let mut payments = merchant.of_kind("payment.requested").await;
     payments.retain(|event| {
@@ -99,13 +99,13 @@ fn cycles_that_begin_at_the_end_of_a_month_are_clamped_and_each_is_charged_once_
         }
         for (number, days) in BEGIN_ON.iter().enumerate() {
             let months = u32::try_from(number).unwrap() + 1;
-            // Both ends of February are looked at from just before.
+            // Both ends of February are tested from a minute before.
             if days[0] == days[2] {
                 let first = at(months, days[0], (10, 0));
                 merchant.clock_to(first - TimeDelta::seconds(86_460)).await;
-                let canary = Canary::begin(&merchant).await;
+                let probe = DailyProbe::begin(&merchant).await;
                 merchant.clock_to(first - TimeDelta::seconds(50)).await;
-                canary.sings(&merchant).await;
+                probe.wait_for_renewal(&merchant).await;
                 for (_, id, _) in &subscribers {
                     assert_eq!(renewal_payments(&merchant, id).await.len(), number, "a minute too early");
                 }
@@ -116,13 +116,16 @@ fn cycles_that_begin_at_the_end_of_a_month_are_clamped_and_each_is_charged_once_
                 let shown = merchant.subscription_of(customer).await;
                 let begins = at(months, *day, (0, 0)).date_naive().and_time(anchor.time()).and_utc();
                 assert_eq!(instant(&shown["cycle_start_at"]), begins, "{}", customer.reference_id);
-                assert_eq!(shown["credits"]["cycle_remaining"], "1.0000000000", "what was left expired");
+                assert_eq!(
+                    shown["credits"]["cycle_remaining"], "1.0000000000",
+                    "the remaining credit expired"
+                );
                 let connection = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
                 assert_eq!(
                     (&connection["previous_usage_reset"], &connection["next_usage_reset"]),
                     (&shown["cycle_start_at"], &shown["cycle_end_at"])
                 );
-                // The payment was asked for when the cycle had come, and for this one.
+                // The payment was requested at the start of this cycle, and for this cycle.
                 let payments = renewal_payments(&merchant, id).await;
                 assert_eq!(payments.len(), number + 1);
                 let payment = payments.last().unwrap();
@@ -134,13 +137,13 @@ fn cycles_that_begin_at_the_end_of_a_month_are_clamped_and_each_is_charged_once_
         let older = older.as_array().unwrap();
         for ((_, id, _), day) in subscribers.iter().zip([29, 30, 31]) {
             let shown = older.iter().find(|shown| shown["active_subscription_id"] == id.as_str()).unwrap();
-            assert_eq!(shown["billing_anchor"], json!(day), "the day it is counted from stays");
+            assert_eq!(shown["billing_anchor"], json!(day), "the anchor day does not change");
         }
         assert_eq!(merchant.charges().await, vec![paid("9.99"); 3 * 15]);
     });
 }
 
-/// A customer whose card is declined from the second cycle on, right at the end of the first.
+/// A customer at the end of the first cycle, whose card is declined from the second cycle on.
 async fn unable(merchant: &Merchant, plan: &Value) -> (Customer, Value) {
     let customer = merchant.customer("0").await;
     let subscription = merchant.subscribe(&customer, plan, Means::Card(PAYS)).await;
@@ -148,7 +151,7 @@ async fn unable(merchant: &Merchant, plan: &Value) -> (Customer, Value) {
     (customer, subscription)
 }
 
-/// The renewal is due, and fails for the first time.
+/// Waits until the renewal is due and has failed for the first time.
 async fn fails(merchant: &Merchant, subscription: &Value) -> Logged {
     merchant.clock_to(instant(&subscription["cycle_end_at"])).await;
     merchant.comes_to(&id_of(subscription), "subscription.renewal_failed", 1).await.remove(0)
@@ -159,7 +162,7 @@ fn retry_at(failed: &Logged) -> DateTime<Utc> {
 }
 
 #[test]
-fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscription_ends() {
+fn a_failed_renewal_is_retried_daily_three_times_and_then_the_subscription_ends() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let receiver = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
@@ -175,11 +178,11 @@ fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscripti
 
         let end = instant(&began["cycle_end_at"]);
         merchant.clock_to(end - TimeDelta::hours(1)).await;
-        let canary = Canary::begin(&merchant).await;
+        let probe = DailyProbe::begin(&merchant).await;
         let failed = fails(&merchant, &began).await;
         assert_eq!(failed.body["attempt"], json!(1));
         assert_eq!(retry_at(&failed), failed.occurred_at + TimeDelta::days(1));
-        // The old credit is gone, and there is no new one; it is the same cycle still.
+        // The old credit has expired and there is no new one; the cycle has not changed.
         let shown = merchant.subscription_of(&customer).await;
         assert_eq!(shown["credits"]["total_remaining"], "0.0000000000");
         assert_eq!((&shown["status"], &shown["cycle_end_at"]), (&json!("active"), &began["cycle_end_at"]));
@@ -189,9 +192,9 @@ fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscripti
         let connection = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
         assert_eq!(connection["has_credit_balance"], false);
 
-        // Within the day it is not tried again.
+        // It is not retried within the day.
         merchant.clock_to(end + TimeDelta::minutes(23 * 60 + 10)).await;
-        canary.sings(&merchant).await;
+        probe.wait_for_renewal(&merchant).await;
         assert_eq!(renewal_payments(&merchant, &id).await.len(), 1);
         let mut last = failed;
         for attempt in 2..=4_usize {
@@ -211,7 +214,7 @@ fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscripti
         assert_eq!(merchant.charges().await, charged);
         assert_eq!(merchant.balance(&customer).await, "0.0000000000");
 
-        // It is over: a month later nothing is charged, and the customer may begin anew.
+        // The subscription has ended: a month later nothing is charged, and the customer can subscribe again.
         merchant.clock_by(40 * 86_400).await;
         let again = merchant.subscribe(&customer, &plan, Means::Card(PAYS)).await;
         assert_ne!(id_of(&again), id);
@@ -222,19 +225,21 @@ fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscripti
         let statuses: Vec<_> =
             listed["data"].as_array().unwrap().iter().map(|shown| shown["status"].clone()).collect();
         assert_eq!(statuses, ["active", "cancelled"]);
-        let told = eventually("the webhook is told", async || {
-            let told: Vec<Value> = receiver
+        let delivered = eventually("the webhook is delivered", async || {
+            let delivered: Vec<Value> = receiver
                 .calls()
                 .iter()
                 .map(|call| serde_json::from_slice::<Value>(&call.body).unwrap())
-                .filter(|told| told["data"]["customer"]["customer_id"] == customer.id.as_str())
-                .map(|told| json!([told["event"], told["data"]["subscription"]["subscription_id"]]))
+                .filter(|delivery| delivery["data"]["customer"]["customer_id"] == customer.id.as_str())
+                .map(|delivery| {
+                    json!([delivery["event"], delivery["data"]["subscription"]["subscription_id"]])
+                })
                 .collect();
-            (told.len() >= 3).then_some(told)
+            (delivered.len() >= 3).then_some(delivered)
         })
         .await;
         assert_eq!(
-            told,
+            delivered,
             [json!([events[0], id]), json!([events[1], id]), json!([events[0], id_of(&again)])],
             "in order"
         );
@@ -242,7 +247,7 @@ fn a_renewal_that_fails_is_tried_again_daily_three_times_and_then_the_subscripti
 }
 
 #[test]
-fn a_new_card_pays_a_renewal_that_had_failed_and_the_cycles_go_on_from_their_anchor() {
+fn a_new_card_pays_a_failed_renewal_and_the_cycles_keep_their_anchor() {
     run(async {
         let merchant = Merchant::new().await;
         let plan = monthly(&merchant, "10", "8").await;
@@ -252,17 +257,21 @@ fn a_new_card_pays_a_renewal_that_had_failed_and_the_cycles_go_on_from_their_anc
         merchant.clock_to(retry_at(&failed)).await;
         let failed = merchant.comes_to(&id, "subscription.renewal_failed", 2).await.pop().unwrap();
         merchant.leave_card(&customer, PAYS).await;
-        assert_eq!(renewal_payments(&merchant, &id).await.len(), 2, "at its time, not at the card's");
+        assert_eq!(
+            renewal_payments(&merchant, &id).await.len(),
+            2,
+            "at the time of the retry, not when the card was added"
+        );
         merchant.clock_to(retry_at(&failed)).await;
         let renewed = merchant.comes_to(&id, "subscription.renewed", 1).await.remove(0);
         assert_eq!(renewed.body["cycle"]["number"], json!(1));
         let shown = merchant.subscription_of(&customer).await;
-        assert_eq!(shown["cycle_start_at"], began["cycle_end_at"], "the cycle that was to be paid");
+        assert_eq!(shown["cycle_start_at"], began["cycle_end_at"], "the cycle that was due");
         assert_eq!(shown["credits"]["total_remaining"], "8.0000000000");
         let charged = [paid("10"), declined("10"), declined("10"), paid("10")];
         assert_eq!(merchant.charges().await, charged);
 
-        // The next one is due a month after the anchor's, not after the late payment; its first attempt is counted anew.
+        // The next renewal is due a month after the anchor, not after the late payment; its attempts are counted from one.
         let second_end = instant(&shown["cycle_end_at"]);
         let days = (second_end - instant(&shown["cycle_start_at"])).num_days();
         assert!((28..=31).contains(&days), "{shown}");
@@ -271,20 +280,20 @@ fn a_new_card_pays_a_renewal_that_had_failed_and_the_cycles_go_on_from_their_anc
         let failed = merchant.comes_to(&id, "subscription.renewal_failed", 3).await.pop().unwrap();
         assert_eq!((&failed.body["attempt"], &failed.body["cycle_number"]), (&json!(1), &json!(2)));
 
-        // Who ends it while it cannot be paid ends it at once: nothing is tried any more.
+        // A cancellation during dunning ends the subscription at once: nothing is retried.
         let path = format!("/v1/subscriptions/{id}");
         let ended = merchant.delete(&path).await.expect(200);
         assert_eq!((&ended["status"], &ended["pending_change"]), (&json!("cancelled"), &Value::Null));
-        let canary = Canary::begin(&merchant).await;
+        let probe = DailyProbe::begin(&merchant).await;
         merchant.clock_to(retry_at(&failed) + TimeDelta::hours(1)).await;
-        canary.sings(&merchant).await;
+        probe.wait_for_renewal(&merchant).await;
         assert_eq!(merchant.charges().await, [&charged[..], &[declined("10")]].concat());
         merchant.delete(&path).await.refused(404, "subscription_not_found");
     });
 }
 
 #[test]
-fn cycles_that_passed_unseen_are_each_charged_once() {
+fn missed_cycles_are_each_charged_once() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({

@@ -1,4 +1,4 @@
-//! Requests, connections: what reading shows, page by page, and the limits on reading.
+//! Reads of requests and connections, page by page, and the rate limit.
 
 use std::collections::BTreeSet;
 
@@ -149,7 +149,7 @@ fn requests_are_listed_newest_first_in_pages_and_by_filters() {
             }
         }
         let one = merchant.get(&format!("/v1/requests/{}", made[3])).await.expect(200);
-        assert_eq!(merchant.pages("/v1/requests", 100).await[3], one, "the list shows what the item shows");
+        assert_eq!(merchant.pages("/v1/requests", 100).await[3], one, "the list shows the same as the item");
     });
 }
 
@@ -203,7 +203,7 @@ fn connections_show_the_wallet_the_secret_and_the_usage_period() {
 }
 
 #[test]
-fn authentication_has_a_code_for_each_way_to_fail() {
+fn each_authentication_failure_has_its_own_code() {
     run(async {
         let merchant = Merchant::new().await;
         for path in [
@@ -233,14 +233,14 @@ fn authentication_has_a_code_for_each_way_to_fail() {
     });
 }
 
-/// Windows that may end while a test uses them up before it gives up.
+/// How often a test may fail to use up a window before it ends.
 const ATTEMPTS: usize = 5;
 
 fn number(response: &Response, name: &str) -> u64 {
     response.head.header(name).unwrap_or_else(|| panic!("no {name}: {response:?}")).parse().unwrap()
 }
 
-/// The answers to `count` calls with a merchant's key, on one connection.
+/// The responses to `count` calls with a merchant's key, on one connection.
 async fn repeated(merchant: &Merchant, target: &str, count: u64) -> Vec<Response> {
     let request = Request::new("GET", target).bearer(&merchant.secret_key);
     let mut connection = Connection::open(merchant.gateway()).await.unwrap();
@@ -252,7 +252,7 @@ async fn repeated(merchant: &Merchant, target: &str, count: u64) -> Vec<Response
     answers
 }
 
-/// A new merchant, and one call more than a window admits, all in one window: a good one, one for nothing, bad ones.
+/// A new merchant, and one call more than a window admits, all in one window: successful ones, a 404, and invalid ones.
 async fn used_up() -> (Merchant, Vec<Response>) {
     for _ in 0..ATTEMPTS {
         let merchant = Merchant::new().await;
@@ -263,11 +263,11 @@ async fn used_up() -> (Merchant, Vec<Response>) {
             return (merchant, answers);
         }
     }
-    panic!("every window ended while it was used up");
+    panic!("every window ended before it was used up");
 }
 
 #[test]
-fn the_rate_limit_is_told_on_every_answer_and_holds() {
+fn the_rate_limit_is_shown_on_every_response_and_enforced() {
     run(async {
         let before = u64::try_from(chrono::Utc::now().timestamp()).unwrap();
         let (merchant, answers) = used_up().await;

@@ -1,4 +1,4 @@
-//! Customers, meters, spend keys: what creating and rotating answers.
+//! Customers, meters, spend keys: the responses of creating and rotating them.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Merchant, encoded};
@@ -43,13 +43,13 @@ fn a_customer_is_created_once_per_reference_id() {
         let events = merchant.events().await;
         let logged = events.iter().map(|event| event.text.as_str()).collect::<String>();
         for personal in ["Ada", "Lovelace", "ada@example.com", "+491701234567"] {
-            assert!(!logged.contains(personal), "{personal} stands in the log");
+            assert!(!logged.contains(personal), "the log contains {personal}");
         }
     });
 }
 
 #[test]
-fn concurrent_creations_of_one_reference_id_make_one_customer() {
+fn concurrent_creations_of_one_reference_id_create_one_customer() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::new().await));
         let calls: Vec<_> = (0..40)
@@ -77,7 +77,7 @@ fn concurrent_creations_of_one_reference_id_make_one_customer() {
 }
 
 #[test]
-fn a_meter_shows_its_price_and_keeps_its_slug_to_itself() {
+fn a_meter_shows_its_price_and_its_slug_is_unique() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({
@@ -108,7 +108,7 @@ fn a_meter_shows_its_price_and_keeps_its_slug_to_itself() {
                 && slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         );
         let second = merchant.post("/v1/products", &body).await.expect(201);
-        assert_ne!(second["meter_slug"], made["meter_slug"], "a made slug is numbered until it is free");
+        assert_ne!(second["meter_slug"], made["meter_slug"], "a generated slug is numbered until it is free");
         let mut given = body.clone();
         given["meter_slug"] = json!("mine");
         merchant.post("/v1/meters", &given).await.expect(201);
@@ -125,7 +125,7 @@ fn a_meter_shows_its_price_and_keeps_its_slug_to_itself() {
 }
 
 #[test]
-fn a_spend_key_shows_its_raw_key_once_and_rotates_at_once() {
+fn a_spend_key_shows_its_raw_key_once_and_a_rotation_is_immediate() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -143,7 +143,7 @@ fn a_spend_key_shows_its_raw_key_once_and_rotates_at_once() {
         assert!(preview.ends_with("****") && key.starts_with(preview.trim_end_matches('*')), "{preview}");
         for path in ["/v1/manage/spend_keys", "/v1/spend_keys"] {
             let shown = merchant.get(&format!("{path}/{id}")).await.expect(200);
-            assert_eq!(shown.get("key"), None, "never shown again");
+            assert_eq!(shown.get("key"), None, "not shown again");
             for (name, value) in [
                 ("name", json!("laptop")),
                 ("status", json!("active")),
@@ -181,7 +181,7 @@ fn a_spend_key_shows_its_raw_key_once_and_rotates_at_once() {
         assert_eq!(own["wallet_id"], merchant.wallet_id.as_str());
         let logged: String = merchant.events().await.iter().map(|event| event.text.clone()).collect();
         for raw in [key, fresh, &merchant.secret_key] {
-            assert!(!logged.contains(raw), "a raw key stands in the log");
+            assert!(!logged.contains(raw), "the log contains a raw key");
         }
         let stored: String =
             merchant.log.states("spend_key").await.iter().map(|(_, body)| body.to_string()).collect();
@@ -190,7 +190,7 @@ fn a_spend_key_shows_its_raw_key_once_and_rotates_at_once() {
 }
 
 #[test]
-fn a_write_is_read_back_at_once_over_the_same_interface() {
+fn a_write_is_visible_to_the_next_read() {
     run(async {
         let merchant = Merchant::new().await;
         for number in 0..20 {

@@ -1,5 +1,5 @@
-//! The scheduler of subscriptions: what it asks of the database stays small however many subscriptions there are, and no
-//! merchant's renewals wait for all of another's.
+//! The scheduler of subscriptions: its statements read few rows, however many subscriptions there are, and no merchant's
+//! renewals wait for all of another's.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -17,11 +17,11 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 const DAY: i64 = 86_400;
 
-/// Milliseconds of Unix time at which the looks below are made.
+/// The time of the statements below, in Unix milliseconds.
 const NOW: i64 = 2_000_000_000_000;
 
-/// 99 merchants (and one without a subscription), of whom the clocks of ten are ten days ahead. The first has 50,000 subscriptions, long overdue; each
-/// other has about 500, a little overdue, due within those ten days, or due later.
+/// 99 merchants with subscriptions and one without; the clocks of ten are ten days ahead. The first has 50,000 subscriptions,
+/// long overdue; each other has about 500: a little overdue, due within those ten days, or due later.
 const FILL: &str = "
     INSERT INTO ledger.state (kind, id, body)
     SELECT 'merchant', 'mer_' || lpad(m::text, 26, '0'),
@@ -38,7 +38,7 @@ const FILL: &str = "
 fn statement(name: &str) -> String {
     let name = format!("gateway/worker/src/payments/schedule.rs {name}");
     let mut all = statements::of_the_program().statements.into_iter();
-    all.find(|statement| statement.name == name).unwrap_or_else(|| panic!("{name} is no more")).sql
+    all.find(|statement| statement.name == name).unwrap_or_else(|| panic!("there is no {name}")).sql
 }
 
 /// A migrated database with those subscriptions.
@@ -57,7 +57,7 @@ async fn filled() -> Client {
     sql
 }
 
-/// What a statement reads of the states, in rows; panics where it reads them from end to end.
+/// The rows of the states that a statement reads; panics if it scans the table.
 async fn rows_read(sql: &Client, name: &str, arguments: &str) -> Decimal {
     sql.batch_execute(&format!("PREPARE look AS {}", statement(name))).await.unwrap();
     let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE look ({arguments})");
@@ -91,7 +91,7 @@ fn add_up(plan: &Value, name: &str, read: &mut Decimal) {
     }
 }
 
-/// How many rows each merchant has in what a statement finds.
+/// The number of each merchant's rows in the result of a statement.
 async fn by_merchant(sql: &Client, query: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::<String, usize>::new();
     for row in sql.query(query, &[]).await.unwrap() {
@@ -108,8 +108,8 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
             sql.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.unwrap();
             for (name, arguments, most) in [
                 ("DUE", format!("{NOW}, 100"), 100),
-                // Ten merchants are found and looked at, ten rows each; each merchant is found through the one before.
-                ("DUE_IN_TURN", format!("'', {NOW}, 10, 10"), 150),
+                // Ten merchants, ten rows each; each merchant is found from the previous one.
+                ("DUE_BY_MERCHANT", format!("'', {NOW}, 10, 10"), 150),
                 // Ten merchants, ten rows each.
                 ("DUE_BY_CLOCKS_AHEAD", format!("{NOW}, 100, 10"), 150),
             ] {
@@ -121,7 +121,7 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
             }
         }
 
-        // The oldest hundred are all the first merchant's; those whose turn it is come beside them, ten of each.
+        // The oldest hundred are all the first merchant's. The merchants whose turn it is follow, with ten each.
         let of = "SELECT ledger.merchant_of(body) FROM ledger.state WHERE kind = 'subscription' AND id IN";
         let literal = |name: &str, arguments: &[&str]| {
             let mut sql = statement(name);
@@ -137,15 +137,17 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
         let mut after = String::new();
         for _ in 0..10 {
             let quoted = format!("'{after}'");
-            for row in sql.query(&literal("DUE_IN_TURN", &[&quoted, &now, "10", "10"]), &[]).await.unwrap() {
+            for row in
+                sql.query(&literal("DUE_BY_MERCHANT", &[&quoted, &now, "10", "10"]), &[]).await.unwrap()
+            {
                 after = row.get(0);
                 *turns.entry(after.clone()).or_default() += 1;
             }
         }
         assert_eq!(turns.len(), 99, "every merchant with a subscription has had a turn");
         assert!(turns.values().all(|rows| *rows == 10), "{turns:?}");
-        let last = literal("DUE_IN_TURN", &[&format!("'{after}'"), &now, "10", "10"]);
-        assert!(sql.query(&last, &[]).await.unwrap().is_empty(), "and then it begins anew");
+        let last = literal("DUE_BY_MERCHANT", &[&format!("'{after}'"), &now, "10", "10"]);
+        assert!(sql.query(&last, &[]).await.unwrap().is_empty(), "then the next pass begins");
         let ahead = literal("DUE_BY_CLOCKS_AHEAD", &[&now, "35", "10"]);
         let ahead = by_merchant(&sql, &format!("{of} ({ahead})")).await;
         assert_eq!(ahead.len(), 10, "{ahead:?}");
@@ -154,13 +156,13 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
 }
 
 #[test]
-fn years_of_daily_cycles_of_one_merchant_keep_no_other_waiting() {
+fn years_of_daily_cycles_of_one_merchant_do_not_delay_another() {
     run(async {
         let busy = Merchant::new().await;
         let plan = |interval: &str| json!({"name": "free", "period_amount": 0, "included_credit": "1", "billing_interval": interval});
         let daily = busy.post("/v1/plans", &plan("day")).await.expect(201);
         let mut customers = Vec::new();
-        // More than one round takes.
+        // More than one round handles.
         for _ in 0..110 {
             let customer = busy.post("/v1/customers", &json!({})).await.expect(201);
             let body = json!({"customer_id": customer["customer_id"], "plan_id": daily["plan_id"]});
@@ -183,11 +185,11 @@ fn years_of_daily_cycles_of_one_merchant_keep_no_other_waiting() {
             other.events().await.iter().any(|event| event.kind == "subscription.renewed").then_some(())
         })
         .await;
-        // It did not wait until all of those days had passed.
+        // It did not wait until all of those cycles had passed.
         let states = busy.log.states("subscription").await;
         let far = states.iter().filter(|(_, body)| body["merchant_id"] == busy.id.as_str());
         let behind = far.filter(|(_, body)| body["cycle"]["number"].as_u64().unwrap() < 20 * 365 - 100);
-        assert_eq!(behind.count(), 110, "all of those days had passed before");
+        assert_eq!(behind.count(), 110, "all of those cycles had passed before");
         for customer in customers {
             busy.delete(&format!("/v1/customers/{customer}")).await.expect(200);
         }

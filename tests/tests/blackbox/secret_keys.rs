@@ -1,11 +1,11 @@
-//! Secret keys: listed without the keys, dead at once when deleted, and a merchant never loses its last one.
+//! Secret keys: listed without the raw keys, revoked at once when deleted, and the last one cannot be deleted.
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-/// A further key of the merchant: its id and the raw key.
+/// Creates another key of the merchant: its id and the raw key.
 async fn issued(merchant: &Merchant, name: &str) -> (String, String) {
     let made = merchant.instance.operate(&["key", "issue", "--merchant", &merchant.id, "--name", name]).await;
     let text = |name: &str| made[name].as_str().unwrap().to_owned();
@@ -24,7 +24,7 @@ async fn listed(merchant: &Merchant) -> Vec<Value> {
 }
 
 #[test]
-fn the_list_shows_every_good_key_and_never_the_key_itself() {
+fn the_list_shows_every_active_key_and_never_a_raw_key() {
     run(async {
         let merchant = Merchant::new().await;
         let mut made = Vec::new();
@@ -53,13 +53,13 @@ fn the_list_shows_every_good_key_and_never_the_key_itself() {
             };
             path = format!("/v1/secret_keys?limit=2&cursor={cursor}");
             if walked.len() == 2 {
-                // The key of the cursor may be gone when the next page is asked for.
+                // The key of a cursor may be deleted before the next page is read.
                 merchant.rest(Request::new("DELETE", format!("/v1/secret_keys/{cursor}"))).await.expect(200);
             }
         }
         assert_eq!(walked, list);
         let other = Merchant::new().await;
-        assert_eq!(listed(&other).await.len(), 1, "nothing of another merchant's");
+        assert_eq!(listed(&other).await.len(), 1, "no keys of another merchant");
         for (query, code) in [
             ("limit=0", "validation_error"),
             ("limit=101", "validation_error"),
@@ -75,7 +75,7 @@ fn the_list_shows_every_good_key_and_never_the_key_itself() {
 }
 
 #[test]
-fn a_deleted_key_is_dead_at_once_on_every_gateway() {
+fn a_deleted_key_is_refused_at_once_on_every_gateway() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let (id, raw) = issued(&merchant, "to go").await;
@@ -117,7 +117,7 @@ fn a_deleted_key_is_dead_at_once_on_every_gateway() {
 }
 
 #[test]
-fn the_last_key_stays_however_many_are_deleted_at_once() {
+fn concurrent_deletions_keep_the_last_key() {
     run(async {
         let delete = |id: &str| Request::new("DELETE", format!("/v1/secret_keys/{id}"));
         for _ in 0..5 {
@@ -129,13 +129,13 @@ fn the_last_key_stays_however_many_are_deleted_at_once() {
             let (one, two) =
                 tokio::join!(with(&merchant.secret_key, 0, delete(&second)), with(&raw, 1, delete(&first)));
             let (kept, lost) = if one.status == 200 { (&merchant.secret_key, two) } else { (&raw, one) };
-            // The loser finds the other to be the last one, or its own key gone.
+            // The loser finds that its key is the last one, or that it is deleted.
             match lost.status {
                 400 => lost.refused(400, "secret_key_last_remaining"),
                 _ => lost.refused(401, "secret_key_invalid"),
             };
             let left = with(kept, 0, Request::new("GET", "/v1/secret_keys")).await.expect(200);
-            assert_eq!(left["data"].as_array().unwrap().len(), 1, "one stays");
+            assert_eq!(left["data"].as_array().unwrap().len(), 1, "one is kept");
             let good = merchant.log.states("issued_key").await;
             let mine = good.iter().filter(|(_, body)| body["merchant_id"] == merchant.id.as_str());
             assert_eq!(mine.count(), 1);

@@ -1,4 +1,4 @@
-//! When a call is settled: before its last byte is released, whoever goes away meanwhile.
+//! A call is settled before its last byte is released, even if the caller or the provider disconnects.
 
 use farthing_tests::client::Connection;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
@@ -20,7 +20,7 @@ async fn shop() -> (Merchant, Customer, Meter) {
 }
 
 #[test]
-fn a_complete_answer_has_its_settlement_in_the_log_at_that_instant() {
+fn a_settlement_is_in_the_log_before_the_response_ends() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let credential = merchant.billing(&customer, &meter);
@@ -46,7 +46,7 @@ fn a_complete_answer_has_its_settlement_in_the_log_at_that_instant() {
 }
 
 #[test]
-fn the_hold_stands_while_a_call_is_in_flight_and_is_gone_after_it() {
+fn the_hold_lasts_as_long_as_the_call() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let customer = merchant.customer("1").await;
@@ -66,7 +66,7 @@ fn the_hold_stands_while_a_call_is_in_flight_and_is_gone_after_it() {
         let second = merchant.fetch(&credential, &slow.url).await;
         second.refused(402, "insufficient_balance");
         assert!(merchant.log.event(&format!("{}/opened", second.request_id())).await.is_none());
-        assert_eq!(slow.calls().len(), 1, "a refused call never reaches the provider");
+        assert_eq!(slow.calls().len(), 1, "a refused call does not reach the provider");
         gate.open();
         first.response("GET").await.unwrap().expect(200);
         merchant.nothing_is_held().await;
@@ -75,7 +75,7 @@ fn the_hold_stands_while_a_call_is_in_flight_and_is_gone_after_it() {
 }
 
 #[test]
-fn a_caller_who_goes_away_mid_stream_is_charged_what_the_provider_reports_in_the_end() {
+fn a_caller_who_disconnects_mid_stream_is_charged_the_final_report() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let gate = Gate::default();
@@ -107,7 +107,7 @@ fn a_caller_who_goes_away_mid_stream_is_charged_what_the_provider_reports_in_the
 }
 
 #[test]
-fn a_caller_who_goes_away_before_the_answer_begins_is_charged_for_it_all_the_same() {
+fn a_caller_who_disconnects_before_the_response_begins_is_charged() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let gate = Gate::default();
@@ -133,7 +133,7 @@ fn a_caller_who_goes_away_before_the_answer_begins_is_charged_for_it_all_the_sam
 }
 
 #[test]
-fn a_caller_who_goes_away_while_sending_the_body_costs_nothing() {
+fn a_caller_who_disconnects_while_sending_the_body_is_not_charged() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
@@ -150,7 +150,7 @@ fn a_caller_who_goes_away_while_sending_the_body_costs_nothing() {
 }
 
 #[test]
-fn a_provider_that_breaks_off_after_usage_is_charged_in_part_and_the_caller_sees_the_break() {
+fn a_provider_that_disconnects_after_reporting_usage_is_charged_in_part_and_the_response_stays_incomplete() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let endpoint = merchant.instance.provider.endpoint(|_| {
@@ -162,7 +162,7 @@ fn a_provider_that_breaks_off_after_usage_is_charged_in_part_and_the_caller_sees
             ]
         });
         let response = merchant.call(&merchant.billing(&customer, &meter), &endpoint.url).await;
-        assert!(!response.complete, "a broken answer must not look whole");
+        assert!(!response.complete, "an interrupted response must not look complete");
         let metered = eventually("the call is settled", async || merchant.metered(&response).await).await;
         assert_eq!(metered["marks"], json!(["partial"]));
         assert_eq!(metered["total_wallet_cost"], "0.2500000000");
@@ -171,7 +171,7 @@ fn a_provider_that_breaks_off_after_usage_is_charged_in_part_and_the_caller_sees
 }
 
 #[test]
-fn a_provider_that_breaks_off_without_usage_costs_nothing() {
+fn a_provider_that_disconnects_without_usage_costs_nothing() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let per_call = merchant.call_meter("0.5").await;
@@ -197,11 +197,11 @@ fn a_provider_that_breaks_off_without_usage_costs_nothing() {
 }
 
 #[test]
-fn a_provider_that_cannot_be_reached_or_speaks_no_http_is_502_and_costs_nothing() {
+fn an_unreachable_or_non_http_provider_is_502_and_costs_nothing() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let credential = merchant.billing(&customer, &meter);
-        // A port that was free a moment ago.
+        // A port that was just free.
         let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let silent = merchant.instance.provider.endpoint(|_| vec![Step::Close]);
         let rubbish = merchant
@@ -221,7 +221,7 @@ fn a_provider_that_cannot_be_reached_or_speaks_no_http_is_502_and_costs_nothing(
 }
 
 #[test]
-fn an_answer_that_comes_before_the_request_was_read_is_passed_back_and_settled() {
+fn an_early_response_is_passed_back_and_settled() {
     run(async {
         let (merchant, customer, meter) = shop().await;
         let credential = merchant.billing(&customer, &meter);

@@ -1,5 +1,5 @@
-//! A gateway that is told to stop: calls in flight finish, new ones are refused, and what does not finish in the time
-//! of grace is cut off and settled as far as it came. Nothing is left open.
+//! Shutdown of a gateway: calls in flight finish, new ones are refused, and calls that exceed the grace period are cut off and
+//! settled with the usage reported so far. No request stays open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ struct Shop {
     gateway: SideGateway,
 }
 
-/// A customer with 10 on a meter at 0.01 per call, and a gateway with this time of grace.
+/// A customer with 10 on a meter at 0.01 per call, and a gateway with this grace period.
 async fn shop(grace: &str) -> Shop {
     let merchant = Merchant::funded("10").await;
     let customer = merchant.customer("10").await;
@@ -40,7 +40,7 @@ impl Shop {
     }
 
     async fn takes_no_more(&self) {
-        eventually("the gateway takes no more connections", async || {
+        eventually("the gateway accepts no more connections", async || {
             TcpStream::connect(self.gateway.address).await.err()
         })
         .await;
@@ -90,7 +90,7 @@ fn calls_in_flight_finish_and_new_ones_are_refused() {
 }
 
 #[test]
-fn what_is_not_done_in_the_time_of_grace_is_cut_off_and_settled_as_far_as_it_came() {
+fn calls_that_exceed_the_grace_period_are_cut_off_and_settled() {
     run(async {
         let mut shop = shop("--grace-seconds=1").await;
         let never = Gate::default();
@@ -115,7 +115,7 @@ fn what_is_not_done_in_the_time_of_grace_is_cut_off_and_settled_as_far_as_it_cam
         }
         let mut waiting = shop.send(&unanswered).await;
         eventually("it is in flight", async || (!unanswered.calls().is_empty()).then_some(())).await;
-        // One whose caller has gone already, and which is being read on.
+        // One whose caller has disconnected, and which is being drained.
         let mut gone = shop.send(&left).await;
         let gone_id = gone.head("GET").await.unwrap().header("x-service-request-id").unwrap().to_owned();
         gone.read.piece().await.unwrap();
@@ -124,7 +124,7 @@ fn what_is_not_done_in_the_time_of_grace_is_cut_off_and_settled_as_far_as_it_cam
         shop.gateway.terminate();
         assert!(shop.gateway.ended().await.success());
         for (connection, _) in &mut begun {
-            assert!(connection.read.rest().await.1.is_err(), "a cut answer looks whole");
+            assert!(connection.read.rest().await.1.is_err(), "a cut response looks complete");
         }
         assert!(waiting.response("GET").await.is_err());
         for id in [&begun[0].1, &gone_id] {
@@ -141,7 +141,7 @@ fn what_is_not_done_in_the_time_of_grace_is_cut_off_and_settled_as_far_as_it_cam
 }
 
 #[test]
-fn a_gateway_stopped_under_load_leaves_every_call_settled_and_every_whole_answer_charged() {
+fn a_gateway_stopped_under_load_settles_every_call_and_charges_every_complete_response() {
     run(async {
         let mut shop = shop("--grace-seconds=30").await;
         let endpoint = shop.merchant.instance.provider.endpoint(|_| json(200, &json!({"a": 1})));
@@ -152,7 +152,7 @@ fn a_gateway_stopped_under_load_leaves_every_call_settled_and_every_whole_answer
                 let request = forward("GET", &endpoint.url).bearer(&credential);
                 let whole = Arc::clone(&whole);
                 tokio::spawn(async move {
-                    // Until the gateway takes no more.
+                    // Until the gateway accepts no more calls.
                     while let Ok(response) = request.send(address).await {
                         assert_eq!((response.status, response.complete), (200, true), "{}", response.text());
                         whole.fetch_add(1, Ordering::SeqCst);
@@ -168,7 +168,7 @@ fn a_gateway_stopped_under_load_leaves_every_call_settled_and_every_whole_answer
         }
         let (opened, metered) = (shop.count("request.opened").await, shop.count("request.metered").await);
         assert_eq!((opened, metered), (endpoint.calls().len(), endpoint.calls().len()));
-        assert_eq!(metered, whole.load(Ordering::SeqCst), "every call that was taken was answered whole");
+        assert_eq!(metered, whole.load(Ordering::SeqCst), "every accepted call got a complete response");
         shop.merchant.nothing_is_held().await;
     });
 }

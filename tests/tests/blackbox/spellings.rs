@@ -1,4 +1,4 @@
-//! What a caller may try by spelling: another provider, a second credential, a secret in the log, an odd method.
+//! Unusual spellings that a caller may try: of a provider's host, a second credential, a provider key, a method.
 
 use farthing_tests::client::Request;
 use farthing_tests::instance::SideGateway;
@@ -8,7 +8,7 @@ use farthing_tests::run;
 use serde_json::json;
 
 #[test]
-fn a_provider_is_recognised_however_its_address_is_written_or_the_call_is_refused() {
+fn a_provider_is_recognised_in_every_spelling_of_its_host_or_the_call_is_refused() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let customer = merchant.customer("1").await;
@@ -41,10 +41,10 @@ fn a_provider_is_recognised_however_its_address_is_written_or_the_call_is_refuse
 }
 
 #[test]
-fn a_provider_at_its_default_port_is_recognised_whether_the_port_is_written_or_not() {
+fn a_provider_is_recognised_with_and_without_its_default_port() {
     run(async {
         let merchant = Merchant::funded("1").await;
-        // Nothing is allowed, so that every call ends at the guard, on record with the provider it was taken for.
+        // No address is allowed, so every call ends at the guard, recorded with the provider that was recognised.
         let hosts = ["--provider-host=openai=LocalHost", "--provider-host=plain=localhost.:80"];
         let gateway = SideGateway::start(merchant.instance, &hosts).await;
         for (url, provider) in [
@@ -70,7 +70,7 @@ fn a_provider_at_its_default_port_is_recognised_whether_the_port_is_written_or_n
 }
 
 #[test]
-fn no_second_credential_of_ours_reaches_the_provider() {
+fn a_second_credential_does_not_reach_the_provider() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -99,7 +99,7 @@ fn no_second_credential_of_ours_reaches_the_provider() {
 }
 
 #[test]
-fn a_provider_key_of_the_credential_reaches_the_provider_and_not_the_log() {
+fn a_provider_key_in_the_credential_reaches_the_provider_but_not_the_log() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -121,7 +121,7 @@ fn a_provider_key_of_the_credential_reaches_the_provider_and_not_the_log() {
 }
 
 #[test]
-fn methods_that_are_not_forwarded_are_refused_with_what_is() {
+fn other_methods_are_refused_with_the_allowed_ones() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

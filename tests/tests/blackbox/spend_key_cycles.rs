@@ -1,5 +1,5 @@
-//! The cycles of a spend key's limits over HTTP, at their stated instants: midnight UTC, Monday midnight, the first of
-//! the month (completion.md section 6). The merchant's clock is put to just before each.
+//! The cycles of spend key limits over HTTP, at their exact ends: midnight UTC, Monday midnight, the first of the month
+//! (completion.md section 6). The merchant's clock is set to just before each.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 /// Calls that a key admits in a cycle.
 const COUNT: usize = 2;
 
-/// How long before the end of a cycle the clock is put, in seconds: its calls are to be used up before.
+/// Seconds before the end of a cycle to which the clock is set; the calls must be used up by then.
 const BEFORE: i64 = 3;
 
-/// How many cycles may end before their calls are used up, on a machine that is busy.
+/// How many cycles may end before their calls are used up, on a busy machine.
 const ATTEMPTS: usize = 5;
 
-/// When the cycle around `at` ends, as the specification has it.
+/// The end of the cycle that contains `at`, by the specification.
 fn end_of(cycle: &str, at: DateTime<Utc>) -> DateTime<Utc> {
     let day = at.date_naive();
     let next = match cycle {
@@ -33,7 +33,7 @@ fn end_of(cycle: &str, at: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 #[test]
-fn cycles_end_where_the_calendar_says() {
+fn cycles_end_with_the_calendar() {
     let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
     // A Saturday, a Monday, and the last day of a year.
     for (cycle, now, end) in [
@@ -46,7 +46,7 @@ fn cycles_end_where_the_calendar_says() {
     }
 }
 
-/// A merchant whose clock is put forward, and by how much it is ahead.
+/// A merchant whose clock is advanced, and how far it is ahead.
 struct Ahead {
     merchant: Merchant,
     seconds: i64,
@@ -57,7 +57,7 @@ impl Ahead {
         Self { merchant: Merchant::funded("10").await, seconds: 0 }
     }
 
-    /// Puts the clock forward; what it says then.
+    /// Advances the clock and returns its time.
     async fn advance(&mut self, seconds: i64) -> DateTime<Utc> {
         let answer =
             self.merchant.post("/v1/test_clock", &json!({"advance_seconds": seconds})).await.expect(200);
@@ -65,20 +65,20 @@ impl Ahead {
         answer["now"].as_str().unwrap().parse().unwrap()
     }
 
-    /// What the merchant's clock says, by Postgres's.
+    /// The merchant's time, by Postgres's clock.
     async fn now(&self) -> DateTime<Utc> {
         let row = self.merchant.log.sql.query_one("SELECT clock_timestamp()", &[]).await.unwrap();
         row.get::<_, DateTime<Utc>>(0) + Duration::seconds(self.seconds)
     }
 
-    /// Puts the clock to `before` seconds before the end of a cycle, and at least a second forward; that end.
+    /// Sets the clock to `before` seconds before the end of a cycle, at least a second later than now; returns that end.
     async fn advance_to_the_end_of(&mut self, cycle: &str, before: i64) -> DateTime<Utc> {
         let now = self.advance(1).await;
         let mut end = end_of(cycle, now);
         if (end - now).num_seconds() <= before {
             end = end_of(cycle, end);
         }
-        // The end is in so many whole seconds and a fraction, which brings the clock the nearer to it.
+        // The clock advances by whole seconds; the fraction brings it nearer to the end.
         self.advance((end - now).num_seconds() - before).await;
         end
     }
@@ -90,7 +90,7 @@ impl Ahead {
         (made["spend_key_id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned())
     }
 
-    /// What either gateway shows of a key: they show the same.
+    /// A key as shown; asserts that both gateways show the same.
     async fn shown(&self, id: &str) -> Value {
         let request = Request::new("GET", format!("/v1/spend_keys/{id}")).bearer(&self.merchant.secret_key);
         let [first, second] = self.gateways();
@@ -103,7 +103,7 @@ impl Ahead {
         [self.merchant.instance.gateway(0), self.merchant.instance.gateway(1)]
     }
 
-    /// When each call of the key was admitted, by the log.
+    /// The admission times of the key's calls, by the log.
     async fn admitted(&self, id: &str) -> Vec<DateTime<Utc>> {
         let events = self.merchant.events().await.into_iter();
         let of_key = events
@@ -118,8 +118,8 @@ async fn call(key: &str, endpoint: &Endpoint, to: SocketAddr) -> Response {
     forward("GET", &endpoint.url).bearer(key).send(to).await.unwrap()
 }
 
-/// A key whose calls are used up is refused on both gateways to the last millisecond of the cycle, and admitted from its
-/// end on; what is shown starts anew at the same instant.
+/// Asserts that a used-up key is refused on both gateways to the last millisecond of the cycle and admitted from its end on,
+/// and that the shown counters reset at the same instant.
 async fn renews_at_the_end_of(cycle: &'static str) {
     let mut ahead = Ahead::new().await;
     let endpoint =
@@ -158,7 +158,7 @@ async fn renews_at_the_end_of(cycle: &'static str) {
         let admitted = ahead.admitted(&id).await;
         assert_eq!(admitted.len(), COUNT + 1);
         assert!(admitted[COUNT] >= end, "{cycle}: admitted at {}, before {end}", admitted[COUNT]);
-        // Whoever was not called shows the new cycle as well.
+        // The gateway that was not called shows the new cycle too.
         let shown = ahead.shown(&idle_id).await;
         assert_eq!(
             (&shown["current_requests"], &shown["total_requests"]),
@@ -195,7 +195,7 @@ fn a_used_up_key_is_refused_to_the_last_millisecond_of_its_cycle_and_admitted_fr
 }
 
 #[test]
-fn a_total_never_starts_anew() {
+fn a_total_limit_never_resets() {
     run(async {
         let mut ahead = Ahead::new().await;
         let endpoint = ahead.merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
@@ -214,7 +214,7 @@ fn a_total_never_starts_anew() {
 }
 
 #[test]
-fn what_a_key_may_spend_is_there_again_with_each_new_cycle() {
+fn a_spend_limit_resets_with_each_cycle() {
     run(async {
         let mut ahead = Ahead::new().await;
         let (instance, openai) = (ahead.merchant.instance, &ahead.merchant.instance.openai);
@@ -235,7 +235,7 @@ fn what_a_key_may_spend_is_there_again_with_each_new_cycle() {
         let endpoint = openai
             .endpoint(|_| answer_json(200, &json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1}})));
         for cycle in ["daily", "weekly", "monthly"] {
-            // Well within a cycle: nothing is in a hurry.
+            // Well within a cycle, so timing does not matter.
             ahead.advance_to_the_end_of(cycle, -60).await;
             let (id, key) = ahead.key(json!({"spend_limit": {"amount": "0.02", "cycle": cycle}})).await;
             let request = forward("POST", &endpoint.url).bearer(&key).json(&json!({"model": "a-cent"}));

@@ -1,4 +1,4 @@
-//! The list of spend keys: every page, every filter, in both vocabularies, with the counters that a single key shows.
+//! The list of spend keys: every page and every filter in both vocabularies, with the same counters as a single key.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Merchant, encoded, forward};
@@ -21,7 +21,7 @@ async fn made(merchant: &Merchant, name: &str, customer: Option<&str>) -> Value 
 }
 
 #[test]
-fn spend_keys_are_listed_newest_first_in_pages_as_each_shows_itself() {
+fn spend_keys_are_listed_newest_first_in_pages_as_shown_singly() {
     run(async {
         let merchant = Merchant::new().await;
         let mut keys = Vec::new();
@@ -55,7 +55,7 @@ fn spend_keys_are_listed_newest_first_in_pages_as_each_shows_itself() {
 }
 
 #[test]
-fn spend_keys_are_narrowed_to_a_customers_by_either_name_of_it() {
+fn spend_keys_are_filtered_by_either_id_of_a_customer() {
     run(async {
         let merchant = Merchant::new().await;
         let (ada, bob) =
@@ -99,7 +99,7 @@ fn spend_keys_are_narrowed_to_a_customers_by_either_name_of_it() {
 }
 
 #[test]
-fn a_deleted_key_leaves_the_list_but_a_cursor_on_it_stays_good() {
+fn a_deleted_key_leaves_the_list_but_its_cursor_stays_valid() {
     run(async {
         let merchant = Merchant::new().await;
         let mut keys = Vec::new();

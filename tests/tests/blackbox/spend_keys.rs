@@ -42,7 +42,7 @@ fn both_gateways(merchant: &Merchant) -> [SocketAddr; 2] {
     gateways
 }
 
-/// `count` calls at once, over both gateways.
+/// Makes `count` concurrent calls over both gateways.
 async fn at_once(gateways: [SocketAddr; 2], request: &Request, count: usize) -> Vec<Response> {
     let calls: Vec<_> = (0..count)
         .map(|number| {
@@ -65,7 +65,7 @@ fn retry_after_seconds(response: &Response) -> u64 {
     response.head.header("retry-after").expect("Retry-After").parse().unwrap()
 }
 
-/// When each call of the merchant's keys was admitted, as the log has it.
+/// The admission times of the calls with the merchant's keys, by the log.
 async fn admissions(merchant: &Merchant) -> Vec<DateTime<Utc>> {
     let opened = merchant.events().await.into_iter().filter(|event| event.kind == "request.opened");
     opened.map(|event| event.body["spend_key"]["admitted_at"].as_str().unwrap().parse().unwrap()).collect()
@@ -86,18 +86,18 @@ fn a_request_limit_of_100_admits_exactly_100_of_1000_concurrent_calls_on_two_gat
         }
         for response in &refused {
             response.refused(429, "request_limit_exceeded");
-            assert_eq!(retry_after_seconds(response), 86_400, "a total limit does not start anew");
+            assert_eq!(retry_after_seconds(response), 86_400, "a total limit never resets");
         }
         assert_eq!((answered.len(), refused.len()), (100, 900));
-        assert_eq!(endpoint.calls().len(), 100, "only what is admitted reaches the provider");
-        assert_eq!(admissions(&merchant).await.len(), 100, "what is refused is not a request");
+        assert_eq!(endpoint.calls().len(), 100, "only admitted calls reach the provider");
+        assert_eq!(admissions(&merchant).await.len(), 100, "a refused call is not a request");
         let shown = shown(&merchant, &key).await;
         assert_eq!((&shown["current_requests"], &shown["total_requests"]), (&json!(100), &json!(100)));
     });
 }
 
 #[test]
-fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gateways() {
+fn no_time_span_has_more_calls_than_the_bucket_allows_on_two_gateways() {
     run(async {
         let merchant = Merchant::new().await;
         let key = key(&merchant, json!({"rate_limit": {"rpm": 100, "burst": 10}})).await;
@@ -111,7 +111,7 @@ fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gate
         }
         let instants = admissions(&merchant).await;
         assert_eq!(instants.len(), admitted);
-        assert!(admitted >= 10, "the burst is there: {admitted}");
+        assert!(admitted >= 10, "the burst is admitted: {admitted}");
         assert!(instants.is_sorted(), "the key's clock never runs backwards");
         for (first, from) in instants.iter().enumerate() {
             for (last, to) in instants.iter().enumerate().skip(first) {
@@ -120,7 +120,7 @@ fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gate
                 assert!(calls * 60_000 <= 10 * 60_000 + 100 * ms, "{calls} calls in {ms} ms");
             }
         }
-        // The bucket fills again: a token a 600 ms.
+        // The bucket refills by one token every 600 ms.
         eventually("a token comes back", async || {
             let request = forward("GET", &endpoint.url).bearer(&key.raw);
             (request.send(merchant.gateway()).await.unwrap().status == 200).then_some(())
@@ -130,7 +130,7 @@ fn no_span_of_time_sees_more_calls_than_the_buckets_burst_and_refill_on_two_gate
 }
 
 #[test]
-fn a_key_rotated_with_calls_in_flight_is_refused_everywhere_from_the_answer_on_and_the_calls_settle() {
+fn a_rotated_key_is_refused_everywhere_after_the_response_and_its_calls_in_flight_settle() {
     run(async {
         let merchant = Merchant::new().await;
         let key = key(&merchant, json!({})).await;
@@ -166,7 +166,7 @@ fn a_key_rotated_with_calls_in_flight_is_refused_everywhere_from_the_answer_on_a
             assert_eq!(merchant.charged(&response).await["usage"]["tokens"]["input"], 5);
         }
         let shown = shown(&merchant, &key).await;
-        assert_eq!(shown["total_requests"], 4, "settings, counters and history stay");
+        assert_eq!(shown["total_requests"], 4, "settings, counters and history are kept");
         merchant.nothing_is_held().await;
     });
 }
@@ -195,11 +195,11 @@ fn a_paused_key_is_refused_on_every_gateway_until_it_is_active_again() {
 }
 
 #[test]
-fn a_key_expires_at_its_instant() {
+fn a_key_expires_at_its_exact_time() {
     run(async {
         let merchant = Merchant::new().await;
         let mut ahead = Duration::zero();
-        // The clock only jumps: to three seconds before the instant, which then comes by itself.
+        // The clock is advanced to three seconds before the expiry; the rest is waited for.
         let put_forward = async |seconds: i64| {
             let answer =
                 merchant.post("/v1/test_clock", &json!({"advance_seconds": seconds})).await.expect(200);
@@ -229,8 +229,8 @@ fn a_key_expires_at_its_instant() {
         assert!(last_asked.is_none_or(|asked| asked < expires_at), "admitted at {last_asked:?}");
         assert!(admissions(&merchant).await.iter().all(|admitted| *admitted < expires_at));
         let row = merchant.log.sql.query_one("SELECT clock_timestamp()", &[]).await.unwrap();
-        assert!(row.get::<_, DateTime<Utc>>(0) + ahead >= expires_at, "refused before its end");
-        // Without its end it works again.
+        assert!(row.get::<_, DateTime<Utc>>(0) + ahead >= expires_at, "refused before its expiry");
+        // Without its expiry it works again.
         assert_eq!(put(&merchant, &key, &json!({"expires_at": null})).await["expires_at"], Value::Null);
         merchant.fetch(&key.raw, &endpoint.url).await.expect(200);
     });
@@ -270,14 +270,14 @@ fn only_listed_models_and_providers_are_allowed_and_an_empty_list_allows_none() 
         put(&merchant, &key, &json!({"allowed_models": null, "allowed_providers": []})).await;
         ask(&other.url, &cheap).await.refused(403, "provider_not_allowed");
 
-        assert_eq!((other.calls().len(), openai.calls().len()), (1, 1), "what is refused reaches nobody");
-        assert_eq!(admissions(&merchant).await.len(), 2, "and is not a request");
+        assert_eq!((other.calls().len(), openai.calls().len()), (1, 1), "refused calls reach no provider");
+        assert_eq!(admissions(&merchant).await.len(), 2, "and are not requests");
         assert_eq!(shown(&merchant, &key).await["total_requests"], 2);
     });
 }
 
 #[test]
-fn a_deleted_key_is_dead_at_once_on_every_gateway_and_its_calls_in_flight_settle() {
+fn a_deleted_key_is_refused_at_once_on_every_gateway_and_its_calls_in_flight_settle() {
     run(async {
         let merchant = Merchant::new().await;
         let key = key(&merchant, json!({"request_limit": {"count": 9, "cycle": "daily"}})).await;
@@ -306,7 +306,7 @@ fn a_deleted_key_is_dead_at_once_on_every_gateway_and_its_calls_in_flight_settle
         merchant.get(&path).await.refused(404, "spend_key_not_found");
         merchant.nothing_is_held().await;
         let kept = merchant.log.states("spending").await;
-        assert!(!kept.iter().any(|(id, _)| *id == key.id), "a deleted key's counters are kept");
+        assert!(!kept.iter().any(|(id, _)| *id == key.id), "the counters of a deleted key were not removed");
     });
 }
 
@@ -394,8 +394,8 @@ fn a_spend_limit_of_a_dollar_admits_exactly_100_of_1000_concurrent_calls_at_a_ce
             response.refused(402, "spend_limit_exceeded");
         }
         assert_eq!((answered.len(), refused.len()), (100, 900));
-        assert_eq!(endpoint.calls().len(), 100, "only what is admitted reaches the provider");
-        assert_eq!(admissions(&merchant).await.len(), 100, "what is refused is not a request");
+        assert_eq!(endpoint.calls().len(), 100, "only admitted calls reach the provider");
+        assert_eq!(admissions(&merchant).await.len(), 100, "a refused call is not a request");
         merchant.nothing_is_held().await;
         assert_eq!(merchant.own_balance().await, "9.0000000000");
         let shown = shown(&merchant, &key).await;
@@ -407,7 +407,7 @@ fn a_spend_limit_of_a_dollar_admits_exactly_100_of_1000_concurrent_calls_at_a_ce
         ] {
             assert_eq!(shown[name], value, "{name}");
         }
-        // Not a single one more, wherever it is asked for.
+        // No further call is admitted on either gateway.
         for gateway in &gateways {
             request.send(gateway.address).await.unwrap().refused(402, "spend_limit_exceeded");
         }

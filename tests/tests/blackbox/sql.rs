@@ -1,6 +1,6 @@
-//! Every statement of the program is prepared against the migrated schema, and none reads a large table from end to
-//! end. The statements are found in the source: a new one is looked at without being listed anywhere. Those that are put
-//! together while the program runs are looked at as Postgres carries them out.
+//! Every statement of the program is prepared against the migrated schema, and none scans a large table. The statements are
+//! found in the source, so new ones are tested without being listed. Statements that are composed at run time are tested by
+//! the plans that Postgres executes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use farthing_tests::statements::{self, Statement};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-/// The rows of each large table: enough for the planner to care.
+/// Rows of each large table: enough to affect the planner.
 const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
@@ -30,7 +30,7 @@ const SMALL: [&str; 7] = [
     "refinery_schema_history",
 ];
 
-/// Statements whose very purpose is to read a whole table.
+/// Statements whose purpose is to read a whole table.
 const READS_ALL: [&str; 5] = [
     "ledger/log/src/audit.rs EVENTS",
     "ledger/log/src/audit.rs STATES",
@@ -39,7 +39,7 @@ const READS_ALL: [&str; 5] = [
     "projector/src/rebuild.rs COUNT",
 ];
 
-/// Beginnings of statements that are put together while the program runs.
+/// Beginnings of statements that are composed at run time.
 const BEGINNINGS: [&str; 2] =
     ["projector/src/requests/query.rs LIST", "projector/src/usage/request_sums.rs SUMS"];
 
@@ -58,7 +58,7 @@ WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped AN
 const CHECKS: &str =
     "SELECT conname::text FROM pg_constraint WHERE conrelid = $1::text::regclass AND contype IN ('c', 'f')";
 
-/// A migrated database of these tests' own, each of its large tables full of rows that mean nothing.
+/// A migrated database for these tests, with meaningless rows in each large table.
 struct Filled {
     url: String,
     large: BTreeSet<String>,
@@ -133,7 +133,7 @@ async fn fill(sql: &Client, table: &str) {
     sql.batch_execute(&insert).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
 }
 
-/// A statement with its placeholders filled in, once for each read model that it may be for.
+/// A statement with its template parameters filled in, once per read model.
 fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<String> {
     if !["{schema}", "{live}", "{new}", "{table}"].iter().any(|place| statement.sql.contains(place)) {
         return [statement.sql.clone()].into();
@@ -152,13 +152,13 @@ fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<Str
     filled.collect()
 }
 
-/// Prepares a statement; the large tables that its generic plan reads from end to end.
+/// Prepares a statement and returns the large tables that its generic plan scans.
 async fn scanned(sql: &Client, statement: &str, large: &BTreeSet<String>) -> Result<Vec<String>, String> {
     let failed = |error: tokio_postgres::Error| {
         error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
     };
     if statement.starts_with("COPY") {
-        // Postgres looks at the columns only when the copy begins; dropping it takes it back.
+        // Postgres checks the columns only when the copy begins; dropping the writer cancels it.
         let copy = sql.copy_in::<_, &'static [u8]>(statement).await.map_err(failed)?;
         drop(copy);
         return Ok(Vec::new());
@@ -181,7 +181,7 @@ async fn scanned(sql: &Client, statement: &str, large: &BTreeSet<String>) -> Res
     Ok(scans(&plan, large))
 }
 
-/// The large tables that a plan reads from end to end.
+/// The large tables that a plan scans.
 fn scans(plan: &Value, large: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     walk(plan, &mut |node| {
@@ -221,7 +221,7 @@ fn every_statement_stands_in_a_constant() {
         assert!(found.statements.iter().any(|statement| statement.name == name), "{name} was not found");
     }
     for name in READS_ALL.iter().chain(&BEGINNINGS) {
-        assert!(found.statements.iter().any(|statement| statement.name == *name), "{name} is no more");
+        assert!(found.statements.iter().any(|statement| statement.name == *name), "there is no {name}");
     }
 }
 
@@ -245,7 +245,7 @@ fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-        // The test itself sees what it looks for.
+        // The check itself detects a scan.
         for table in ["ledger.events", "ledger.state", "requests.opened", "requests.ended"] {
             let worst = format!("SELECT count(*) FROM {table} AS t WHERE t::text = $1");
             assert_eq!(scanned(&sql, &worst, large).await, Ok(vec![table.to_owned()]));
@@ -254,15 +254,14 @@ fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
     });
 }
 
-/// Has Postgres write down the plan of everything that it carries out in this database.
+/// Makes Postgres log the plan of every statement in this database.
 const EXPLAIN_ALL: &str = "\
 ALTER DATABASE statements SET session_preload_libraries = 'auto_explain';
 ALTER DATABASE statements SET auto_explain.log_min_duration = 0;
 ALTER DATABASE statements SET auto_explain.log_verbose = on;
 ALTER DATABASE statements SET auto_explain.log_format = 'json'";
 
-/// What is asked for: every list with each of its filters, alone and together. No path is too many: one that is not
-/// there is a 404.
+/// The requests: every list with each of its filters, alone and together. A path without a resource is a 404, which is fine.
 fn paths() -> Vec<String> {
     let mut paths = Vec::new();
     let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -360,7 +359,7 @@ fn no_endpoint_scans_a_large_table() {
 
         let log = std::fs::read_to_string(instance.data.join("logs/postgres.log")).unwrap();
         let mut plans = plans(&log);
-        // Not an endpoint's: what the other test of this file looks at, in the same database at the same time.
+        // Statements of the other test in this file, which uses the same database at the same time.
         plans.retain(|plan| !plan["Query Text"].as_str().unwrap().starts_with("PREPARE looked_at"));
         for seen in [
             "INSERT INTO ledger.events",
@@ -384,7 +383,7 @@ fn no_endpoint_scans_a_large_table() {
     });
 }
 
-/// The plans in Postgres's log: each stands behind its duration, every line of it after a tab.
+/// The plans in Postgres's log: each follows its duration, every line after a tab.
 fn plans(log: &str) -> Vec<Value> {
     let mut plans = Vec::new();
     let mut lines = log.lines().peekable();

@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt as _;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
-/// More than all buffers on the way may hold together: those of the two connections, as far as the system lets them grow,
-/// and what the processes hold.
+/// More bytes than all buffers on the way can hold: the socket buffers of both connections at their maximum, and those of
+/// the processes.
 fn stalled() -> u64 {
     let most = |name: &str| -> u64 {
         let bounds = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -24,7 +24,7 @@ fn stalled() -> u64 {
     2 * (most("tcp_rmem") + most("tcp_wmem")) + 8 * MEBIBYTE
 }
 
-/// A body that is larger than that.
+/// A larger body.
 fn large() -> u64 {
     (stalled() + 16 * MEBIBYTE).next_multiple_of(MEBIBYTE)
 }
@@ -36,7 +36,7 @@ async fn opened(merchant: &Merchant, request: &Request) -> Connection {
 }
 
 #[test]
-fn a_large_answer_waits_for_a_stalled_caller() {
+fn a_large_response_waits_for_a_stalled_caller() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let (sent, large) = (Arc::new(AtomicU64::new(0)), large());
@@ -96,7 +96,7 @@ fn a_large_request_waits_for_a_stalled_provider() {
 }
 
 #[test]
-fn a_request_body_reaches_the_provider_while_the_caller_still_writes() {
+fn a_request_body_is_forwarded_while_the_caller_still_writes() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|call| whole(200, &[], &call.body));
@@ -157,7 +157,7 @@ fn events_pass_byte_for_byte_as_they_arrive() {
         let answer = connection.head("POST").await.unwrap();
         assert_eq!(answer.header("content-type"), Some("text/event-stream"));
         for (at, piece) in pieces.iter().enumerate().take(4) {
-            // The provider holds the rest back, so what comes now came through unbuffered.
+            // The provider holds the rest back, so this piece was not buffered.
             let mut seen = Vec::new();
             while seen.len() < piece.len() {
                 seen.extend(connection.read.piece().await.unwrap().expect("more to come"));
@@ -175,7 +175,7 @@ fn events_pass_byte_for_byte_as_they_arrive() {
 }
 
 #[test]
-fn an_answer_without_length_that_ends_by_closing_passes_whole() {
+fn a_response_that_ends_with_the_connection_passes_complete() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| {

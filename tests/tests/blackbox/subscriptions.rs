@@ -1,4 +1,4 @@
-//! Subscriptions to plans that cost nothing: their credit, what is to become of them, and where they are shown.
+//! Subscriptions to free plans: their credit, pending changes, and where they are shown.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Customer, Merchant};
@@ -6,14 +6,14 @@ use farthing_tests::provider::json as answer_json;
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-/// An id that is nobody's.
+/// An id that does not exist.
 const NOBODY: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 fn id(shown: &Value, name: &str) -> String {
     shown[name].as_str().unwrap_or_else(|| panic!("{name} in {shown}")).to_owned()
 }
 
-/// A plan that costs nothing and brings `credit` a month, with a bundle.
+/// A free plan with `credit` per month and a bundle.
 async fn free_plan(merchant: &Merchant, credit: &str) -> Value {
     let body = json!({
         "name": "Free", "period_amount": 0, "included_credit": credit,
@@ -129,7 +129,7 @@ fn calls_draw_the_credit_before_the_balance() {
 }
 
 #[test]
-fn what_cannot_be_subscribed_to_is_refused_and_changes_nothing() {
+fn an_invalid_subscription_is_refused_and_changes_nothing() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -171,7 +171,7 @@ fn what_cannot_be_subscribed_to_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn the_bundle_that_is_bought_can_be_chosen() {
+fn the_bundle_that_is_bought_automatically_can_be_chosen() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -185,7 +185,11 @@ fn the_bundle_that_is_bought_can_be_chosen() {
         for value in [Value::Null, bundle_of(&plan)] {
             let changed = merchant.patch(&path, &json!({"auto_top_up_bundle_id": value})).await.expect(200);
             assert_eq!(changed["auto_top_up_bundle_id"], value);
-            assert_eq!(merchant.patch(&path, &json!({})).await.expect(200), changed, "absent stays");
+            assert_eq!(
+                merchant.patch(&path, &json!({})).await.expect(200),
+                changed,
+                "absent members do not change"
+            );
             assert_eq!(merchant.get(&path).await.expect(200), changed);
         }
         for (value, status, code) in [
@@ -211,12 +215,12 @@ fn a_cancelled_subscription_ends_with_its_cycle() {
         let pending = json!({"type": "cancellation", "effective_at": made["cycle_end_at"]});
         assert_eq!((&ending["pending_change"], &ending["status"]), (&pending, &json!("active")));
         assert_eq!(merchant.get(&path).await.expect(200), ending);
-        assert_eq!(merchant.delete(&path).await.expect(200), ending, "a second time changes nothing");
+        assert_eq!(merchant.delete(&path).await.expect(200), ending, "a second cancellation changes nothing");
     });
 }
 
 #[test]
-fn a_deleted_customer_ends_its_subscription_which_stays_in_the_list() {
+fn deleting_a_customer_ends_its_subscription_which_stays_listed() {
     run(async {
         let merchant = Merchant::new().await;
         let plan = free_plan(&merchant, "1").await;
@@ -278,7 +282,7 @@ fn subscriptions_are_listed_newest_first_a_page_at_a_time() {
 }
 
 #[test]
-fn a_repeated_creation_begins_one_subscription() {
+fn a_repeated_creation_creates_one_subscription() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;

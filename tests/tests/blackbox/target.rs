@@ -1,4 +1,4 @@
-//! Where a call goes: `u` in all its forms, and the rest of the query as it came.
+//! The target of a call: `u` in all its forms, and the rest of the query unchanged.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Merchant, encoded};
@@ -16,7 +16,7 @@ async fn reached(merchant: &Merchant, endpoint: &Endpoint, method: &str, target:
 }
 
 #[test]
-fn u_is_read_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
+fn u_may_be_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -83,7 +83,7 @@ fn every_method_passes_with_its_body() {
 }
 
 #[test]
-fn a_target_that_could_be_read_two_ways_is_refused() {
+fn an_ambiguous_target_is_refused() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
@@ -132,7 +132,7 @@ fn a_target_that_could_be_read_two_ways_is_refused() {
 }
 
 #[test]
-fn bytes_outside_ascii_in_a_raw_target_are_no_server_error() {
+fn non_ascii_bytes_in_a_raw_target_are_not_a_server_error() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

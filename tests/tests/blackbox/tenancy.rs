@@ -1,5 +1,5 @@
-//! Merchants know nothing of each other: every operation of the served document is crossed with every id of another
-//! merchant. The document leads: what it names and this file cannot fill is a failure, so no endpoint is left out.
+//! Merchants are isolated: every operation of the served API document is called with every id of another merchant. An
+//! operation that this file has no values for is a failure, so no endpoint is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-/// A merchant with one of everything.
+/// A merchant with one resource of each kind.
 struct Owner {
     merchant: Merchant,
     customer_id: String,
@@ -59,11 +59,11 @@ impl Owner {
         let receiver = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let body = json!({"url": receiver.url, "events": ["customer.created"]});
         let webhook = merchant.post("/v1/webhooks", &body).await.expect(201);
-        merchant.customer_called("told of", "0").await;
+        merchant.customer_called("delivered", "0").await;
         let deliveries = format!("/v1/webhooks/{}/deliveries", webhook["webhook_id"].as_str().unwrap());
-        let told = eventually("the webhook is told", async || {
-            let told = merchant.get(&deliveries).await.expect(200)["data"][0].clone();
-            (told["status"] == "delivered").then_some(told)
+        let delivery = eventually("the webhook is delivered", async || {
+            let delivery = merchant.get(&deliveries).await.expect(200)["data"][0].clone();
+            (delivery["status"] == "delivered").then_some(delivery)
         })
         .await;
         let plan = json!({
@@ -88,12 +88,12 @@ impl Owner {
             request_id: called.request_id(),
             checkout_session_id: text(&session, "checkout_session_id"),
             webhook_id: text(&webhook, "webhook_id"),
-            webhook_event_id: text(&told, "webhook_event_id"),
+            webhook_event_id: text(&delivery, "webhook_event_id"),
             merchant,
         }
     }
 
-    /// What may stand behind `segment` in a path.
+    /// The ids that may follow `segment` in a path.
     fn named(&self, segment: &str, operation: &Operation) -> Vec<String> {
         match segment {
             "customers" | "connections" => vec![self.customer_id.clone(), self.reference_id.clone()],
@@ -106,11 +106,11 @@ impl Owner {
             "deliveries" => vec![self.webhook_event_id.clone()],
             "plans" | "subscription_configs" | "subscription-configs" => vec![self.plan_id.clone()],
             "subscriptions" => vec![self.subscription_id.clone()],
-            _ => panic!("{}: this test does not know what stands behind {segment}/", operation.name()),
+            _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
         }
     }
 
-    /// What a filter or a member of a body called `name` may hold; none for one that names no thing.
+    /// The ids that a filter or body member called `name` may hold; `None` if it names no resource.
     fn mentioned(&self, name: &str, operation: &Operation) -> Vec<String> {
         match name {
             "customer_id" => vec![self.customer_id.clone(), self.reference_id.clone()],
@@ -124,12 +124,12 @@ impl Owner {
             }
             "meter_slug" => vec![self.meter_slug.clone()],
             "request_id" => vec![self.request_id.clone()],
-            // The provider's own id of its answer is no thing of ours.
+            // The provider's own id of its response is not a resource.
             "response_id" => Vec::new(),
             "payment_method_id" => vec![self.payment_method_id.clone()],
             "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
             _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
-                panic!("{}: this test does not know what {name} holds", operation.name())
+                panic!("{}: no value for {name}", operation.name())
             }
             _ => Vec::new(),
         }
@@ -153,7 +153,7 @@ impl Owner {
         ]
     }
 
-    /// Everything that its own GETs show of it, apart from what the clock moves.
+    /// Everything that its own GETs show, apart from values that depend on the clock.
     async fn shown(&self, operations: &[Operation]) -> BTreeMap<String, Value> {
         let mut shown = BTreeMap::new();
         for operation in operations.iter().filter(|operation| operation.method == "GET") {
@@ -169,7 +169,7 @@ impl Owner {
     }
 }
 
-/// `target` with the query that the operation cannot do without.
+/// `target` with the operation's required query parameters.
 fn with_required(operation: &Operation, target: &str) -> String {
     let start = operation.query.iter().any(|name| name == "start");
     let joint = if target.contains('?') { '&' } else { '?' };
@@ -180,10 +180,10 @@ fn with_required(operation: &Operation, target: &str) -> String {
     }
 }
 
-/// A body with which the operation would succeed, but for what it names.
+/// A body that would succeed but for the ids in it.
 fn body_of(operation: &Operation) -> Value {
     match operation.id.split("_at_").next().unwrap_or_default() {
-        // What a subscription cannot do without is named by who calls.
+        // The caller adds the ids that a subscription requires.
         "create_customer" | "create_subscription" => json!({}),
         "create_meter" => {
             json!({"name": "mine", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]})
@@ -213,7 +213,7 @@ fn request(operation: &Operation, target: String) -> Request {
 }
 
 #[test]
-fn nothing_of_another_merchant_is_found_by_its_id() {
+fn resources_of_another_merchant_are_not_found_by_id() {
     run(async {
         let (owner, stranger) = (Owner::new().await, Merchant::new().await);
         let operations = Document::served().await.standard();
@@ -236,12 +236,12 @@ fn nothing_of_another_merchant_is_found_by_its_id() {
                 assert!(code.ends_with("_not_found") && code != "route_not_found", "{target}: {code}");
             }
         }
-        assert_eq!(owner.shown(&operations).await, before, "a stranger changed something");
+        assert_eq!(owner.shown(&operations).await, before, "another merchant changed something");
     });
 }
 
 #[test]
-fn nothing_of_another_merchant_is_in_any_list_whatever_the_filter() {
+fn no_list_or_filter_returns_resources_of_another_merchant() {
     run(async {
         let (owner, stranger) = (Owner::new().await, Merchant::new().await);
         for operation in Document::served().await.standard() {
@@ -281,7 +281,7 @@ fn nothing_of_another_merchant_is_in_any_list_whatever_the_filter() {
 }
 
 #[test]
-fn nothing_of_another_merchant_is_named_in_a_body() {
+fn bodies_cannot_refer_to_resources_of_another_merchant() {
     run(async {
         let (owner, stranger) = (Owner::new().await, Merchant::new().await);
         let mine = stranger.customer("0").await.id;
@@ -289,7 +289,7 @@ fn nothing_of_another_merchant_is_named_in_a_body() {
         let plan = stranger.post("/v1/plans", &plan).await.expect(201)["plan_id"].clone();
         let subscribing =
             [(["customer_id", "connection_id"], json!(mine)), (["plan_id", "subscription_config_id"], plan)];
-        // What a merchant gives its own things may be given by another as well.
+        // Ids that merchants choose may be chosen by another merchant too.
         let own = BTreeSet::from(["reference_id", "meter_slug", "request_id", "name"]);
         for operation in Document::served().await.standard() {
             let parameters = operation.path_parameters();
@@ -315,12 +315,12 @@ fn nothing_of_another_merchant_is_named_in_a_body() {
 }
 
 #[test]
-fn nothing_of_another_merchant_is_named_in_a_change() {
+fn changes_cannot_refer_to_resources_of_another_merchant() {
     run(async {
         let (owner, stranger) = (Owner::new().await, Owner::new().await);
         let operations = Document::served().await.standard();
         let before = [owner.shown(&operations).await, stranger.shown(&operations).await];
-        // What a merchant gives its own things may be given by another as well.
+        // Ids that merchants choose may be chosen by another merchant too.
         let own = BTreeSet::from(["reference_id", "meter_slug", "name"]);
         let mut crossed = BTreeSet::new();
         for operation in &operations {
@@ -330,7 +330,7 @@ fn nothing_of_another_merchant_is_named_in_a_change() {
             let target = operation.target(|segment| stranger.named(segment, operation).remove(0));
             let members = operation.body.iter().flatten().filter(|member| !own.contains(member.as_str()));
             for member in members {
-                // A slug may be both merchants'.
+                // Both merchants may have the same slug.
                 let values = owner.mentioned(member, operation).into_iter();
                 for value in values.filter(|value| *value != stranger.meter_slug) {
                     let mut body = body_of(operation);

@@ -1,4 +1,4 @@
-//! Providers that speak TLS: trusted as the machine and the operator say, and by the name that the URL has.
+//! TLS to providers: trust comes from the machine and the operator, and the certificate must be for the URL's host.
 
 use std::process::Stdio;
 
@@ -29,7 +29,7 @@ async fn shop() -> Shop {
 }
 
 impl Shop {
-    /// A gateway that trusts `authority`, and takes `openai` for the provider of that name.
+    /// A gateway that trusts `authority`, with `openai` as the host of that provider.
     async fn gateway(&self, authority: Option<&Authority>, openai: &str) -> SideGateway {
         let mut flags = FLAGS.map(str::to_owned).to_vec();
         if let Some(authority) = authority {
@@ -85,10 +85,14 @@ fn a_call_over_tls_is_forwarded_metered_and_charged_under_the_urls_host() {
         let asked = front.asked_for();
         assert!(!asked.is_empty());
         for name in asked {
-            assert_eq!(name.unwrap().to_ascii_lowercase(), "localhost", "the name asked for is the URL's");
+            assert_eq!(
+                name.unwrap().to_ascii_lowercase(),
+                "localhost",
+                "the requested server name is the URL's host"
+            );
         }
 
-        // An address is a host like any other, though TLS has no way to ask for it by name.
+        // An IP address works too, though TLS cannot request it as a server name.
         let url = format!("https://127.0.0.1:{port}{}", endpoint.path);
         shop.call(&gateway, &url).await.expect(200);
         assert_eq!(front.asked_for().last(), Some(&None));
@@ -97,7 +101,7 @@ fn a_call_over_tls_is_forwarded_metered_and_charged_under_the_urls_host() {
 }
 
 #[test]
-fn events_over_tls_pass_unchanged_and_are_read() {
+fn events_over_tls_pass_unchanged_and_their_usage_is_read() {
     run(async {
         let shop = shop().await;
         let authority = Authority::new();
@@ -118,7 +122,7 @@ fn events_over_tls_pass_unchanged_and_are_read() {
 }
 
 #[test]
-fn a_provider_that_cannot_prove_its_name_is_502_and_costs_nothing() {
+fn an_untrusted_certificate_is_502_and_costs_nothing() {
     run(async {
         let shop = shop().await;
         let (authority, stranger) = (Authority::new(), Authority::new());
@@ -133,12 +137,16 @@ fn a_provider_that_cannot_prove_its_name_is_502_and_costs_nothing() {
         let at = |port: u16| format!("https://localhost:{port}{}", endpoint.path);
         let plain: u16 = provider.rsplit_once(':').unwrap().1.parse().unwrap();
         for (what, gateway, url) in [
-            ("an authority nobody named", &wary, at(good.port())),
-            ("an authority of its own", &trusting, at(strange.port())),
+            ("an authority that is not trusted", &wary, at(good.port())),
+            ("another authority", &trusting, at(strange.port())),
             ("another's name", &trusting, at(other.port())),
-            ("no name for its address", &trusting, at(good.port()).replace("localhost", "127.0.0.1")),
-            ("a certificate of the past", &trusting, at(expired.port())),
-            // It waits for the end of a line where TLS waits for its answer.
+            (
+                "a certificate without its address",
+                &trusting,
+                at(good.port()).replace("localhost", "127.0.0.1"),
+            ),
+            ("an expired certificate", &trusting, at(expired.port())),
+            // A plain HTTP server waits for a line while TLS waits for its response.
             ("no TLS at all", &trusting, at(plain)),
         ] {
             let response = shop.call(gateway, &url).await;
@@ -147,7 +155,7 @@ fn a_provider_that_cannot_prove_its_name_is_502_and_costs_nothing() {
             let failed = shop.merchant.failed(&response).await;
             assert_eq!(failed["reason"], "provider_unreachable", "{what}");
         }
-        assert!(endpoint.calls().is_empty(), "a call reached a provider that nobody trusts");
+        assert!(endpoint.calls().is_empty(), "a call reached an untrusted provider");
         shop.merchant.nothing_is_held().await;
         assert_eq!(shop.merchant.balance(&shop.customer).await, "10.0000000000");
         shop.call(&trusting, &at(good.port())).await.expect(200);
@@ -155,7 +163,7 @@ fn a_provider_that_cannot_prove_its_name_is_502_and_costs_nothing() {
 }
 
 #[test]
-fn a_gateway_does_not_start_without_the_authorities_it_is_to_trust() {
+fn a_gateway_does_not_start_with_unreadable_authorities() {
     run(async {
         let shop = shop().await;
         let ready = shop.merchant.instance.ready();

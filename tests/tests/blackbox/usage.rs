@@ -1,5 +1,5 @@
-//! What a provider reports is what is charged: the standard usage object, OpenAI's, streams, compression, and
-//! everything that is not believed (interface.md item 7; completion.md section 5).
+//! Charges follow the provider's report: the standard usage object, OpenAI's, streams, compression, and reports that are
+//! rejected (interface.md item 7; completion.md section 5).
 
 use std::io::Write as _;
 
@@ -44,7 +44,7 @@ impl Shop {
         self.merchant.instance.openai.endpoint(move |_| json_text(200, &body))
     }
 
-    /// Metered tokens, in and out, of an answer.
+    /// The metered input and output tokens of a response.
     async fn tokens(&self, endpoint: &Endpoint) -> (u64, u64) {
         let response = self.call(endpoint).await;
         assert_eq!(response.status, 200);
@@ -92,7 +92,7 @@ fn the_standard_usage_object_is_read_in_all_its_parts() {
 }
 
 #[test]
-fn openais_shape_is_read_for_the_hosts_named_openai_and_for_no_other() {
+fn openais_format_is_read_only_for_hosts_configured_as_openai() {
     run(async {
         let shop = shop().await;
         let chat = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1790000000,"model":"gpt-4o-x",
@@ -122,7 +122,7 @@ fn openais_shape_is_read_for_the_hosts_named_openai_and_for_no_other() {
 }
 
 #[test]
-fn a_streams_usage_is_its_last_word() {
+fn the_last_report_of_a_stream_counts() {
     run(async {
         let shop = shop().await;
         let events = [
@@ -132,7 +132,7 @@ fn a_streams_usage_is_its_last_word() {
             "data: [DONE]\n\n",
         ];
         let whole_stream: String = events.concat();
-        // However the bytes are cut, the usage is the same.
+        // The usage is the same for any split of the bytes.
         for size in [1, 2, 7, 64, 4096] {
             let stream = whole_stream.clone();
             let endpoint = shop.merchant.instance.openai.endpoint(move |_| {
@@ -159,7 +159,7 @@ fn a_streams_usage_is_its_last_word() {
 }
 
 #[test]
-fn a_compressed_answer_passes_unchanged_and_is_read_all_the_same() {
+fn a_compressed_response_passes_unchanged_and_its_usage_is_read() {
     run(async {
         let shop = shop().await;
         let body = json!({"padding": "x".repeat(100_000), "usage": {"tokens": 42}}).to_string();
@@ -181,7 +181,7 @@ fn a_compressed_answer_passes_unchanged_and_is_read_all_the_same() {
 }
 
 #[test]
-fn an_answer_that_lies_about_its_compression_is_no_error_of_ours() {
+fn a_wrong_content_encoding_is_not_a_gateway_error() {
     run(async {
         let shop = shop().await;
         for coding in ["gzip", "deflate", "br", "zstd", "gzip, br", "x-unknown"] {
@@ -201,7 +201,7 @@ fn an_answer_that_lies_about_its_compression_is_no_error_of_ours() {
 }
 
 #[test]
-fn usage_that_is_not_believed_ends_as_an_error_costs_nothing_and_is_kept() {
+fn rejected_usage_ends_as_an_error_costs_nothing_and_is_recorded() {
     run(async {
         let shop = shop().await;
         for usage in [
@@ -230,7 +230,7 @@ fn usage_that_is_not_believed_ends_as_an_error_costs_nothing_and_is_kept() {
             let body = format!(r#"{{"id":"answer-1","usage":{usage}}}"#);
             let endpoint = shop.other(&body);
             let response = shop.call(&endpoint).await;
-            assert_eq!((response.status, response.text()), (200, body), "the answer passes unchanged");
+            assert_eq!((response.status, response.text()), (200, body), "the response passes unchanged");
             let failed = shop.merchant.failed(&response).await;
             assert_eq!(failed["reason"], "usage_invalid", "{usage}");
             assert_eq!(failed["raw_usage"], usage);
@@ -246,7 +246,7 @@ fn usage_that_is_not_believed_ends_as_an_error_costs_nothing_and_is_kept() {
 }
 
 #[test]
-fn believed_counts_that_come_to_absurd_money_are_not_charged() {
+fn plausible_counts_with_an_absurd_cost_are_not_charged() {
     run(async {
         let shop = shop().await;
         let meter = shop
@@ -265,7 +265,7 @@ fn believed_counts_that_come_to_absurd_money_are_not_charged() {
 }
 
 #[test]
-fn an_answer_without_usage_counts_nothing_is_marked_and_still_costs_its_call() {
+fn a_response_without_usage_is_marked_and_costs_only_its_call_fee() {
     run(async {
         let shop = shop().await;
         let per_call = shop.merchant.call_meter("0.25").await;
@@ -288,7 +288,7 @@ fn an_answer_without_usage_counts_nothing_is_marked_and_still_costs_its_call() {
 }
 
 #[test]
-fn odd_characters_in_a_providers_answer_break_nothing() {
+fn unusual_characters_in_a_response_are_handled() {
     run(async {
         let shop = shop().await;
         let long = "l".repeat(100_000);
@@ -328,7 +328,7 @@ fn odd_characters_in_a_providers_answer_break_nothing() {
 }
 
 #[test]
-fn a_deep_or_endless_document_is_read_with_a_bounded_effort() {
+fn deep_and_endless_documents_are_read_with_bounded_effort() {
     run(async {
         let shop = shop().await;
         let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
@@ -345,7 +345,7 @@ fn a_deep_or_endless_document_is_read_with_a_bounded_effort() {
 }
 
 #[test]
-fn nothing_of_a_call_to_another_provider_is_altered() {
+fn calls_to_other_providers_are_not_changed() {
     run(async {
         let shop = shop().await;
         let endpoint = shop

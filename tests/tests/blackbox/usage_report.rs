@@ -1,9 +1,9 @@
-//! Usage: day by day in any UTC offset, and to the last digit the sum of the requests that the list shows.
+//! The usage report: by day in any UTC offset, exactly the sum of the listed requests.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Days, FixedOffset, NaiveDate, TimeDelta, Utc};
-use farthing_core::command::{Command, Decision, Stop};
+use farthing_core::command::{Command, DecideError, Decision};
 use farthing_core::event::{Fact, codec};
 use farthing_core::ids::{GatewayId, Mint, RequestId};
 use farthing_core::state::StateCache;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The counters that are sums of amounts, and what of a request they sum.
+/// The counters that sum amounts, with the member of a request that they sum.
 const AMOUNTS: [(&str, &str); 8] = [
     ("total_cost", "/cost"),
     ("total_charge", "/charge/amount"),
@@ -31,7 +31,7 @@ const AMOUNTS: [(&str, &str); 8] = [
     ("total_merchant_cost", "/total_merchant_cost"),
 ];
 
-/// What the counters must be, by the list of requests.
+/// The expected counters, computed from the list of requests.
 fn counted<'a>(requests: impl Iterator<Item = &'a Value>) -> BTreeMap<&'static str, String> {
     let (mut number, mut tokens) = (0, 0);
     let mut amounts = AMOUNTS.map(|_| Decimal::ZERO);
@@ -53,7 +53,7 @@ fn created_at(request: &Value) -> DateTime<Utc> {
     request["created_at"].as_str().unwrap().parse().unwrap()
 }
 
-/// All requests of the merchant that a filter lets through.
+/// All requests of the merchant that match a filter.
 async fn requests(merchant: &Merchant, filter: &str) -> Vec<Value> {
     let mut requests = Vec::new();
     let mut path = format!("/v1/requests?limit=100{filter}");
@@ -70,7 +70,7 @@ async fn usage(merchant: &Merchant, start: DateTime<FixedOffset>, end: DateTime<
     merchant.get(&format!("/v1/usage?start={start}&end={end}{filter}")).await.expect(200)
 }
 
-/// The report from `start` to `end` says, day by day and in all, what the list of requests says.
+/// Asserts that the report from `start` to `end` equals the list of requests, by day and in total.
 pub(crate) async fn check(
     merchant: &Merchant,
     start: DateTime<FixedOffset>,
@@ -86,7 +86,7 @@ pub(crate) async fn check(
     let items = report["items"].as_array().unwrap();
     let mut date = start.date_naive();
     let last = date_of(end - TimeDelta::milliseconds(1));
-    assert_eq!(i64::try_from(items.len()).unwrap(), (last - date).num_days() + 1, "every day is there");
+    assert_eq!(i64::try_from(items.len()).unwrap(), (last - date).num_days() + 1, "every day is listed");
     for item in items {
         assert_eq!(item["date"].as_str().unwrap().parse::<NaiveDate>().unwrap(), date);
         let of_day = listed.iter().filter(|request| date_of(created_at(request)) == date);
@@ -104,18 +104,18 @@ fn assert_same(shown: &Value, counters: &BTreeMap<&'static str, String>, of: &st
     }
 }
 
-/// Facts of the past, appended as they are.
+/// Appends facts of the past unchanged.
 struct Past(Vec<Fact>);
 
 impl Command for Past {
     type Outcome = ();
 
-    fn decide(&self, _: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, _: &StateCache) -> Result<Decision<()>, DecideError> {
         Ok(Decision { facts: self.0.clone(), personal: None, outcome: () })
     }
 }
 
-/// A made-up call of the past: opened, and metered a little later, or never.
+/// A synthetic call of the past: opened, and metered a little later or never.
 fn past_call(
     merchant: &Merchant,
     mint: &Mint,
@@ -171,13 +171,13 @@ fn past_call(
 #[test]
 fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
     run(async {
-        // An instance of its own: these facts of the past follow from no decision.
+        // A separate instance, because these facts do not come from decisions.
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let merchant = Merchant::of(instance).await;
         let (ada, bob) = (merchant.customer("0").await, merchant.customer_called("bob", "0").await);
         let (words, calls) = (merchant.call_meter("1").await, merchant.call_meter("2").await);
         let (stop, tasks, mint) = (CancellationToken::new(), TaskTracker::new(), Mint::default());
-        let config = appender::Config {
+        let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
             role: Role::Gateway,
             writer: "a test".to_owned(),
@@ -186,7 +186,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         let appender = Appender::start(config, stop.clone(), &tasks);
         let first: DateTime<Utc> = "2026-02-27T21:03:00Z".parse().unwrap();
         for number in 0..160_u64 {
-            // Uneven steps of half an hour and more, some to the very instant at which a day begins somewhere.
+            // Uneven steps of half an hour and more, some exactly to the start of a day in some UTC offset.
             let later = TimeDelta::minutes(i64::try_from(number * 37).unwrap());
             let at = if number.is_multiple_of(10) {
                 let midnight: DateTime<Utc> = "2026-02-28T18:15:00Z".parse().unwrap();
@@ -221,11 +221,11 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         ] {
             check(&merchant, kathmandu, end, &filter).await;
         }
-        // Every request has this pair: summed one by one they are what the sums of quarters are.
+        // Every request has this metadata pair, so the sums of single requests must equal the sums of quarter hours.
         let all = format!("&metadata_filters={}", encoded(r#"[["all","yes"]]"#));
         assert_eq!(usage(&merchant, kathmandu, end, &all).await, usage(&merchant, kathmandu, end, "").await);
 
-        // A window that begins and ends at a request's own instant: the first counts, the last does not.
+        // A window that begins and ends at the exact time of requests includes the first and excludes the last.
         let mut instants: Vec<_> = requests(&merchant, "").await.iter().map(created_at).collect();
         instants.sort_unstable();
         let (from, to) = (instants[20], instants[90]);
@@ -241,7 +241,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
 }
 
 #[test]
-fn calls_are_in_the_report_as_soon_as_they_are_answered() {
+fn calls_are_in_the_report_as_soon_as_they_end() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let customer = merchant.customer("10").await;
@@ -266,7 +266,7 @@ fn calls_are_in_the_report_as_soon_as_they_are_answered() {
             let report = usage(&merchant, start.fixed_offset(), start + TimeDelta::hours(2), "").await;
             assert_eq!(report["totals"]["total_requests"], number + 1);
         }
-        // Without an end: to the end of the present day.
+        // Without an end the report covers the current day.
         let path = format!("/v1/usage?start={}", encoded(&start.to_rfc3339()));
         let report = merchant.get(&path).await.expect(200);
         assert_eq!(report["totals"]["total_usage_tokens"], 7 * 77);
@@ -291,7 +291,7 @@ fn calls_are_in_the_report_as_soon_as_they_are_answered() {
 }
 
 #[test]
-fn a_report_that_cannot_be_given_says_what_is_wrong() {
+fn an_invalid_report_request_is_refused_with_its_issues() {
     run(async {
         let merchant = Merchant::new().await;
         let start = "start=2026-11-01T00:00:00Z";
@@ -315,7 +315,7 @@ fn a_report_that_cannot_be_given_says_what_is_wrong() {
         let bare = Request::new("GET", path.clone());
         bare.send(merchant.gateway()).await.unwrap().refused(401, "auth_header_missing");
         merchant.rest(Request::new("POST", path)).await.refused(405, "method_not_allowed");
-        // A plus that was not encoded is a blank by the rules of queries, and plainly meant as a plus.
+        // An unencoded plus is a space by the rules of queries, but is accepted as a plus.
         let report = merchant
             .get("/v1/usage?start=2026-11-01T00:00:00+05:45&end=2026-11-02T00:00:00+05:45")
             .await

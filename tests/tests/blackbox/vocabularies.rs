@@ -1,12 +1,12 @@
-//! Two vocabularies, one server: the same walk in the older words (connections, products) and in the newer (customers,
-//! meters) comes to the same.
+//! Two vocabularies, one API: the same scenario in the older terms (connections, products) and in the newer ones (customers,
+//! meters) has the same result.
 
 use farthing_tests::merchant::{Merchant, token};
 use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-/// What a client library calls things.
+/// The terms of a client library.
 struct Words {
     customers: &'static str,
     customer_id: &'static str,
@@ -31,12 +31,12 @@ const NEWER: Words = Words {
     spend_keys: "/v1/spend_keys",
 };
 
-/// What a walk has seen, without what differs from one merchant to the next.
+/// The responses of a scenario, without the values that differ between merchants.
 #[derive(Debug, Default, PartialEq)]
 struct Seen(Vec<Value>);
 
 impl Seen {
-    /// Keeps `shown` but for the named members, which must be there.
+    /// Records `shown` without the named members, which must exist.
     fn note(&mut self, mut shown: Value, but: &[&str]) {
         let members = shown.as_object_mut().unwrap();
         for name in but {
@@ -93,7 +93,7 @@ async fn walk(words: &Words) -> Seen {
     let shown = get(format!("{}/{}", words.spend_keys, text(&key, "spend_key_id"))).await;
     assert_eq!(text(&shown, words.customer_id), made.id);
 
-    // Calls: by ids, by names, by secrets, in these words.
+    // Calls by ids, by reference ids and slugs, and by secrets, in these terms.
     let endpoint = merchant.instance.provider.endpoint(|_| {
         json(200, &json!({"id": "a", "model": "m", "created": 1_790_000_000, "usage": {"tokens": 1000}}))
     });
@@ -118,7 +118,7 @@ async fn walk(words: &Words) -> Seen {
         seen.note(shown, &OWN_OF_A_REQUEST);
     }
 
-    // Lists of calls by filters in these words.
+    // Lists of calls by filters in these terms.
     let (customer_id, meter_name) = (words.customer_id, words.meter_id);
     for filter in [
         format!("{customer_id}=ada"),
@@ -131,7 +131,7 @@ async fn walk(words: &Words) -> Seen {
     }
     seen.0.push(json!(merchant.balance(&made).await));
 
-    // The end of both.
+    // Deletion of both.
     for path in [path, format!("{}/ada", words.customers)] {
         assert_eq!(merchant.delete(&path).await.expect(200), json!({"success": true}));
         assert_eq!(merchant.get(&path).await.status, 404);
@@ -142,7 +142,7 @@ async fn walk(words: &Words) -> Seen {
 }
 
 #[test]
-fn the_same_walk_in_either_vocabulary_comes_to_the_same() {
+fn both_vocabularies_have_the_same_results() {
     run(async {
         let older = walk(&OLDER).await;
         let newer = walk(&NEWER).await;
@@ -152,7 +152,7 @@ fn the_same_walk_in_either_vocabulary_comes_to_the_same() {
 }
 
 #[test]
-fn both_names_at_once_must_mean_the_same_thing() {
+fn both_terms_in_one_request_must_agree() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let (ada, eve) =
@@ -208,7 +208,7 @@ fn both_names_at_once_must_mean_the_same_thing() {
 }
 
 #[test]
-fn a_slug_names_a_meter_wherever_its_id_does() {
+fn a_slug_is_accepted_wherever_a_meter_id_is() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let meter = merchant.call_meter("0.1").await;

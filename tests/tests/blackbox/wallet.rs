@@ -1,4 +1,4 @@
-//! The merchant's own wallet, its payment methods, and money that comes into it: paid once, however often it is asked for.
+//! The merchant's own wallet, its payment methods, and funding: each payment is charged once, however often it is requested.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 const CHARGES: &str = "\
 SELECT max(asked), count(*) FILTER (WHERE declined IS NULL) FROM test_processor.charge WHERE payment_id = $1";
 
-/// A card of the well-known test numbers.
+/// A card with a well-known test number.
 fn card(number: &str) -> Value {
     json!({"card": {"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"}})
 }
 
-/// How often the processor was asked for a payment, and how often it took money for it.
+/// How often the processor received a payment, and how often it charged it.
 async fn charges(merchant: &Merchant, payment_id: &str) -> (i32, i64) {
     let row = merchant.log.sql.query_one(CHARGES, &[&payment_id]).await.unwrap();
     (row.get::<_, Option<i32>>(0).unwrap_or(0), row.get(1))
 }
 
 #[test]
-fn a_payment_brings_its_amount_into_the_wallet_and_is_charged_once() {
+fn a_payment_credits_the_wallet_and_is_charged_once() {
     run(async {
         let merchant = Merchant::funded("1.5").await;
         let method = merchant.post("/v1/payment_methods", &card("4242 4242 4242 4242")).await.expect(201);
@@ -40,7 +40,7 @@ fn a_payment_brings_its_amount_into_the_wallet_and_is_charged_once() {
             (&json!(merchant.wallet_id), &json!("27.0000000000"))
         );
         assert_eq!(charges(&merchant, funded["payment_id"].as_str().unwrap()).await, (1, 1));
-        // Without a name, the method that was added last pays.
+        // Without a payment method id, the method that was added last pays.
         let newer = merchant.post("/v1/payment_methods", &card("5555555555554444")).await.expect(201);
         merchant.post("/v1/wallet/fund", &json!({"amount": 10})).await.expect(200);
         let methods = merchant.get("/v1/payment_methods").await.expect(200);
@@ -49,12 +49,12 @@ fn a_payment_brings_its_amount_into_the_wallet_and_is_charged_once() {
         assert_eq!(shown, [json!(true), json!(false)]);
         assert_eq!(methods["data"][0]["payment_method_id"], newer["payment_method_id"]);
         let log = merchant.log.after(0).await;
-        let told: Vec<_> = log
+        let bodies: Vec<_> = log
             .iter()
             .filter(|event| event.merchant_id == merchant.id)
             .map(|event| event.text.as_str())
             .collect();
-        assert!(told.iter().all(|body| !body.contains("4242424242424242") && !body.contains("4242 4242")));
+        assert!(bodies.iter().all(|body| !body.contains("4242424242424242") && !body.contains("4242 4242")));
     });
 }
 
@@ -85,7 +85,7 @@ fn a_declined_payment_is_402_and_changes_nothing() {
 }
 
 #[test]
-fn one_key_pays_once_however_often_and_wherever_it_is_asked() {
+fn one_idempotency_key_pays_once_on_all_gateways() {
     run(async {
         let merchant = Merchant::funded("1").await;
         merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
@@ -118,7 +118,7 @@ fn one_key_pays_once_however_often_and_wherever_it_is_asked() {
 }
 
 #[test]
-fn what_cannot_be_paid_is_refused_and_changes_nothing() {
+fn an_invalid_payment_is_refused_and_changes_nothing() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let no_method = merchant.post("/v1/wallet/fund", &json!({"amount": "10"})).await;
@@ -164,11 +164,11 @@ fn what_cannot_be_paid_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
+fn a_wallet_below_its_threshold_is_recharged_automatically() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let autopay = json!({"autopay_enabled": true, "autopay_threshold": "0.995", "autopay_amount": "20"});
-        // There is nothing to pay with yet.
+        // There is no payment method yet.
         merchant.patch("/v1/wallet", &autopay).await.refused(400, "validation_error");
         merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
         for wrong in [
@@ -188,13 +188,13 @@ fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
         let meter = merchant.call_meter("0.01").await;
         let endpoint =
             merchant.instance.provider.endpoint(|_| farthing_tests::provider::json(200, &json!({})));
-        // The meter's fee is the merchant's own where billing is disabled.
+        // The merchant pays the meter's fee if billing is disabled.
         let credential = farthing_tests::merchant::token(&json!({
             "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
             "disable_billing": true,
         }));
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
-        let balance = eventually("the wallet is filled up", async || {
+        let balance = eventually("the wallet is recharged", async || {
             let wallet = merchant.get("/v1/wallet").await.expect(200);
             let balance: f64 = wallet["balance"].as_str().unwrap().parse().unwrap();
             (balance > 20.0).then(|| wallet["balance"].clone())
@@ -210,7 +210,7 @@ fn a_wallet_that_falls_below_its_threshold_is_filled_up_by_itself() {
 }
 
 #[test]
-fn autopay_changes_in_part_and_null_is_told_from_absence() {
+fn autopay_can_be_patched_in_part_and_null_differs_from_absence() {
     run(async {
         let merchant = Merchant::funded("100").await;
         merchant.post("/v1/payment_methods", &card("4242424242424242")).await.expect(201);
@@ -248,7 +248,7 @@ fn autopay_changes_in_part_and_null_is_told_from_absence() {
 }
 
 #[test]
-fn a_clock_goes_forward_and_everything_after_it_happens_at_its_time() {
+fn events_after_a_clock_advance_have_its_time() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let before = merchant.post("/v1/customers", &json!({})).await.expect(201);
@@ -260,7 +260,7 @@ fn a_clock_goes_forward_and_everything_after_it_happens_at_its_time() {
         let passed = at(&shown["created_at"]) - at(&before["created_at"]);
         assert!(passed.num_hours() >= 24 && passed.num_hours() < 25, "{passed}");
         assert!(at(&clock["now"]) <= at(&shown["created_at"]));
-        // Another merchant's clock stands where it stood.
+        // Another merchant's clock has not changed.
         let other = Merchant::new().await.post("/v1/customers", &json!({})).await.expect(201);
         assert!(at(&other["created_at"]) < at(&clock["now"]));
         for wrong in [

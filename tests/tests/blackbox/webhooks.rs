@@ -1,4 +1,4 @@
-//! Webhooks as resources: made, shown, changed, deleted; what is wrong is refused with its place.
+//! Webhooks as resources: created, shown, changed, deleted; invalid ones are refused with the path of the field.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
@@ -13,7 +13,7 @@ fn without(mut shown: Value, name: &str) -> Value {
 }
 
 #[test]
-fn a_webhook_is_made_shown_changed_and_deleted() {
+fn a_webhook_is_created_shown_changed_and_deleted() {
     run(async {
         let merchant = Merchant::new().await;
         let made = merchant.post("/v1/webhooks", &json!({"url": URL})).await.expect(201);
@@ -37,7 +37,11 @@ fn a_webhook_is_made_shown_changed_and_deleted() {
         assert_eq!(changed["events"], json!(["customer.created", "request.completed"]));
         assert_eq!((&changed["enabled"], &changed["created_at"]), (&json!(false), &made["created_at"]));
         assert_eq!(merchant.get(&path).await.expect(200), changed);
-        assert_eq!(merchant.patch(&path, &json!({})).await.expect(200), changed, "what is absent stays");
+        assert_eq!(
+            merchant.patch(&path, &json!({})).await.expect(200),
+            changed,
+            "absent members do not change"
+        );
         let cleared = merchant.patch(&path, &json!({"events": null, "url": null})).await.expect(200);
         assert_eq!((&cleared["events"], &cleared["url"]), (&Value::Null, &changed["url"]));
 
@@ -64,7 +68,7 @@ fn a_merchant_has_at_most_three_webhooks_listed_newest_first() {
             let listed: Vec<_> = listed.iter().map(|shown| shown["webhook_id"].as_str().unwrap()).collect();
             assert_eq!(listed, ids);
         }
-        // A cursor on what is deleted meanwhile stays good.
+        // The cursor of a deleted webhook stays valid.
         merchant.delete(&format!("/v1/webhooks/{}", ids[1])).await.expect(200);
         let page = merchant.get(&format!("/v1/webhooks?cursor={}", ids[1])).await.expect(200);
         assert_eq!(page["data"].as_array().unwrap().len(), 1);
@@ -77,7 +81,7 @@ fn a_merchant_has_at_most_three_webhooks_listed_newest_first() {
 }
 
 #[test]
-fn a_webhook_that_could_not_be_called_is_refused_with_the_place_of_what_is_wrong() {
+fn an_invalid_webhook_is_refused_with_the_path_of_the_wrong_field() {
     run(async {
         let merchant = Merchant::new().await;
         for (body, path) in [
@@ -108,7 +112,7 @@ fn a_webhook_that_could_not_be_called_is_refused_with_the_place_of_what_is_wrong
 }
 
 #[test]
-fn a_repeated_creation_makes_one_webhook_and_shows_the_secret_again() {
+fn a_repeated_creation_creates_one_webhook_and_shows_the_secret_again() {
     run(async {
         let merchant = Merchant::new().await;
         let create = || {

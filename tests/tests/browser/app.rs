@@ -6,7 +6,7 @@ use farthing_tests::provider::whole;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::driver::{Device, Window};
+use crate::window::{Device, Window};
 
 /// Frames the checkout.
 const FRAMES: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\

@@ -6,7 +6,7 @@ use farthing_tests::wait::eventually;
 use serde_json::json;
 
 use crate::app::{Checkout, fill_person, quiet, send};
-use crate::driver::{Device, Window};
+use crate::window::{Device, Window};
 
 #[test]
 fn the_browser_shows_the_page_in_no_frame_of_another_origin() {

@@ -1,12 +1,13 @@
 //! How a form is filled in: by keyboard alone, again after a refusal, in a hurry, and without script.
 
+use fantoccini::key::Key;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 
 use crate::app::{BAD, Checkout, GOOD, fill_card, fill_person, quiet, send};
-use crate::driver::{Device, ENTER, TAB, Window};
+use crate::window::{Device, Window};
 
 /// How often a session went to the payment processor.
 const ATTEMPTS: &str = "SELECT attempts FROM ledger.checkout_attempt WHERE checkout_session_id = $1";
@@ -42,19 +43,20 @@ fn a_keyboard_is_enough() {
             ("card_expiry", "0439"),
             ("card_cvc", "123"),
         ] {
-            window.press(TAB).await;
+            window.press(&Key::Tab).await;
             is_on(&window, field).await;
             window.press(text).await;
         }
-        window.press(TAB).await;
+        window.press(&Key::Tab).await;
         is_on(&window, "submit").await;
-        window.press(ENTER).await;
+        window.press(&Key::Enter).await;
 
         // Too little: the focus is where it is to be mended, and what is typed takes the place of what is wrong.
         window.find("#amount[aria-invalid=true]").await;
         is_on(&window, "amount").await;
         assert!(window.run("return document.title").await.as_str().unwrap().starts_with("Error: "));
-        window.press(&format!("25{TAB}4242424242424242{TAB}0439{TAB}123{ENTER}")).await;
+        let [tab, enter] = [Key::Tab, Key::Enter];
+        window.press(&format!("25{tab}4242424242424242{tab}0439{tab}123{enter}")).await;
         window.find("main[data-tells=checkout_success]").await;
         assert_eq!(checkout.events("payment.succeeded").await.len(), 1);
         quiet(&window).await;
@@ -183,7 +185,7 @@ fn what_is_wrong_leads_to_its_field() {
             let describes =
                 format!("return document.querySelector('#{field}').getAttribute('aria-describedby')");
             assert_eq!(window.run(&describes).await, json!(format!("{field}-error {field}-hint")));
-            let (role, _) = window.told(&window.find(&format!("#{field}")).await).await;
+            let (role, _) = window.accessible(&window.find(&format!("#{field}")).await).await;
             assert_eq!(role, "textbox");
         }
         quiet(&window).await;

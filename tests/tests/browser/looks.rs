@@ -8,7 +8,7 @@ use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::app::{BAD, Checkout, GOOD, fill_card, fill_person, quiet, send};
-use crate::driver::{Device, Window};
+use crate::window::{Device, Window};
 
 /// Judges the page as it stands.
 const AUDIT: &str = include_str!("audit.js");
@@ -21,8 +21,8 @@ async fn well(window: &Window, name: &str) {
         window.picture(&format!("{name}-{}", device.name())).await;
     }
     for control in window.all("a, button:not([hidden]), input:not([type=hidden])").await {
-        let (role, label) = window.told(&control).await;
-        let is_seen = window.is_seen(&control).await;
+        let (role, label) = window.accessible(&control).await;
+        let is_seen = control.is_displayed().await.unwrap();
         assert!(!is_seen || !label.is_empty(), "{name}: a {role} without a name");
     }
 }
@@ -31,7 +31,7 @@ async fn well(window: &Window, name: &str) {
 async fn told(window: &Window) -> Vec<(String, String)> {
     let mut told = Vec::new();
     for control in window.all("fieldset, input:not([type=hidden]), button:not([hidden])").await {
-        told.push(window.told(&control).await);
+        told.push(window.accessible(&control).await);
     }
     told
 }

@@ -4,8 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod app;
-mod driver;
+mod chromedriver;
 mod frames;
 mod hands;
 mod looks;
 mod modes;
+mod window;

@@ -6,7 +6,7 @@ use farthing_tests::run;
 use serde_json::{Value, json};
 
 use crate::app::{Checkout, GOOD, fill_card, fill_person, send};
-use crate::driver::Device;
+use crate::window::Device;
 
 /// A plan of this price a month, with a bundle of 6 dollars of credit for 5.
 async fn plan(merchant: &Merchant, name: &str, price: &str) -> Value {
@@ -118,7 +118,7 @@ fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_wit
         let window = checkout.framed(Device::Phone).await;
         assert_eq!(window.text("h1").await, "Change your plan");
         assert_eq!(window.all("#name, #email").await.len(), 0, "who it is is known");
-        let (role, name) = window.told(&window.find("#pay-known").await).await;
+        let (role, name) = window.accessible(&window.find("#pay-known").await).await;
         assert_eq!((role.as_str(), name.as_str()), ("radio", "Visa ending in 4242"));
         send(&window).await;
         assert_eq!(checkout.is_done(&window).await, customer_id);

@@ -1,4 +1,4 @@
-//! Calls in flight at a gateway that dies or stands still: swept, not charged, and never seen as complete.
+//! Calls in flight at a gateway that dies or hangs: ended by the sweeper, not charged, and never complete for the caller.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::put_away;
 
 const CALLS: usize = 12;
 
-/// How long a dead gateway's calls may stay open.
+/// The timeout for a dead gateway's calls to be ended.
 pub(crate) const SWEEP: Duration = Duration::from_secs(40);
 
 struct Scene {
@@ -26,8 +26,8 @@ struct Scene {
     calls: Vec<Connection>,
 }
 
-/// Calls in flight at the first gateway: half of them before their answer, half in the middle of it, all of it
-/// reported and charged if it ever came to its end.
+/// Calls in flight at the first gateway: half of them before their response, half in the middle of it. All would report usage
+/// and be charged at their end.
 async fn scene() -> Scene {
     let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
     let merchant = Merchant::of(instance).await;
@@ -65,7 +65,7 @@ impl Scene {
         self.calls.push(connection);
     }
 
-    /// Waits until every call is ended as abandoned; their events.
+    /// Waits until every call is ended as abandoned; returns the events.
     async fn swept(&self) -> Vec<Logged> {
         let ended = within(SWEEP, "the calls are swept", async || {
             let events = self.merchant.events().await;
@@ -78,7 +78,7 @@ impl Scene {
         ended
     }
 
-    /// Nothing was charged, and the interface says so.
+    /// Asserts that nothing was charged, by the log and by the API.
     async fn nothing_was_charged(&self, swept: &[Logged]) {
         assert_eq!(self.merchant.balance(&self.customer).await, "10.0000000000");
         assert!(self.merchant.events().await.iter().all(|event| event.kind != "request.metered"));
@@ -98,7 +98,7 @@ fn calls_in_flight_at_a_gateway_that_dies_are_swept_and_their_holds_released() {
         kill(scene.instance.ready().pids.gateways[0]);
         for call in &mut scene.calls {
             let answer = call.response("GET").await;
-            assert!(!answer.is_ok_and(|answer| answer.complete), "a dead gateway completed an answer");
+            assert!(!answer.is_ok_and(|answer| answer.complete), "a dead gateway completed a response");
         }
         let swept = scene.swept().await;
         scene.gate.open();
@@ -108,14 +108,14 @@ fn calls_in_flight_at_a_gateway_that_dies_are_swept_and_their_holds_released() {
 }
 
 #[test]
-fn a_gateway_that_stood_still_and_was_swept_completes_no_answer_that_is_not_charged() {
+fn a_gateway_that_hung_and_was_swept_completes_no_uncharged_response() {
     run(async {
         let mut scene = scene().await;
         let pid = scene.instance.ready().pids.gateways[0];
         signal(pid, "STOP");
         scene.gate.open();
         let swept = {
-            // The first gateway cannot be asked while it stands still: only the log is.
+            // The first gateway cannot respond while it hangs, so only the log is checked.
             let ended = scene.swept().await;
             signal(pid, "CONT");
             ended
@@ -123,7 +123,7 @@ fn a_gateway_that_stood_still_and_was_swept_completes_no_answer_that_is_not_char
         for call in &mut scene.calls {
             let answer = call.response("GET").await;
             let charged = answer.is_ok_and(|answer| answer.complete && answer.status == 200);
-            assert!(!charged, "an answer was completed whose settlement was refused");
+            assert!(!charged, "a response was completed whose settlement was refused");
         }
         scene.nothing_was_charged(&swept).await;
         put_away(scene.instance).await;

@@ -1,5 +1,5 @@
-//! The independent check after a fault: what the callers saw, the provider's journal, the log, the states, the REST
-//! answers and the feed must tell one story.
+//! The independent check after a fault: the callers' observations, the provider's journal, the log, the states, the REST
+//! responses and the feed must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,15 +15,15 @@ use serde_json::Value;
 
 use crate::load::{Ended, tokens_of};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The live generation of every read model: it has a checkpoint, and no number behind its name.
+/// The live generation of every read model: its schema has a checkpoint and no number in its name.
 const READ_MODELS: &str =
     "SELECT schemaname::text FROM pg_tables WHERE tablename = 'checkpoint' AND schemaname !~ '_g[0-9]+$'";
 
 /// Checks everything.
 pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
-    let log = within(PATIENCE, "the database is back", async || {
+    let log = within(RECOVERY_TIMEOUT, "the database is back", async || {
         Log::try_open(&instance.ready().database_url).await.ok()
     })
     .await;
@@ -45,16 +45,16 @@ pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
     feed::check(instance, &events).await;
 }
 
-/// Waits until no request is open: what a dead process left behind has been swept.
+/// Waits until no request is open: the sweeper has ended those of dead processes.
 async fn quiet(log: &Log) -> i64 {
-    within(PATIENCE, "every open request is ended", async || {
+    within(RECOVERY_TIMEOUT, "every open request is ended", async || {
         log.states("request").await.is_empty().then_some(())
     })
     .await;
     log.head().await
 }
 
-/// What callers saw and what the provider served, against the log.
+/// Compares the callers' observations and the provider's journal with the log.
 fn charges(load: &Ended, books: &Books) {
     let mut served = BTreeSet::new();
     for call in load.parties.endpoint.calls() {
@@ -80,15 +80,15 @@ fn charges(load: &Ended, books: &Books) {
         match (seen.complete, seen.status) {
             (true, 200) => {
                 complete += 1;
-                let (id, _) = charge.unwrap_or_else(|| panic!("answered whole and not charged: {seen:?}"));
+                let (id, _) = charge.unwrap_or_else(|| panic!("complete and not charged: {seen:?}"));
                 assert_eq!(Some(*id), seen.request_id.as_ref());
             }
             (true, 503) => assert!(charge.is_none(), "refused and charged: {seen:?}"),
-            (true, status) => panic!("an unexpected answer of {status}: {seen:?}"),
+            (true, status) => panic!("unexpected status {status}: {seen:?}"),
             (false, _) => {}
         }
     }
-    assert!(complete >= 250, "only {complete} calls were answered");
+    assert!(complete >= 250, "only {complete} calls were completed");
     for customer in &load.parties.customers {
         let account = books.of_customer(&customer.id);
         let mine = |request: &&farthing_tests::books::Request| {
@@ -109,8 +109,8 @@ fn charges(load: &Ended, books: &Books) {
     }
 }
 
-/// What a customer's calls must come to, from the provider's tokens alone: graduated by their sum, for the order
-/// of calls cannot matter to it.
+/// The expected fees of a customer, from the provider's tokens alone: graduated by their sum, since the order of calls does
+/// not affect it.
 fn expected_fees(load: &Ended, books: &Books, customer_id: &str) -> Decimal {
     let of_meter = |meter: String| {
         books.requests.values().filter_map(move |request| match &request.standing {
@@ -132,7 +132,7 @@ fn expected_fees(load: &Ended, books: &Books, customer_id: &str) -> Decimal {
         + Decimal::new(i64::try_from(calls).unwrap(), 3)
 }
 
-/// The stored states are a fold of the log.
+/// Asserts that the stored states are a fold of the log.
 async fn states(log: &Log, books: &Books) {
     let wallets = log.states("wallet").await;
     assert_eq!(wallets.len(), books.wallets.len());
@@ -143,12 +143,12 @@ async fn states(log: &Log, books: &Books) {
     }
 }
 
-/// The REST answers are a fold of the log.
+/// Asserts that the REST responses are a fold of the log.
 async fn rest(load: &Ended, books: &Books) {
     let merchant = &load.parties.merchant;
     let expected = books.newest_first(&merchant.id);
     let newest = expected.first().expect("calls were made");
-    within(PATIENCE, "the read models catch up", async || {
+    within(RECOVERY_TIMEOUT, "the read models catch up", async || {
         let shown = try_get(merchant, &format!("/v1/requests/{}", newest.0)).await?;
         (shown["status"] == newest.1.status()).then_some(())
     })
@@ -157,7 +157,7 @@ async fn rest(load: &Ended, books: &Books) {
     let mut cursor = String::new();
     loop {
         let path = format!("/v1/requests?limit=100{cursor}");
-        let page = within(PATIENCE, "a page is shown", async || try_get(merchant, &path).await).await;
+        let page = within(RECOVERY_TIMEOUT, "a page is shown", async || try_get(merchant, &path).await).await;
         shown.extend(page["data"].as_array().expect("data").clone());
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -193,7 +193,8 @@ async fn rest(load: &Ended, books: &Books) {
     for customer in &load.parties.customers {
         let path = format!("/v1/connections/{}", encoded(&customer.id));
         let shown =
-            within(PATIENCE, "the connection is shown", async || try_get(merchant, &path).await).await;
+            within(RECOVERY_TIMEOUT, "the connection is shown", async || try_get(merchant, &path).await)
+                .await;
         assert_eq!(
             decimal(&shown["wallet"]["balance"]),
             books.of_customer(&customer.id).balance(),

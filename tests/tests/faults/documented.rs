@@ -1,5 +1,5 @@
-//! The documented errors that take a fault, on every operation that names them: a ledger that is away, a state that
-//! cannot be read, a payment that is cut off. What `blackbox/documented` leaves out is here.
+//! The documented errors that require a fault, on every operation that documents them: an unavailable ledger, an unreadable
+//! state, an interrupted payment. `blackbox/documented` tests all others.
 
 use std::net::SocketAddr;
 
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use crate::{instance, put_away};
 
-/// As the dev instance's own gateways are started: they may call loopback, and look as often as they beat.
+/// The flags of the dev instance's gateways: loopback addresses are allowed, and the sweeper is fast.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
-/// Forwarded calls that read nothing before the ledger decides; a state that the appender cannot read is a ledger that is
-/// away. That they answer 500 would take a fault of the program's own.
+/// Forwarded calls read nothing before the ledger decides, and a state that the appender cannot read makes the ledger
+/// unavailable. A 500 would require a bug in the program.
 const READ_NOTHING: [&str; 2] = ["GET", "HEAD"];
 
 const GARBLE: &str = "\
@@ -27,7 +27,7 @@ UPDATE ledger.state SET body = '\"garbled\"' WHERE kind = 'secret_key' AND body 
 
 const CHARGES: &str = "SELECT count(*) FROM test_processor.charge WHERE payment_id = $1 AND declined IS NULL";
 
-/// A call of the operation, whatever it names.
+/// A call of the operation with any ids.
 fn call(merchant: &Merchant, endpoint: &Endpoint, operation: &Operation) -> Request {
     let target = operation.target(|_| "nobody".to_owned());
     let forwards = operation.path.starts_with("/forward");
@@ -36,8 +36,8 @@ fn call(merchant: &Merchant, endpoint: &Endpoint, operation: &Operation) -> Requ
     if operation.body.is_some() && operation.takes_secret_key { request.json(&json!({})) } else { request }
 }
 
-/// Asserts that the answer is the documented error of this code, as far as the method shows it.
-fn is_told(operation: &Operation, answer: &Response, code: &str) {
+/// Asserts that the response is the documented error `code`, as far as the method shows it.
+fn is_documented_error(operation: &Operation, answer: &Response, code: &str) {
     if operation.method == "HEAD" {
         assert_eq!(Some(answer.status), operation.status_of(code), "{}", operation.name());
         assert_eq!(answer.body.len(), 0, "{}", operation.name());
@@ -46,12 +46,12 @@ fn is_told(operation: &Operation, answer: &Response, code: &str) {
     }
 }
 
-/// The operations of the instance's document that name the error `code`.
+/// The operations that document the error `code`.
 async fn naming(instance: &Instance, code: &str) -> Vec<Operation> {
     let operations = Document::of(instance).await.operations();
     let naming: Vec<_> =
         operations.into_iter().filter(|operation| operation.status_of(code).is_some()).collect();
-    assert!(naming.len() > 80, "{} operations name {code}", naming.len());
+    assert!(naming.len() > 80, "{} operations document {code}", naming.len());
     naming
 }
 
@@ -63,7 +63,7 @@ async fn merchant(instance: &'static Instance) -> (Merchant, Endpoint) {
 }
 
 #[test]
-fn while_the_ledger_is_away_every_operation_says_so_and_nothing_is_charged() {
+fn every_operation_reports_an_unavailable_ledger_and_nothing_is_charged() {
     run(async {
         let instance = instance().await;
         let (merchant, endpoint) = merchant(instance).await;
@@ -79,7 +79,7 @@ fn while_the_ledger_is_away_every_operation_says_so_and_nothing_is_charged() {
         });
         let answers = futures_util::future::join_all(answers).await;
         for (operation, answer) in operations.iter().zip(&answers) {
-            is_told(operation, answer, "ledger_unavailable");
+            is_documented_error(operation, answer, "ledger_unavailable");
             assert_eq!(answer.head.header("retry-after"), Some("1"), "{}", operation.name());
         }
         assert!(endpoint.calls().is_empty(), "a provider was called");
@@ -91,7 +91,7 @@ fn while_the_ledger_is_away_every_operation_says_so_and_nothing_is_charged() {
 }
 
 #[test]
-fn a_state_that_cannot_be_read_is_our_own_fault_on_every_operation_and_changes_nothing() {
+fn an_unreadable_state_is_an_internal_error_on_every_operation_and_changes_nothing() {
     run(async {
         let instance = instance().await;
         let (merchant, endpoint) = merchant(instance).await;
@@ -99,7 +99,7 @@ fn a_state_that_cannot_be_read_is_our_own_fault_on_every_operation_and_changes_n
         let garbled = merchant.log.sql.execute(GARBLE, &[&merchant.id]).await.unwrap();
         assert_eq!(garbled, 1);
         let events = merchant.events().await.len();
-        let mut told = 0;
+        let mut number = 0;
         for operation in &operations {
             let forwards = operation.path.starts_with("/forward");
             if forwards && READ_NOTHING.contains(&operation.method.as_str()) {
@@ -107,18 +107,18 @@ fn a_state_that_cannot_be_read_is_our_own_fault_on_every_operation_and_changes_n
             }
             let mut request = call(&merchant, &endpoint, operation);
             if forwards {
-                request = request.header("Idempotency-Key", format!("call {told}"));
+                request = request.header("Idempotency-Key", format!("call {number}"));
             }
-            let answer = request.send(instance.gateway(told)).await.unwrap();
-            is_told(operation, &answer, "rest_internal_server_error");
+            let answer = request.send(instance.gateway(number)).await.unwrap();
+            is_documented_error(operation, &answer, "rest_internal_server_error");
             assert!(
                 !answer.text().contains("garbled"),
-                "what is our own business is told: {}",
+                "the response reveals internal details: {}",
                 answer.text()
             );
-            told += 1;
+            number += 1;
         }
-        assert_eq!(told + 2 * READ_NOTHING.len(), operations.len());
+        assert_eq!(number + 2 * READ_NOTHING.len(), operations.len());
         assert!(endpoint.calls().is_empty(), "a provider was called");
         assert_eq!(merchant.events().await.len(), events, "something was written");
         put_away(instance).await;
@@ -131,7 +131,7 @@ async fn fund(merchant: &Merchant, to: SocketAddr, key: &str) -> Response {
 }
 
 #[test]
-fn a_payment_that_is_cut_off_after_the_charge_is_told_as_under_way_and_brings_its_money_once() {
+fn a_payment_interrupted_after_the_charge_is_in_progress_and_credited_once() {
     run(async {
         let instance = instance().await;
         let (merchant, _) = merchant(instance).await;
@@ -143,20 +143,20 @@ fn a_payment_that_is_cut_off_after_the_charge_is_told_as_under_way_and_brings_it
         let (proxy, url) = Proxy::before(&ready.database_url).await;
         let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
         let (mut strike, mut asked, mut under_way) = (None, 0, None);
-        // Another gateway may carry the payment out before this one can: then another is asked for.
+        // Another gateway may carry out the payment first; then the test requests another one.
         while under_way.is_none() {
-            assert!(asked < 20, "never cut off in time");
+            assert!(asked < 20, "no payment was interrupted in time");
             let mut armed = strike.take().unwrap_or_else(|| proxy.strike(Fault::CutWithin(500), 1));
             let key = format!("funding {asked}");
             let answer = fund(&merchant, gateway.address, &key).await;
             asked += 1;
             if answer.status == 409 {
-                is_told(fund_wallet, &answer, "payment_in_progress");
+                is_documented_error(fund_wallet, &answer, "payment_in_progress");
                 under_way = Some(key.clone());
             }
             strike = (!armed.has_struck()).then_some(armed);
         }
-        // Who asks again under the same key is told how it ended.
+        // A repeated request under the same key gets the outcome.
         let key = under_way.unwrap();
         let funded = eventually("the payment ends", async || {
             let answer = fund(&merchant, instance.gateway(0), &key).await;

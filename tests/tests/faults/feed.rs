@@ -1,5 +1,4 @@
-//! The feed is a copy that anybody with rights on NATS can harm: it is made whole again from the log, and nothing
-//! else waits for it.
+//! The feed is a copy that anyone with rights on NATS can damage. It is restored from the log, and nothing else waits for it.
 
 use async_nats::jetstream;
 use farthing_tests::feed;
@@ -13,8 +12,7 @@ use serde_json::json;
 
 use crate::{HEAL, instance, put_away};
 
-/// A merchant with some events of its own on a fresh instance, nothing written any more; and the whole log, which
-/// the feed holds.
+/// A merchant with some events on a new instance without further writes, and the whole log, which the feed holds.
 async fn at_rest() -> (Merchant, Vec<Logged>) {
     let instance = instance().await;
     let merchant = Merchant::of(instance).await;
@@ -29,7 +27,7 @@ async fn at_rest() -> (Merchant, Vec<Logged>) {
 }
 
 #[test]
-fn a_feed_that_was_deleted_cut_or_written_into_is_made_whole_while_nothing_happens() {
+fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
     run(async {
         let (merchant, events) = at_rest().await;
         let instance = merchant.instance;
@@ -49,32 +47,32 @@ fn a_feed_that_was_deleted_cut_or_written_into_is_made_whole_while_nothing_happe
         let last = events.last().unwrap();
         for headers in [async_nats::HeaderMap::new(), claiming(last, last.position)] {
             publish(&context, headers).await;
-            within(HEAL, "the foreign message is gone", async || {
+            within(HEAL, "the foreign message is removed", async || {
                 let state = feed::stream(instance).await?.get_info().await.ok()?.state;
                 (state.messages == events.len() as u64).then_some(())
             })
             .await;
             feed::check(instance, &events).await;
         }
-        assert_eq!(merchant.log.head().await, last.position, "nothing of this is in the log");
+        assert_eq!(merchant.log.head().await, last.position, "the log is unchanged");
         put_away(instance).await;
     });
 }
 
-/// An administrator's way to JetStream, who waits while a busy disk keeps the server from answering.
+/// JetStream for an administrator, with a timeout that allows for a busy disk.
 async fn patient(instance: &Instance) -> jetstream::Context {
     let mut context = jetstream::new(instance.nats().await);
     context.set_timeout(HEAL);
     context
 }
 
-/// Somebody else writes into the feed. Once it is acknowledged it stands there, until the relay sees it.
+/// Publishes a foreign message to the feed. It is stored once acknowledged, until the relay sees it.
 async fn publish(context: &jetstream::Context, headers: async_nats::HeaderMap) {
     let sent = context.publish_with_headers("ledger.mer_nobody.wallet.credited", headers, "{}".into()).await;
     sent.unwrap().await.unwrap();
 }
 
-/// Headers that claim to be the relay's.
+/// Headers that imitate the relay's.
 fn claiming(event: &Logged, position: i64) -> async_nats::HeaderMap {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("farthing-position", position.to_string());
@@ -83,16 +81,16 @@ fn claiming(event: &Logged, position: i64) -> async_nats::HeaderMap {
 }
 
 #[test]
-fn a_feed_that_goes_on_where_the_log_does_not_is_left_for_an_operator_to_judge() {
+fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
     run(async {
         let (merchant, events) = at_rest().await;
         let instance = merchant.instance;
-        // As after a failover of Postgres that lost the last event: consumers have seen what the log never says.
+        // As after a failover of Postgres that lost the last event: consumers have seen an event that the log does not have.
         let context = patient(instance).await;
         let last = events.last().unwrap();
         publish(&context, claiming(last, last.position + 1)).await;
         let says = format!("the stream's last event, at position {}, is not this log's", last.position + 1);
-        within(HEAL, "the relay says so", async || {
+        within(HEAL, "the relay reports the fork", async || {
             let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).ok()?;
             said.contains(&says).then_some(())
         })
@@ -113,7 +111,7 @@ fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_l
         let (merchant, _) = at_rest().await;
         let instance = merchant.instance;
         let pids = instance.ready().pids;
-        // A server that hangs, for the projector; none at all, for the gateway.
+        // The projector has a server that hangs; the gateway has none.
         signal(pids.nats, "STOP");
         kill(pids.projectors[0]);
         let database_url = instance.ready().database_url;
@@ -127,7 +125,7 @@ fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_l
             response.expect(200);
             ids.push(response.request_id());
         }
-        // The new projector shows them, though NATS still hangs.
+        // The new projector shows them although NATS still hangs.
         for id in &ids {
             merchant.shown(id, "completed").await;
         }

@@ -1,5 +1,5 @@
-//! Load: calls from several tasks over all gateways, each with a marker that the provider answers as its own id, so
-//! that a charge in the log can be traced to a call in the provider's journal.
+//! Load: calls from several tasks over all gateways. Each has a marker, which the provider returns as its response id, so that
+//! a charge in the log can be traced to a call in the provider's journal.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ const TASKS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(1);
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What a caller saw of its call.
+/// A call as its caller observed it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) marker: String,
     pub(crate) request_id: Option<String>,
     pub(crate) status: u16,
-    /// Did the answer come whole?
+    /// Whether the response is complete.
     pub(crate) complete: bool,
 }
 
-/// The gateway that a task calls at this moment, by the task's number; none while there is none.
+/// The gateway that a task calls now, by the task's number; `None` while there is none.
 pub(crate) type Way = Arc<dyn Fn(usize) -> Option<SocketAddr> + Send + Sync>;
 
-/// Load under way.
+/// Running load.
 pub(crate) struct Load {
     parties: Arc<Parties>,
     stop: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ pub(crate) struct Load {
     tasks: Vec<JoinHandle<Vec<Seen>>>,
 }
 
-/// Who calls what.
+/// What a task calls.
 pub(crate) struct Parties {
     pub(crate) merchant: Merchant,
     pub(crate) customers: Vec<Customer>,
@@ -48,7 +48,7 @@ pub(crate) struct Parties {
     tokens: Vec<String>,
 }
 
-/// Load that has ended.
+/// Ended load.
 pub(crate) struct Ended {
     pub(crate) parties: Arc<Parties>,
     pub(crate) seen: Vec<Seen>,
@@ -64,7 +64,7 @@ fn respond(call: &Call) -> Vec<Step> {
     let tokens = tokens_of(&marker);
     let body = json!({"id": marker, "usage": {"tokens": tokens}});
     match tokens % 3 {
-        // A stream that lasts a moment, so that faults find calls in flight.
+        // A stream that takes a moment, so that faults hit calls in flight.
         0 => vec![
             event_stream(),
             chunk("data: {\"a\":1}\n\n"),
@@ -82,12 +82,12 @@ fn respond(call: &Call) -> Vec<Step> {
 }
 
 impl Load {
-    /// Starts calling.
+    /// Starts the load.
     pub(crate) async fn start(instance: &'static Instance) -> Self {
         Self::through(instance, Arc::new(|task| instance.try_gateway(task))).await
     }
 
-    /// Starts calling; each task calls the gateway that `gateway` tells for it.
+    /// Starts the load; `gateway` selects the gateway of each task.
     pub(crate) async fn through(instance: &'static Instance, gateway: Way) -> Self {
         static ROUND: AtomicU64 = AtomicU64::new(0);
         let round = ROUND.fetch_add(1, Ordering::SeqCst);
@@ -123,16 +123,16 @@ impl Load {
         Self { parties, stop, answered, tasks }
     }
 
-    /// Waits until `count` more calls were answered whole with a 200.
+    /// Waits until `count` more calls got a complete response with status 200.
     pub(crate) async fn calls(&self, count: u64) {
         let goal = self.answered.load(Ordering::SeqCst) + count;
-        within(Duration::from_secs(90), "calls are answered", async || {
+        within(Duration::from_secs(90), "calls are completed", async || {
             (self.answered.load(Ordering::SeqCst) >= goal).then_some(())
         })
         .await;
     }
 
-    /// Stops calling, once every call under way has come to its end.
+    /// Stops after every running call has ended.
     pub(crate) async fn stop(self) -> Ended {
         self.stop.store(true, Ordering::SeqCst);
         let mut seen = Vec::new();

@@ -1,7 +1,8 @@
 //! Faults: processes killed under load. Each scenario has an instance of its own, and ends with an independent
 //! check that no charge was lost or doubled and that everything shown equals a fold of the log.
 //!
-//! A short form by default; `FARTHING_FAULT_ROUNDS=50` repeats each fault so many times.
+//! Each fault is repeated twice, or as often as `FARTHING_FAULT_ROUNDS` says. `FARTHING_FAULT_SEED` makes the random
+//! faults of an earlier run again; a failing run prints the command.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
@@ -13,6 +14,7 @@ mod load;
 mod outdated;
 mod renewal;
 mod repeated;
+mod seeds;
 mod severed;
 mod tampering;
 mod twins;

@@ -1,5 +1,5 @@
-//! A database whose states and read models are in another program's shape: the roles do not start on it, and
-//! `farthing migrate` makes it whole from the log, or leaves it alone where the log does not prove itself.
+//! A database whose states and read models have another version's shape: the roles do not start on it, and `farthing migrate`
+//! rebuilds them from the log, or changes nothing if the log does not verify.
 
 use std::process::Stdio;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::{instance, put_away};
 
-/// States that nobody can read, one that is missing, and one that follows from nothing.
+/// Unreadable states, a missing one, and one without events.
 const GARBLE_STATES: &str = "\
 UPDATE ledger.state SET body = '{\"garbled\":true}' WHERE kind <> 'secret_key';
 DELETE FROM ledger.state WHERE kind = 'wallet';
 INSERT INTO ledger.state (kind, id, body) VALUES ('wallet', 'wal_nobodys', '{}');
 UPDATE ledger.shape SET version = version - 1 WHERE name = 'states'";
 
-/// Read models with other tables, other rows, an unreadable checkpoint, and one from before there were versions.
+/// Read models with other tables, other rows, an unreadable checkpoint, and one from before versions existed.
 const GARBLE_READ_MODELS: &str = "\
 DROP TABLE requests.ended CASCADE;
 ALTER TABLE customers.customers RENAME TO people;
@@ -28,7 +28,7 @@ DROP TABLE connections.checkpoint;
 UPDATE ledger.shape SET version = version - 1 WHERE name IN ('requests', 'customers', 'usage', 'connections');
 DELETE FROM ledger.shape WHERE name = 'meters'";
 
-/// A program on the instance's database; what it complains of.
+/// Runs the program on the instance's database, asserts that it fails, and returns its error output.
 async fn refused(instance: &Instance, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(program());
     command.args(arguments).args(["--database-url", &instance.ready().database_url]).stdin(Stdio::null());
@@ -41,14 +41,14 @@ const GATEWAY: [&str; 2] = ["gateway", "--listen=127.0.0.1:0"];
 
 async fn neither_role_starts(instance: &Instance) {
     for arguments in [&GATEWAY[..], &["projector"]] {
-        let told = refused(instance, arguments).await;
-        assert!(told.contains("run `farthing migrate`"), "{arguments:?}: {told}");
+        let output = refused(instance, arguments).await;
+        assert!(output.contains("run `farthing migrate`"), "{arguments:?}: {output}");
     }
 }
 
 async fn gateway_does_not_start_on_such_states(instance: &Instance) {
-    let told = refused(instance, &GATEWAY).await;
-    assert!(told.contains("the states are of another version"), "{told}");
+    let output = refused(instance, &GATEWAY).await;
+    assert!(output.contains("the states are of another version"), "{output}");
 }
 
 struct Shop {
@@ -75,7 +75,7 @@ impl Shop {
         self.merchant.send(&self.credential, request.json(&json!({}))).await.expect(200);
     }
 
-    /// What the interface shows of it all.
+    /// Everything that the API shows.
     async fn shown(&self) -> Vec<Value> {
         let mut shown = Vec::new();
         for path in [
@@ -109,7 +109,7 @@ async fn is_whole(instance: &Instance) {
 }
 
 #[test]
-fn an_instance_in_another_programs_shape_is_whole_again_after_it_is_migrated() {
+fn migrate_rebuilds_an_instance_in_another_shape() {
     run(async {
         let instance = instance().await;
         let mut shop = Shop::open(instance).await;
@@ -117,7 +117,7 @@ fn an_instance_in_another_programs_shape_is_whole_again_after_it_is_migrated() {
             shop.call().await;
         }
         let before = shop.shown().await;
-        // What is in shape is left alone.
+        // Current states and read models are not rebuilt.
         let migrated = instance.operate(&["migrate", "--mode", "test"]).await;
         assert_eq!((&migrated["states_folded"], &migrated["read_models_renewed"]), (&json!(0), &json!([])));
 
@@ -141,7 +141,7 @@ fn an_instance_in_another_programs_shape_is_whole_again_after_it_is_migrated() {
 }
 
 #[test]
-fn states_are_not_folded_from_a_log_that_does_not_prove_itself() {
+fn states_are_not_folded_from_a_log_that_does_not_verify() {
     run(async {
         let instance = instance().await;
         let shop = Shop::open(instance).await;
@@ -163,11 +163,14 @@ fn states_are_not_folded_from_a_log_that_does_not_prove_itself() {
         )
         .await
         .unwrap();
-        let told = refused(instance, &["migrate", "--mode", "test"]).await;
-        assert!(told.contains("wrong with the log") && told.contains("the hash does not follow"), "{told}");
+        let output = refused(instance, &["migrate", "--mode", "test"]).await;
+        assert!(
+            output.contains("wrong with the log") && output.contains("the hash does not follow"),
+            "{output}"
+        );
         assert_eq!(stored().await, before, "nothing was written");
         gateway_does_not_start_on_such_states(instance).await;
-        // A database from before there were versions.
+        // A database from before versions existed.
         sql.batch_execute("DROP TABLE ledger.shape").await.unwrap();
         neither_role_starts(instance).await;
         put_away(instance).await;

@@ -1,5 +1,5 @@
-//! Renewals when gateways die: every gateway schedules and carries payments out; each cycle begins once, and one that is
-//! paid is charged once, wherever between its parts a gateway dies.
+//! Renewals when gateways die: every gateway schedules renewals and carries out payments. Each cycle begins once, and a paid
+//! one is charged once, at whatever point a gateway dies.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,32 @@ use serde_json::{Value, json};
 
 use crate::{HEAL, instance, put_away, rounds};
 
-/// So many are on a plan that costs nothing, and as many on one that is paid.
+/// Customers on the free plan, and as many on the paid one.
 const SUBSCRIBERS: usize = 20;
 
 const DAY: i64 = 86_400;
 
 const CHARGED: &str = "SELECT payment_id, amount::text, declined IS NULL, asked FROM test_processor.charge";
 
-/// Charges that the ledger does not know of.
+/// Charges that the ledger has not recorded.
 const CHARGED_ALONE: &str = "\
 SELECT count(*) FROM test_processor.charge AS c
 WHERE NOT EXISTS (SELECT 1 FROM ledger.events WHERE key = c.payment_id || '/succeeded')";
 
-/// Nobody may append.
+/// Blocks all appends.
 const HOLD_THE_HEAD: &str = "BEGIN; SELECT position FROM ledger.head FOR UPDATE";
 
-/// The processor answers nobody.
+/// Blocks the processor.
 const HOLD_THE_PROCESSOR: &str = "BEGIN; LOCK TABLE test_processor.charge IN SHARE MODE";
 
-/// What waits for a lock is of processes that are dead by now, and never happens.
+/// Ends the sessions of dead processes that still wait for a lock.
 const DROP_WHAT_WAITS: &str = "\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
 
 struct Shop {
     instance: &'static Instance,
     merchant: Merchant,
-    /// The subscriptions, free and paid.
+    /// The free and paid subscriptions.
     free: Vec<String>,
     paid: Vec<String>,
 }
@@ -69,7 +69,7 @@ impl Shop {
         Self { instance, merchant, free, paid }
     }
 
-    /// A day passes, told to the second gateway.
+    /// Advances the clock by a day, through the second gateway.
     async fn day(&self) {
         let clock = Request::new("POST", "/v1/test_clock")
             .json(&json!({"advance_seconds": DAY}))
@@ -77,7 +77,7 @@ impl Shop {
         clock.send(self.instance.gateway(1)).await.unwrap().expect(200);
     }
 
-    /// How often each subscription was renewed so far.
+    /// The number of renewals of each subscription.
     async fn renewals(&self) -> BTreeMap<String, usize> {
         let mut renewals: BTreeMap<_, _> =
             self.free.iter().chain(&self.paid).map(|id| (id.clone(), 0)).collect();
@@ -87,7 +87,7 @@ impl Shop {
         renewals
     }
 
-    /// Waits until all but `ended` are renewed so often; each is, and no oftener.
+    /// Waits until all but `ended` are renewed exactly `times` times.
     async fn are_renewed(&self, times: usize, ended: Option<&str>) {
         let due = |id: &String| if Some(id.as_str()) == ended { times - 1 } else { times };
         within(HEAL, "all are renewed", async || {
@@ -99,7 +99,7 @@ impl Shop {
         assert!(renewals.iter().all(|(id, renewed)| *renewed == due(id)), "each once: {renewals:?}");
     }
 
-    /// The payments that were asked for the paid subscriptions' cycles after the first.
+    /// The payments requested for the paid subscriptions' cycles after the first.
     async fn renewal_payments(&self) -> Vec<Logged> {
         let mut payments = self.merchant.of_kind("payment.requested").await;
         payments.retain(|event| event.body["purpose"]["for"] == "renewal");
@@ -110,7 +110,7 @@ impl Shop {
         self.instance.ready().pids.gateways
     }
 
-    /// Waits until other gateways serve in the place of `killed`.
+    /// Waits until other gateways have replaced `killed`.
     async fn heals(&self, killed: &[u32]) {
         within(HEAL, "the gateways are back", async || {
             let pids = self.instance.try_ready()?.pids.gateways;
@@ -125,7 +125,7 @@ impl Shop {
         .await;
     }
 
-    /// Both gateways die at once, while `held` keeps a lock that they wait for; then it is let go.
+    /// Kills both gateways while `held` keeps a lock that they wait for; then releases it.
     async fn both_die(&self, held: &Log) {
         let pids = self.gateways();
         pids.iter().copied().for_each(kill);
@@ -138,7 +138,7 @@ impl Shop {
         self.heals(&pids).await;
     }
 
-    /// The first gateway dies as soon as some are renewed.
+    /// Kills the first gateway as soon as some subscriptions are renewed.
     async fn one_dies_between_renewals(&self, times: usize) {
         let pid = self.gateways()[0];
         self.day().await;
@@ -151,25 +151,26 @@ impl Shop {
         self.heals(&[pid]).await;
     }
 
-    /// A day passes, and every payment is asked for; nothing is charged while the connection holds the processor.
+    /// Advances the clock by a day and waits until every payment is requested. Nothing is charged while the returned connection
+    /// blocks the processor.
     async fn day_of_a_silent_processor(&self, times: usize) -> Log {
         let held = self.instance.log().await;
         held.sql.batch_execute(HOLD_THE_PROCESSOR).await.unwrap();
         self.day().await;
-        within(HEAL, "every payment is asked for", async || {
+        within(HEAL, "every payment is requested", async || {
             (self.renewal_payments().await.len() == SUBSCRIBERS * times).then_some(())
         })
         .await;
         held
     }
 
-    /// Both die when the processor has taken money for a renewal that the ledger has not heard of.
+    /// Kills both after the processor has charged a renewal that the ledger has not recorded.
     async fn both_die_between_charge_and_completion(&self, times: usize) {
         let processor = self.day_of_a_silent_processor(times).await;
         let head = self.instance.log().await;
         head.sql.batch_execute(HOLD_THE_HEAD).await.unwrap();
         processor.sql.batch_execute("ROLLBACK").await.unwrap();
-        within(HEAL, "a charge that the ledger has not heard of", async || {
+        within(HEAL, "a charge that the ledger has not recorded", async || {
             let alone: i64 = head.sql.query_one(CHARGED_ALONE, &[]).await.unwrap().get(0);
             (alone > 0).then_some(())
         })
@@ -177,11 +178,11 @@ impl Shop {
         self.both_die(&head).await;
         self.are_renewed(times, None).await;
         let charges = head.sql.query(CHARGED, &[]).await.unwrap();
-        assert!(charges.iter().any(|charge| charge.get::<_, i32>(3) > 1), "none was asked for again");
+        assert!(charges.iter().any(|charge| charge.get::<_, i32>(3) > 1), "no charge was requested again");
     }
 
-    /// Both die while every payment is under way at the processor; one customer ends the subscription just then, after the
-    /// cycle that is being paid.
+    /// Kills both while every payment is at the processor. One customer cancels at that moment, for the end of the cycle that is
+    /// being paid.
     async fn both_die_while_payments_are_under_way(&self, times: usize, ends: &str) {
         let held = self.day_of_a_silent_processor(times).await;
         let path = format!("/v1/subscriptions/{ends}");
@@ -192,10 +193,10 @@ impl Shop {
         self.are_renewed(times, None).await;
         let shown = self.merchant.get(&path).await.expect(200);
         let pending = json!({"type": "cancellation", "effective_at": shown["cycle_end_at"]});
-        assert_eq!(shown["pending_change"], pending, "what was asked for is not forgotten: {shown}");
+        assert_eq!(shown["pending_change"], pending, "the pending change is kept: {shown}");
     }
 
-    /// Charged once for each cycle, by the processor's own journal; the credit is there once, by books of our own.
+    /// Asserts that each cycle was charged once, by the processor's journal, and credited once, by independent books.
     async fn adds_up(&self, cycles: usize, ended: &str) {
         let events = self.merchant.events().await;
         let books = Books::of(&events);
@@ -244,7 +245,7 @@ impl Shop {
 }
 
 #[test]
-fn gateways_that_die_in_the_middle_of_renewals_leave_one_renewal_and_one_charge_of_each() {
+fn gateways_that_die_during_renewals_leave_one_renewal_and_one_charge_of_each() {
     run(async {
         let shop = Shop::open().await;
         let mut times = 0;

@@ -1,4 +1,4 @@
-//! Repeated calls when a gateway dies: the first one's effect stands, and there is no second.
+//! Repeated calls when a gateway dies: the first call's effect is kept, and there is no second.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::{instance, put_away, rounds};
 
 const KEYS: usize = 60;
 
-/// The `number`-th post of a round: a customer or a spend key, under a key of its own.
+/// The `number`-th post of a round: a customer or a spend key, under its own idempotency key.
 fn post(merchant: &Merchant, round: u32, number: usize) -> Request {
     let path = if number.is_multiple_of(2) { "/v1/customers" } else { "/v1/spend_keys" };
     let name = format!("number {number} of round {round}");
@@ -24,7 +24,7 @@ fn post(merchant: &Merchant, round: u32, number: usize) -> Request {
 }
 
 #[test]
-fn a_gateway_that_dies_between_commit_and_reply_leaves_one_effect_and_its_answer_on_the_other_one() {
+fn a_gateway_that_dies_between_commit_and_response_leaves_one_effect_and_its_response_to_the_other_one() {
     run(async {
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
@@ -43,7 +43,7 @@ fn a_gateway_that_dies_between_commit_and_reply_leaves_one_effect_and_its_answer
     });
 }
 
-/// Posts at the first gateway, which dies while nobody has read an answer; the same posts at the second one.
+/// Sends posts to the first gateway, kills it before a response is read, and sends the same posts to the second one.
 async fn one_death(instance: &'static Instance, merchant: &Merchant, round: u32) {
     let before = merchant.events().await.len();
     let (pid, other) = (instance.ready().pids.gateways[0], instance.gateway(1));
@@ -53,8 +53,10 @@ async fn one_death(instance: &'static Instance, merchant: &Merchant, round: u32)
         call.send(&post(merchant, round, number)).await.unwrap();
         calls.push(call);
     }
-    eventually("the first are in the log", async || (merchant.events().await.len() > before).then_some(()))
-        .await;
+    eventually("the first facts are in the log", async || {
+        (merchant.events().await.len() > before).then_some(())
+    })
+    .await;
     kill(pid);
     for (number, call) in calls.iter_mut().enumerate() {
         let first = call.response("POST").await.ok().filter(|answer| answer.complete);

@@ -2,7 +2,6 @@
 //! delivered when it has been given up. What happened is found out and never guessed, and nothing is written late.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::Utc;
 use farthing_core::command::{IssueSecretKey, to_millisecond};
@@ -21,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::load::Load;
-use crate::{aftermath, instance, put_away, rounds};
+use crate::seeds::Run;
+use crate::{aftermath, instance, put_away};
 
 /// Writes after which a gateway takes itself for the only writer: more than it needs.
 const CALM: usize = 24;
@@ -201,7 +201,7 @@ fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer(
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let config = appender::Config {
+        let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
             role: Role::Gateway,
             writer: "a test".to_owned(),
@@ -243,65 +243,36 @@ fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer(
     });
 }
 
-/// A sequence of numbers that a seed decides (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    /// From `FARTHING_FAULT_SEED`, or else a new one; printed, to be had again.
-    fn seeded() -> Self {
-        let given = std::env::var("FARTHING_FAULT_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| u64::try_from(Utc::now().timestamp_micros()).unwrap());
-        eprintln!("FARTHING_FAULT_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn fault(&mut self) -> Fault {
-        match self.below(6) {
-            0 => Fault::LoseAnswer,
-            1 => Fault::LoseCommitAnswer,
-            2 => Fault::CutWithin(u16::try_from(self.below(1000)).unwrap()),
-            3 | 4 => Fault::DeliverLate(Duration::from_micros(self.below(20_000))),
-            _ => Fault::KeepBack,
-        }
-    }
-}
-
-/// Severs appends at random under load; `others` write beside the gateway that is struck.
+/// Severs appends at random under load. With [`Company::Others`], the instance's own gateways write too.
 async fn severed_at_random(company: Company) {
     let instance = instance().await;
-    let mut chance = Chance::seeded();
     let ready = instance.ready();
     let (proxy, url) = Proxy::before(&ready.database_url).await;
     let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
     let address = gateway.address;
-    let load = Load::through(
-        instance,
-        Arc::new(move |task| match company {
-            Company::Others if task % 2 == 0 => instance.try_gateway(task / 2),
-            Company::Alone | Company::Others => Some(address),
-        }),
-    )
-    .await;
-    load.calls(250).await;
-    for _ in 0..rounds() * 6 {
-        let (fault, passing) = (chance.fault(), u32::try_from(chance.below(40)).unwrap());
-        let mut strike = proxy.strike(fault, passing);
-        strike.struck().await;
-        load.calls(chance.below(30)).await;
-        let outcome = strike.outcome().await;
-        eprintln!("{fault:?} after {passing}: {outcome:?}");
+    for run in Run::all() {
+        let mut choices = run.begin();
+        let load = Load::through(
+            instance,
+            Arc::new(move |task| match company {
+                Company::Others if task % 2 == 0 => instance.try_gateway(task / 2),
+                Company::Alone | Company::Others => Some(address),
+            }),
+        )
+        .await;
+        load.calls(250).await;
+        for _ in 0..run.faults {
+            let (fault, passing) = (choices.fault(), choices.below(40));
+            let mut strike = proxy.strike(fault, passing);
+            strike.struck().await;
+            load.calls(u64::from(choices.below(30))).await;
+            let outcome = strike.outcome().await;
+            eprintln!("{fault:?} after {passing}: {outcome:?}");
+        }
+        load.calls(50).await;
+        let load = load.stop().await;
+        aftermath::check(instance, &load).await;
     }
-    load.calls(50).await;
-    let load = load.stop().await;
-    aftermath::check(instance, &load).await;
     drop(gateway);
     put_away(instance).await;
 }

@@ -1,4 +1,4 @@
-//! Whoever has the rights to tamper is found out: in the read models, in the states, in the log itself.
+//! Tampering by a privileged database role is detected in the read models, in the states, and in the log.
 
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
@@ -15,13 +15,13 @@ async fn verdict(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value
     (output.status.code(), report)
 }
 
-/// The audit finds nothing wrong.
+/// Asserts that the audit finds nothing.
 async fn sound(instance: &Instance) {
     let (code, report) = verdict(instance, &["log", "verify"]).await;
     assert!(code == Some(0) && report["ok"] == true && report["findings_count"] == 0, "{report}");
 }
 
-/// The audit fails, and each of `named` is among its findings.
+/// Asserts that the audit fails with each of `named` among its findings.
 async fn unsound(instance: &Instance, named: &[String]) {
     let (code, report) = verdict(instance, &["log", "verify"]).await;
     assert!(code == Some(1) && report["ok"] == false, "{report}");
@@ -35,7 +35,7 @@ async fn unsound(instance: &Instance, named: &[String]) {
 }
 
 #[test]
-fn tampering_is_found_wherever_it_happens() {
+fn tampering_is_detected_everywhere() {
     run(async {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let merchant = Merchant::of(instance).await;
@@ -46,7 +46,7 @@ fn tampering_is_found_wherever_it_happens() {
         let response = merchant.call(&merchant.billing(&customer, &meter), &endpoint.url).await;
         let id = response.request_id();
         merchant.shown(&id, "completed").await;
-        // A read waits for its read model: from here on nothing sets right what is tampered with.
+        // A read waits for its read model, so nothing repairs the tampering after this.
         merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
         read_models(&merchant, &id).await;
         state(&merchant).await;
@@ -96,7 +96,7 @@ async fn state(merchant: &Merchant) {
     sound(merchant.instance).await;
 }
 
-/// The owner of the tables can take the triggers off; the chain still tells, and says where.
+/// The owner of the tables can remove the triggers; the hash chain still detects the change and its position.
 async fn log(merchant: &Merchant, id: &str) {
     let sql = &merchant.log.sql;
     let head = merchant.log.head().await;

@@ -1,4 +1,4 @@
-//! Two projectors: one works, one stands by. One that stood still while the other took over writes nothing late.
+//! Two projectors: one works, one stands by. A projector that hung during a takeover writes nothing late.
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, kill, signal};
@@ -11,10 +11,10 @@ use serde_json::json;
 use crate::load::Load;
 use crate::{HEAL, aftermath, instance, put_away, rounds};
 
-/// Ends the sessions of all projectors, as Postgres does once it takes their machine for gone.
+/// Ends the sessions of all projectors, as Postgres does when their machine is unreachable.
 const END_SESSIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'farthing_projector'";
 
-/// How many sessions hold the lock of the relay, and how many hold the lock of a projection, at most.
+/// The number of sessions with the lock of the relay, and the highest number with the lock of one projection.
 const LOCKS: &str = "\
 SELECT count(*), COALESCE(max(holders), 0) FROM (
     SELECT count(*) AS holders FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
@@ -22,7 +22,7 @@ SELECT count(*), COALESCE(max(holders), 0) FROM (
 ) AS held";
 
 #[test]
-fn a_projector_that_stood_still_while_its_twin_took_over_writes_nothing_late() {
+fn a_projector_that_hung_during_a_takeover_writes_nothing_late() {
     run(async {
         let instance: &'static Instance =
             Box::leak(Box::new(Instance::start_with(2, &["--projectors", "2"]).await));
@@ -32,7 +32,7 @@ fn a_projector_that_stood_still_while_its_twin_took_over_writes_nothing_late() {
         load.calls(100).await;
         for round in 0..rounds() as usize * 2 {
             let (stalled, twin) = (pids[round % 2], pids[(round + 1) % 2]);
-            // At first the one that is to be stalled has everything: its twin's sessions are ended as it stands still.
+            // At first the projector to be stalled has all locks: its twin's sessions are ended while it is stopped.
             take_over_from(instance, &log, twin).await;
             signal(twin, "CONT");
             load.calls(50).await;
@@ -51,7 +51,7 @@ fn a_projector_that_stood_still_while_its_twin_took_over_writes_nothing_late() {
     });
 }
 
-/// Has `stalled` stand still and lose its sessions; returns when the other one shows what is new.
+/// Stops `stalled` and ends its sessions; returns when the other one shows new events.
 async fn take_over_from(instance: &'static Instance, log: &Log, stalled: u32) {
     signal(stalled, "STOP");
     log.sql.query_one(END_SESSIONS, &[]).await.unwrap();
@@ -74,7 +74,7 @@ fn is_stale(response: &Response) -> bool {
 }
 
 #[test]
-fn reads_say_that_they_are_stale_while_no_projector_works_and_no_longer_than_that() {
+fn reads_are_marked_stale_only_while_no_projector_works() {
     run(async {
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
@@ -91,7 +91,7 @@ fn reads_say_that_they_are_stale_while_no_projector_works_and_no_longer_than_tha
             let made = merchant.post("/v1/customers", &json!({"reference_id": end})).await.expect(201);
             for number in [0, 1] {
                 let shown = get("/v1/connections", number).await;
-                assert_eq!(shown.expect(200), before.json(), "what there was");
+                assert_eq!(shown.expect(200), before.json(), "the earlier state");
                 assert!(is_stale(&shown), "{:?}", shown.head);
             }
             if end == "KILL" {

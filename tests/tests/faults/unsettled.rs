@@ -1,4 +1,4 @@
-//! A gateway that must stop while Postgres is away: what it cannot settle, it tells.
+//! A gateway that stops while Postgres is unavailable logs the calls that it cannot settle.
 
 use farthing_tests::client::Connection;
 use farthing_tests::instance::SideGateway;
@@ -13,7 +13,7 @@ use crate::abandoned::SWEEP;
 use crate::{instance, put_away};
 
 #[test]
-fn a_gateway_that_stops_while_postgres_is_away_tells_what_each_call_used() {
+fn a_gateway_that_stops_without_postgres_logs_the_usage_of_each_call() {
     run(async {
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
@@ -48,15 +48,15 @@ fn a_gateway_that_stops_while_postgres_is_away_tells_what_each_call_used() {
         gate.open();
         gateway.terminate();
         assert!(gateway.ended().await.success());
-        assert!(calls[0].read.rest().await.1.is_err(), "no answer is whole that is not settled");
+        assert!(calls[0].read.rest().await.1.is_err(), "a call that is not settled must not look complete");
         let logged = gateway.logged();
         let lost: Vec<&str> = logged.lines().filter(|line| line.contains("left unsettled")).collect();
         assert_eq!(lost.len(), 2, "{logged}");
-        let told = lost.iter().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("{id}: {logged}"));
+        let line = lost.iter().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("{id}: {logged}"));
         for part in ["ERROR", "\\\"input\\\":4711", "Whole", "theirs-1", "request.opened"] {
-            assert!(told.contains(part), "{part} is not told: {told}");
+            assert!(line.contains(part), "{part} is not logged: {line}");
         }
-        // Which terms these are, and that nothing was charged, stands in the log.
+        // The log has the terms of the call, and that nothing was charged.
         assert!(merchant.log.event(&format!("{id}/opened")).await.is_some());
         let ended = within(SWEEP * 2, "the call is swept", async || {
             merchant.log.event(&format!("{id}/failed")).await

@@ -1,5 +1,5 @@
-//! Gateways and projectors that die while webhooks are told: each event is told at least once, and of one customer in
-//! order.
+//! Gateways and projectors that die during webhook deliveries: each event is delivered at least once, and in order per
+//! customer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use crate::{HEAL, put_away};
 const CUSTOMERS: usize = 6;
 const CREDITS: usize = 12;
 
-/// How long a dead gateway's claims may last, and the telling after them.
-const TOLD: Duration = Duration::from_mins(2);
+/// The timeout for a dead gateway's claims to lapse and for the deliveries after them.
+const DELIVERY_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The balances that the receiver was told of, in the order of their first time, by customer.
-fn told(receiver: &Endpoint) -> BTreeMap<String, Vec<String>> {
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// The balances that the receiver got, by customer, in the order of their first delivery.
+fn delivered(receiver: &Endpoint) -> BTreeMap<String, Vec<String>> {
+    let mut delivered: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for call in receiver.calls() {
         let news: Value = serde_json::from_slice(&call.body).unwrap();
         let customer = news["data"]["customer"]["customer_id"].as_str().unwrap().to_owned();
         let balance = news["data"]["wallet"]["balance"].as_str().unwrap().to_owned();
-        let balances = told.entry(customer).or_default();
+        let balances = delivered.entry(customer).or_default();
         if !balances.contains(&balance) {
             balances.push(balance);
         }
     }
-    told
+    delivered
 }
 
-async fn everything_is_told_though(victims: fn(&Pids) -> Vec<u32>) {
+async fn everything_is_delivered_despite_killing(victims: fn(&Pids) -> Vec<u32>) {
     let flags = &["--webhook-timeout-seconds=2", "--webhook-retry-ms=100,200"];
     let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, flags).await));
     let merchant = Merchant::of(instance).await;
     let receiver = instance.provider.endpoint(|_| {
-        // Slow enough that a fault finds some on their way.
+        // Slow enough that a fault hits deliveries in flight.
         let mut steps = vec![Step::Pause(Duration::from_millis(40))];
         steps.extend(json(200, &json!({})));
         steps
@@ -58,7 +58,7 @@ async fn everything_is_told_though(victims: fn(&Pids) -> Vec<u32>) {
             wanted.entry(customer.id.clone()).or_default().push(format!("{total}.0000000000"));
         }
         if total % 4 == 2 {
-            within(TOLD, "telling goes on", async || {
+            within(DELIVERY_TIMEOUT, "deliveries continue", async || {
                 (receiver.calls().len() > killed.len() * CUSTOMERS).then_some(())
             })
             .await;
@@ -73,16 +73,19 @@ async fn everything_is_told_though(victims: fn(&Pids) -> Vec<u32>) {
             .await;
         }
     }
-    within(TOLD, "everything is told, in order", async || (told(&receiver) == wanted).then_some(())).await;
+    within(DELIVERY_TIMEOUT, "everything is delivered in order", async || {
+        (delivered(&receiver) == wanted).then_some(())
+    })
+    .await;
     put_away(instance).await;
 }
 
 #[test]
-fn a_gateway_that_dies_while_webhooks_are_told_loses_none_and_changes_no_order() {
-    run(everything_is_told_though(|pids| vec![pids.gateways[0]]));
+fn a_gateway_that_dies_during_deliveries_loses_none_and_keeps_the_order() {
+    run(everything_is_delivered_despite_killing(|pids| vec![pids.gateways[0]]));
 }
 
 #[test]
-fn a_projector_that_dies_while_webhooks_are_told_loses_none_and_changes_no_order() {
-    run(everything_is_told_though(|pids| vec![pids.projectors[0]]));
+fn a_projector_that_dies_during_deliveries_loses_none_and_keeps_the_order() {
+    run(everything_is_delivered_despite_killing(|pids| vec![pids.projectors[0]]));
 }

@@ -3,8 +3,9 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::{
-    CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CustomerMade, NewMethod, Paid,
-    PayCheckoutSession, Payee, PersonalData, Purchase, Refusal, RequestPayment,
+    CheckoutRefusal, CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CustomerMade,
+    CustomerRefusal, NewMethod, Paid, PayCheckoutSession, Payee, PaymentRefusal, PersonalData, PlanRefusal,
+    Purchase, Refusal, RequestPayment, SubscriptionRefusal,
 };
 use farthing_core::event::DeclineReason;
 use farthing_core::ids::{
@@ -40,20 +41,21 @@ impl From<appender::Error> for Stopped {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Refused(
-                Refusal::CheckoutSessionNotFound
-                | Refusal::CheckoutSessionExpired
-                | Refusal::PaymentUnderWay
-                | Refusal::CustomerNotFound
-                | Refusal::PlanNotFound
-                | Refusal::CreditBundleNotFound,
+                Refusal::Checkout(CheckoutRefusal::SessionNotFound | CheckoutRefusal::SessionExpired)
+                | Refusal::Payment(PaymentRefusal::InProgress)
+                | Refusal::Customer(CustomerRefusal::NotFound)
+                | Refusal::Plan(PlanRefusal::NotFound | PlanRefusal::BundleNotFound),
             ) => Self::Overtaken,
-            appender::Error::Refused(Refusal::SubscriptionAlreadyActive) => {
+            appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::AlreadyActive)) => {
                 Self::Wrong(told("There is a subscription to this plan already."))
             }
-            appender::Error::Refused(Refusal::SubscriptionNotFound | Refusal::CreditBundlePlanMismatch) => {
-                Self::Wrong(told("This credit is for subscribers of another plan."))
+            appender::Error::Refused(
+                Refusal::Subscription(SubscriptionRefusal::NotFound)
+                | Refusal::Plan(PlanRefusal::BundlePlanMismatch),
+            ) => Self::Wrong(told("This credit is for subscribers of another plan.")),
+            appender::Error::Refused(Refusal::Payment(PaymentRefusal::OfferChanged)) => {
+                Self::Wrong(Problem::changed())
             }
-            appender::Error::Refused(Refusal::OfferChanged) => Self::Wrong(Problem::changed()),
             appender::Error::Refused(Refusal::Amount(_)) => {
                 Self::Wrong(told("There is no room for so much money. Nothing was charged."))
             }

@@ -159,7 +159,7 @@ async fn plan(
     let Some(State::Plan(plan)) = app.state(StateKey::Plan(plan_id)).await? else { return Ok(None) };
     let begins = match current {
         None => Begins::Now,
-        Some(current) if plan.terms.is_dearer_than(current) => Begins::Instead,
+        Some(current) if plan.terms.costs_more_than(current) => Begins::Instead,
         Some(_) => Begins::AfterThisCycle,
     };
     let PlanTerms { name, period_amount, included_credit, billing_interval, .. } = plan.terms;

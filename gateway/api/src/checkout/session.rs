@@ -1,6 +1,6 @@
 //! A checkout session as its page finds it: by its secret, from the authoritative states and the log.
 
-use farthing_core::event::{CheckoutSessionCreated, Event, codec};
+use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, codec};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
 use farthing_core::state::{State, StateKey};
 use farthing_log::checkout_attempts;
@@ -131,12 +131,12 @@ async fn ended(client: &Client, id: CheckoutSessionId, plays: bool) -> Result<Op
     for row in rows {
         let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let event = event.map_err(|error| ApiError::internal(error.to_string()))?;
-        if let Event::CheckoutSessionCreated(created) = event {
+        if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = event {
             let merchant_id: &str = row.try_get(3)?;
             let merchant_id = merchant_id.parse();
             begun =
                 Some((created, merchant_id.map_err(|error| ApiError::internal(format!("{id}: {error}")))?));
-        } else if let Event::CheckoutSessionCompleted(completed) = event {
+        } else if let Event::Checkout(CheckoutEvent::SessionCompleted(completed)) = event {
             customer_id = Some(completed.customer_id);
         }
     }

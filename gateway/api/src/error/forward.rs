@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::Issue;
+use super::input::Issue;
 
 /// A forwarded call cannot be made, or the provider did not answer it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

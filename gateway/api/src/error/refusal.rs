@@ -1,6 +1,9 @@
 //! Answers for the refusals and failures of the ledger and of payments.
 
-use farthing_core::command::Refusal;
+use farthing_core::command::{
+    CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
+    RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WebhookRefusal,
+};
 use farthing_log::appender;
 use farthing_worker::payments;
 
@@ -9,75 +12,101 @@ use super::{ApiError, AuthError, BillingError, ConflictError, ForwardError, Issu
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::SecretKeyInvalid => Self::Auth(AuthError::SecretKeyInvalid),
-            Refusal::ConnectionSecretInvalid => Self::Auth(AuthError::ConnectionSecretInvalid),
-            Refusal::ProductSecretInvalid => Self::Auth(AuthError::ProductSecretInvalid),
-            Refusal::CustomerNotFound => Self::NotFound(Resource::Customer),
-            Refusal::MeterNotFound => Self::NotFound(Resource::Meter),
-            Refusal::SpendKeyNotFound => Self::NotFound(Resource::SpendKey),
-            Refusal::SecretKeyNotFound => Self::NotFound(Resource::SecretKey),
-            Refusal::SecretKeyLastRemaining => Self::Conflict(ConflictError::SecretKeyLastRemaining),
-            Refusal::ReferenceIdConflict => Self::Conflict(ConflictError::ReferenceId),
-            Refusal::SpendKeyInvalid => Self::Auth(AuthError::SpendKeyInvalid),
-            Refusal::SpendKeyExpired => Self::Auth(AuthError::SpendKeyExpired),
-            Refusal::SpendKeyPaused => Self::Auth(AuthError::SpendKeyPaused),
-            Refusal::ModelNotAllowed => Self::Auth(AuthError::ModelNotAllowed),
-            Refusal::ProviderNotAllowed => Self::Auth(AuthError::ProviderNotAllowed),
-            Refusal::RequestLimitExceeded { retry_after_seconds } => {
-                Self::Limit(LimitError::RequestLimitExceeded { retry_after_seconds })
-            }
-            Refusal::RateLimitExceeded { retry_after_seconds } => {
-                Self::Limit(LimitError::RateLimitExceeded { retry_after_seconds })
-            }
-            Refusal::SpendLimitExceeded { left, needed } => {
-                Self::Limit(LimitError::SpendLimitExceeded { left, needed })
-            }
-            Refusal::MeterSlugConflict => Self::Conflict(ConflictError::MeterSlug),
-            Refusal::ModelNotPriced => Self::Forward(ForwardError::ModelNotPriced),
-            Refusal::InsufficientBalance { available, needed, auto_recharge } => {
-                Self::Billing(BillingError::InsufficientBalance { available, needed, auto_recharge })
-            }
-            Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
-            Refusal::UsageOutOfRange => {
-                Self::issue(["usage"], "is out of range: nobody could be billed for it")
-            }
-            Refusal::AmountNotPositive => Self::issue(["amount"], "must be above zero"),
-            Refusal::PlanNotFound => Self::NotFound(Resource::Plan),
-            Refusal::PlanNotFree => Self::Billing(BillingError::PlanNotFree),
-            Refusal::CreditAbovePrice => {
-                Self::issue(["included_credit"], "must not be above period_amount, where that is above zero")
-            }
-            Refusal::CreditBundleNotFound => Self::NotFound(Resource::CreditBundle),
-            Refusal::CreditBundlePlanMismatch => Self::Billing(BillingError::CreditBundlePlanMismatch),
-            Refusal::SubscriptionNotFound => Self::NotFound(Resource::Subscription),
-            Refusal::SubscriptionAlreadyActive => Self::Billing(BillingError::SubscriptionAlreadyActive),
-            Refusal::PaymentMethodNotFound => Self::NotFound(Resource::PaymentMethod),
-            Refusal::NoPaymentMethod => {
-                Self::issue(["payment_method_id"], "is required: the wallet has no payment method yet")
-            }
-            Refusal::AutopayIncomplete { enabled, threshold, amount } => {
-                let why = if enabled {
-                    "is required while autopay is enabled"
-                } else {
-                    "goes with autopay_enabled"
-                };
-                let parts = [("autopay_threshold", threshold), ("autopay_amount", amount)];
-                let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
-                Self::validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())
-            }
-            Refusal::OfferChanged => Self::issue(["amount"], "is not what it costs any more"),
-            Refusal::PaymentUnderWay => Self::Billing(BillingError::PaymentInProgress),
-            Refusal::CheckoutSessionNotFound => Self::NotFound(Resource::CheckoutSession),
-            Refusal::CheckoutSessionExpired => Self::Billing(BillingError::CheckoutSessionExpired),
-            Refusal::WebhookNotFound => Self::NotFound(Resource::Webhook),
-            Refusal::WebhookLimitReached => Self::Limit(LimitError::WebhookLimitReached),
-            Refusal::ClockOutOfRange => Self::issue(
+            Refusal::Merchant(MerchantRefusal::ClockOutOfRange) => Self::issue(
                 ["advance_seconds"],
                 "must be above zero, and the clock at most a hundred years ahead",
             ),
-            Refusal::MerchantNotFound | Refusal::RequestNotOpen | Refusal::PaymentNotOpen => {
-                Self::internal(refusal.to_string())
+            Refusal::Merchant(MerchantRefusal::NotFound)
+            | Refusal::Request(RequestRefusal::NotOpen)
+            | Refusal::Payment(PaymentRefusal::NotOpen) => Self::internal(refusal.to_string()),
+            Refusal::SecretKey(refusal) => match refusal {
+                SecretKeyRefusal::Invalid => Self::Auth(AuthError::SecretKeyInvalid),
+                SecretKeyRefusal::NotFound => Self::NotFound(Resource::SecretKey),
+                SecretKeyRefusal::LastRemaining => Self::Conflict(ConflictError::SecretKeyLastRemaining),
+            },
+            Refusal::Customer(refusal) => match refusal {
+                CustomerRefusal::NotFound => Self::NotFound(Resource::Customer),
+                CustomerRefusal::SecretInvalid => Self::Auth(AuthError::ConnectionSecretInvalid),
+                CustomerRefusal::ReferenceIdTaken => Self::Conflict(ConflictError::ReferenceId),
+            },
+            Refusal::Meter(refusal) => match refusal {
+                MeterRefusal::NotFound => Self::NotFound(Resource::Meter),
+                MeterRefusal::SecretInvalid => Self::Auth(AuthError::ProductSecretInvalid),
+                MeterRefusal::SlugTaken => Self::Conflict(ConflictError::MeterSlug),
+            },
+            Refusal::SpendKey(refusal) => spend_key(refusal),
+            Refusal::Wallet(refusal) => wallet(refusal),
+            Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
+            Refusal::Request(RequestRefusal::ModelNotPriced) => Self::Forward(ForwardError::ModelNotPriced),
+            Refusal::Request(RequestRefusal::UsageOutOfRange) => {
+                Self::issue(["usage"], "is out of range: nobody could be billed for it")
             }
+            Refusal::Plan(refusal) => match refusal {
+                PlanRefusal::NotFound => Self::NotFound(Resource::Plan),
+                PlanRefusal::NotFree => Self::Billing(BillingError::PlanNotFree),
+                PlanRefusal::CreditAbovePrice => Self::issue(
+                    ["included_credit"],
+                    "must not be above period_amount, where that is above zero",
+                ),
+                PlanRefusal::BundleNotFound => Self::NotFound(Resource::CreditBundle),
+                PlanRefusal::BundlePlanMismatch => Self::Billing(BillingError::CreditBundlePlanMismatch),
+            },
+            Refusal::Subscription(refusal) => match refusal {
+                SubscriptionRefusal::NotFound => Self::NotFound(Resource::Subscription),
+                SubscriptionRefusal::AlreadyActive => Self::Billing(BillingError::SubscriptionAlreadyActive),
+            },
+            Refusal::Payment(PaymentRefusal::MethodNotFound) => Self::NotFound(Resource::PaymentMethod),
+            Refusal::Payment(PaymentRefusal::NoMethod) => {
+                Self::issue(["payment_method_id"], "is required: the wallet has no payment method yet")
+            }
+            Refusal::Payment(PaymentRefusal::OfferChanged) => {
+                Self::issue(["amount"], "is not what it costs any more")
+            }
+            Refusal::Payment(PaymentRefusal::InProgress) => Self::Billing(BillingError::PaymentInProgress),
+            Refusal::Checkout(refusal) => match refusal {
+                CheckoutRefusal::SessionNotFound => Self::NotFound(Resource::CheckoutSession),
+                CheckoutRefusal::SessionExpired => Self::Billing(BillingError::CheckoutSessionExpired),
+            },
+            Refusal::Webhook(refusal) => match refusal {
+                WebhookRefusal::NotFound => Self::NotFound(Resource::Webhook),
+                WebhookRefusal::LimitReached => Self::Limit(LimitError::WebhookLimitReached),
+            },
+        }
+    }
+}
+
+fn spend_key(refusal: SpendKeyRefusal) -> ApiError {
+    match refusal {
+        SpendKeyRefusal::NotFound => ApiError::NotFound(Resource::SpendKey),
+        SpendKeyRefusal::Invalid => ApiError::Auth(AuthError::SpendKeyInvalid),
+        SpendKeyRefusal::Expired => ApiError::Auth(AuthError::SpendKeyExpired),
+        SpendKeyRefusal::Paused => ApiError::Auth(AuthError::SpendKeyPaused),
+        SpendKeyRefusal::ModelNotAllowed => ApiError::Auth(AuthError::ModelNotAllowed),
+        SpendKeyRefusal::ProviderNotAllowed => ApiError::Auth(AuthError::ProviderNotAllowed),
+        SpendKeyRefusal::RequestLimitExceeded { retry_after_seconds } => {
+            ApiError::Limit(LimitError::RequestLimitExceeded { retry_after_seconds })
+        }
+        SpendKeyRefusal::RateLimitExceeded { retry_after_seconds } => {
+            ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds })
+        }
+        SpendKeyRefusal::SpendLimitExceeded { left, needed } => {
+            ApiError::Limit(LimitError::SpendLimitExceeded { left, needed })
+        }
+    }
+}
+
+fn wallet(refusal: WalletRefusal) -> ApiError {
+    match refusal {
+        WalletRefusal::InsufficientBalance { available, needed, auto_recharge } => {
+            ApiError::Billing(BillingError::InsufficientBalance { available, needed, auto_recharge })
+        }
+        WalletRefusal::AmountNotPositive => ApiError::issue(["amount"], "must be above zero"),
+        WalletRefusal::AutopayIncomplete { enabled, threshold, amount } => {
+            let why =
+                if enabled { "is required while autopay is enabled" } else { "goes with autopay_enabled" };
+            let parts = [("autopay_threshold", threshold), ("autopay_amount", amount)];
+            let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
+            ApiError::validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())
         }
     }
 }

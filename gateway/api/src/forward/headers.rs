@@ -1,5 +1,5 @@
-//! Which headers pass in which direction. Pure. All pass unchanged but hop-by-hop ones, ours, and the slot that
-//! carried the credential.
+//! The headers that pass to the provider and back. All pass unchanged except hop-by-hop headers, `x-service-*` headers
+//! and the slots that carried the credential. Pure.
 
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
@@ -7,11 +7,11 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-/// The prefix of the headers that are meant for us.
+/// The prefix of the gateway's own headers.
 const OURS: &str = "x-service-";
 
-/// Headers of one hop (RFC 9110 section 7.6.1), less `Connection` itself and what it names. `Expect` is answered
-/// by us.
+/// Hop-by-hop headers (RFC 9110 section 7.6.1), besides those that `Connection` names. The gateway itself answers
+/// `Expect`.
 const HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,18 +25,18 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     EXPECT,
 ];
 
-/// Where the provider's own key goes, when the credential brought one.
+/// A place in the request that carries a credential or a provider key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     /// `Authorization: Bearer …`.
     Authorization,
-    /// A header that holds nothing but the key.
+    /// A header whose whole value is the key.
     Plain(&'static str),
     /// The query parameter `key`.
     Query,
 }
 
-/// The headers that go to the provider. `credentials` are all slots that held a credential of ours.
+/// The headers to the provider. `credentials` are all slots that held a credential of this service.
 pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     headers.remove(HOST);
@@ -51,11 +51,11 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
     headers
 }
 
-/// The headers in which callers send keys of their own to a provider.
+/// The headers in which callers send their own provider keys.
 const KEY_HEADERS: [&str; 6] =
     ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
 
-/// The keys of the caller's own among what goes to the provider, with the headers that they stand in.
+/// The caller's own provider keys among the headers to the provider, by header name.
 pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
     KEY_HEADERS
         .into_iter()
@@ -63,7 +63,7 @@ pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> 
         .collect()
 }
 
-/// Puts the provider's own key where the credential was.
+/// Replaces the credential in `slot` by the provider key.
 pub(super) fn set_provider_key(
     headers: &mut HeaderMap,
     slot: Slot,
@@ -79,11 +79,10 @@ pub(super) fn set_provider_key(
     Ok(())
 }
 
-/// Headers that tell of the exact bytes of a body.
+/// Headers with a digest of the body.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
-/// Makes the headers fit a body of `length` bytes that is not the caller's own, and asks for an answer that can be
-/// altered as well.
+/// Adapts the headers to an altered body of `length` bytes, and requests an uncompressed answer, which can be filtered.
 pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
     for name in DIGESTS {
         headers.remove(name);
@@ -92,8 +91,8 @@ pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// Is it a stream of events that can be read as it stands?
-pub(super) fn tell_of_plain_events(headers: &HeaderMap) -> bool {
+/// Whether the body is an uncompressed event stream.
+pub(super) fn is_plain_event_stream(headers: &HeaderMap) -> bool {
     let text =
         |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
@@ -101,7 +100,7 @@ pub(super) fn tell_of_plain_events(headers: &HeaderMap) -> bool {
     media_type.eq_ignore_ascii_case("text/event-stream") && plain
 }
 
-/// The headers that go back to the caller: a provider cannot speak in our name.
+/// The headers back to the caller. `x-service-*` headers of the provider are removed.
 pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     strip_ours(&mut headers);
@@ -116,7 +115,7 @@ fn strip_ours(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what concerns one hop only.
+/// Removes hop-by-hop headers.
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_the_providers_reaches_it() {
+    fn credentials_and_hop_by_hop_headers_do_not_reach_the_provider() {
         let given = headers(&[
             ("authorization", "Bearer ours"),
             ("x-api-key", "theirs"),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_key_takes_the_place_of_ours() {
+    fn the_provider_key_replaces_the_credential() {
         let mut map = to_provider(headers(&[("x-api-key", "ours")]), &[Slot::Plain("x-api-key")]);
         set_provider_key(&mut map, Slot::Plain("x-api-key"), "sk-1").unwrap();
         assert_eq!(map["x-api-key"], "sk-1");

@@ -1,5 +1,5 @@
-//! Metadata of a forwarded call: a JSON object of strings in a header or a query parameter; it never reaches the
-//! provider (completion.md section 5). The rules are those of metadata everywhere (interface.md, Limits).
+//! Metadata of a forwarded call: a JSON object of strings in a header or a query parameter. It never reaches the
+//! provider (completion.md section 5). The limits are those of all metadata (interface.md, Limits).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::rules;
 /// The header that attaches metadata to a call.
 const METADATA: HeaderName = HeaderName::from_static("x-service-metadata");
 
-/// The metadata of the header and of the (decoded) query parameter; where both name a key, the header wins.
+/// The metadata of the header and the decoded query parameter. The header overrides keys of the parameter.
 pub(super) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeMap<String, String>, ApiError> {
     let mut metadata = query.map(parse).transpose()?.unwrap_or_default();
     for value in headers.get_all(METADATA) {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn header_and_query_are_joined_and_the_header_wins() {
+    fn header_and_query_are_merged_and_the_header_wins() {
         let metadata = read(&header(r#"{"a":"1","b":"é"}"#), Some(r#"{"a":"2","c":"3"}"#)).unwrap();
         let pairs: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("a", "1"), ("b", "é"), ("c", "3")]);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused() {
+    fn metadata_that_breaks_a_rule_is_refused() {
         let many = serde_json::json!((0..101).map(|n| (format!("k{n}"), "v")).collect::<BTreeMap<_, _>>());
         for text in [
             "",

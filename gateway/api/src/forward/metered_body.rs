@@ -1,150 +1,66 @@
-//! The answer on its way to the caller: every byte as it comes, unchanged (but for what `filter` takes out), the end only when the call is
-//! settled. Fires exactly once, whether the answer is completed, breaks off, or nobody wants it any more.
+//! The response body to the caller. It passes every byte as it comes, except for chunks that the filter removes, and
+//! holds back the end until the call is settled. Each call is settled exactly once, whether its response completes,
+//! fails or loses its caller.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
-use super::keyed::Keeper;
-use super::settlement::{End, Unsettled, settle, until_durable};
-use super::usage::{ChunkFilter, Scanner};
-use super::{CallId, DRAIN_TIMEOUT, Forwarder};
+use super::drain::drain;
+use super::provider_response::{FramePosition, ProviderResponse};
+use super::settlement::{ResponseEnd, Unsettled};
 
-/// Why an answer breaks off.
+/// Why a response is cut short.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BrokenOff {
-    #[error("the provider broke off: {0}")]
+pub(crate) enum ResponseError {
+    #[error("the provider's response failed: {0}")]
     Provider(#[from] hyper::Error),
-    #[error("the provider was silent for too long")]
+    #[error("the provider sent nothing for too long")]
     Idle,
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
 }
 
-/// How the end of a body is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyEnd {
-    /// By its announced length, or by its last chunk.
-    WebhookNotice,
-    /// Only by the closing of the connection, which may as well be a break.
-    ByClosing,
-}
-
-/// The provider's side of an answer.
-pub(super) struct Answer {
-    pub(super) forwarder: Arc<Forwarder>,
-    pub(super) id: CallId,
-    pub(super) status: StatusCode,
-    pub(super) upstream: Incoming,
-    pub(super) scanner: Scanner,
-    /// Takes out what the caller did not ask for, where the gateway asked in its place.
-    pub(super) filter: Option<ChunkFilter>,
-    /// Collects the answer, where it may be asked for again.
-    pub(super) keeper: Option<Keeper>,
-    /// Bytes to come, where the provider announced them.
-    pub(super) left: Option<u64>,
-    pub(super) body_end: BodyEnd,
-}
-
-impl Answer {
-    /// Starts the settlement, which goes on whoever waits for it.
-    fn settle(&self, end: End) -> JoinHandle<Result<(), Unsettled>> {
-        let settled = settle(self.status, self.scanner.report(), end);
-        let forwarder = &self.forwarder;
-        let keeper = self.keeper.as_ref().filter(|_| end == End::Whole);
-        let closing = keeper.and_then(|keeper| keeper.kept(&forwarder.app.server_key));
-        let app = Arc::clone(&forwarder.app);
-        forwarder.tasks.spawn(until_durable(
-            app,
-            self.id.request_id,
-            settled,
-            closing,
-            forwarder.abort.clone(),
-        ))
-    }
-
-    /// What it means that no frame follows.
-    fn ended(&self) -> End {
-        match self.body_end {
-            BodyEnd::ByClosing if self.scanner.is_within_document() => End::BrokenOff,
-            BodyEnd::ByClosing | BodyEnd::WebhookNotice => End::Whole,
-        }
-    }
-
-    /// What the caller sees of a frame; of the one that completes the answer, with what was held back before.
-    fn shown(&mut self, frame: Frame<Bytes>, completes: bool) -> Option<Frame<Bytes>> {
-        let Some(filter) = &mut self.filter else { return Some(frame) };
-        let Some(data) = frame.data_ref() else { return self.held().or(Some(frame)) };
-        let mut shown = BytesMut::from(filter.pass(data));
-        if completes {
-            shown.extend_from_slice(&filter.end());
-        }
-        (!shown.is_empty()).then(|| Frame::data(shown.freeze()))
-    }
-
-    /// What was held back, where nothing more follows.
-    fn held(&mut self) -> Option<Frame<Bytes>> {
-        let held = self.filter.as_mut()?.end();
-        (!held.is_empty()).then(|| Frame::data(held))
-    }
-
-    /// Takes note of a frame; does it complete the answer?
-    fn note(&mut self, frame: &Frame<Bytes>) -> bool {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.note(frame);
-        }
-        let Some(data) = frame.data_ref() else { return true };
-        if self.status.is_success() {
-            self.scanner.feed(data);
-        }
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(data.len() as u64);
-        }
-        self.left == Some(0)
-    }
-}
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseError>>>;
 
 enum State {
     /// Frames pass.
-    Streaming(Box<Answer>),
-    /// The end waits for the settlement: the last frame, or the error that broke the answer off.
-    Settling(JoinHandle<Result<(), Unsettled>>, Option<Result<Frame<Bytes>, BrokenOff>>),
-    /// All has been said.
+    Streaming(Box<ProviderResponse>),
+    /// The settlement is pending. The last frame, or the error that ended the response, follows it.
+    Settling(JoinHandle<Result<(), Unsettled>>, Option<Result<Frame<Bytes>, ResponseError>>),
+    /// Nothing follows.
     Done,
 }
 
-/// An answer that settles its call before it ends.
+/// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
     state: State,
-    /// How long the provider may be silent.
-    patience: Duration,
-    heard_at: Instant,
+    /// How long the provider may send nothing.
+    idle_timeout: Duration,
+    last_frame_at: Instant,
     idle: Pin<Box<Sleep>>,
 }
 
 impl MeteredBody {
-    pub(super) fn new(answer: Answer) -> Self {
-        let (now, patience) = (Instant::now(), answer.forwarder.app.timeouts.silence);
+    pub(super) fn new(response: ProviderResponse) -> Self {
+        let (now, idle_timeout) = (Instant::now(), response.forwarder.app.timeouts.silence);
         Self {
-            state: State::Streaming(Box::new(answer)),
-            patience,
-            heard_at: now,
-            idle: Box::pin(tokio::time::sleep_until(now + patience)),
+            state: State::Streaming(Box::new(response)),
+            idle_timeout,
+            last_frame_at: now,
+            idle: Box::pin(tokio::time::sleep_until(now + idle_timeout)),
         }
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.idle.as_mut().poll(cx).is_ready() {
-            let due = self.heard_at + self.patience;
+            let due = self.last_frame_at + self.idle_timeout;
             if due <= Instant::now() {
                 return Poll::Ready(());
             }
@@ -153,33 +69,33 @@ impl MeteredBody {
         Poll::Pending
     }
 
-    fn poll_streaming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let (end, last) = loop {
-            let State::Streaming(answer) = &mut self.state else { return Poll::Ready(None) };
-            match Pin::new(&mut answer.upstream).poll_frame(cx) {
+            let State::Streaming(response) = &mut self.state else { return Poll::Ready(None) };
+            match Pin::new(&mut response.upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.heard_at = Instant::now();
-                    let completes = answer.note(&frame);
-                    let shown = answer.shown(frame, completes);
-                    if completes {
-                        break (End::Whole, shown.map(Ok));
+                    self.last_frame_at = Instant::now();
+                    let position = response.read(&frame);
+                    let filtered = response.filtered(frame, position);
+                    if position == FramePosition::Last {
+                        break (ResponseEnd::Complete, filtered.map(Ok));
                     }
-                    if let Some(frame) = shown {
+                    if let Some(frame) = filtered {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                 }
-                Poll::Ready(None) => break (answer.ended(), answer.held().map(Ok)),
-                Poll::Ready(Some(Err(error))) => break (End::BrokenOff, Some(Err(error.into()))),
+                Poll::Ready(None) => break (response.end(), response.held_back().map(Ok)),
+                Poll::Ready(Some(Err(error))) => break (ResponseEnd::Interrupted, Some(Err(error.into()))),
                 Poll::Pending => {
                     ready!(self.poll_idle(cx));
-                    break (End::BrokenOff, Some(Err(BrokenOff::Idle)));
+                    break (ResponseEnd::Interrupted, Some(Err(ResponseError::Idle)));
                 }
             }
         };
-        if let State::Streaming(answer) = &mut self.state {
-            // What came before a break passes before it.
-            let held = if matches!(last, Some(Err(_))) { answer.held() } else { None };
-            self.state = State::Settling(answer.settle(end), last);
+        if let State::Streaming(response) = &mut self.state {
+            // Bytes held back are sent before the error.
+            let held = if matches!(last, Some(Err(_))) { response.held_back() } else { None };
+            self.state = State::Settling(response.settle(end), last);
             if let Some(held) = held {
                 return Poll::Ready(Some(Ok(held)));
             }
@@ -187,7 +103,7 @@ impl MeteredBody {
         self.poll_settling(cx)
     }
 
-    fn poll_settling(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll_settling(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let State::Settling(settlement, last) = &mut self.state else { return Poll::Ready(None) };
         let settled = ready!(Pin::new(settlement).poll(cx));
         let last = last.take();
@@ -202,12 +118,9 @@ impl MeteredBody {
 
 impl Body for MeteredBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = ResponseError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         match &this.state {
             State::Streaming(_) => this.poll_streaming(cx),
@@ -222,8 +135,8 @@ impl Body for MeteredBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.state {
-            State::Streaming(answer) if answer.filter.is_some() => SizeHint::default(),
-            State::Streaming(answer) => answer.upstream.size_hint(),
+            State::Streaming(response) if response.filter.is_some() => SizeHint::default(),
+            State::Streaming(response) => response.upstream.size_hint(),
             State::Settling(_, Some(Ok(frame))) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
             }
@@ -234,39 +147,11 @@ impl Body for MeteredBody {
 }
 
 impl Drop for MeteredBody {
-    /// The caller has gone: the provider is read on to its final usage, which is charged.
+    /// Drains the provider's response if the caller disconnected before its end.
     fn drop(&mut self) {
-        if let State::Streaming(answer) = std::mem::replace(&mut self.state, State::Done) {
-            let tasks = answer.forwarder.tasks.clone();
-            tasks.spawn(drain(*answer));
+        if let State::Streaming(response) = std::mem::replace(&mut self.state, State::Done) {
+            let tasks = response.forwarder.tasks.clone();
+            tasks.spawn(drain(*response));
         }
     }
-}
-
-async fn drain(mut answer: Answer) {
-    let forwarder = Arc::clone(&answer.forwarder);
-    let place = forwarder.place(answer.id);
-    let end = if place.is_some() {
-        tokio::select! {
-            end = read_on(&mut answer) => end,
-            () = tokio::time::sleep(DRAIN_TIMEOUT) => End::Left,
-            () = forwarder.hurry.cancelled() => End::BrokenOff,
-        }
-    } else {
-        End::Left
-    };
-    drop(place);
-    // Its outcome is in the log; nobody is left to tell.
-    let _ = answer.settle(end).await;
-}
-
-async fn read_on(answer: &mut Answer) -> End {
-    while let Some(frame) = http_body_util::BodyExt::frame(&mut answer.upstream).await {
-        match frame {
-            Ok(frame) if !answer.note(&frame) => {}
-            Ok(_) => return End::Whole,
-            Err(_) => return End::BrokenOff,
-        }
-    }
-    answer.ended()
 }

@@ -1,5 +1,5 @@
-//! What is read of a call before the ledger is asked: who, where to, what for. Nothing has happened yet, so any refusal
-//! leaves nothing behind.
+//! Reads and checks a call before it is opened in the ledger: the credential, the target, the body and the price. A
+//! refusal here leaves no trace in the log.
 
 use std::net::IpAddr;
 
@@ -11,51 +11,51 @@ use http::header::TRANSFER_ENCODING;
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
+use super::forwarder::Forwarder;
 use super::headers::{self, Slot};
-use super::keyed::{self, Asked, Keyed};
+use super::idempotent_call::{self, CallContent, IdempotentCall};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
-use super::usage::{Shape, asking_for_usage, priced_apart, read_request};
-use super::{Forwarder, credential, metadata};
+use super::usage::{Shape, read_request, requesting_usage, unpriced_member};
+use super::{credential, metadata};
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::providers::{self, CallersKey, Key};
 use crate::target::{self, KeyParameter, Query};
 
-/// A call, read.
-pub(super) struct Call {
-    /// What the ledger is asked.
+/// A call that is ready to be opened and sent.
+pub(super) struct PreparedCall {
+    /// The command that opens it.
     pub(super) command: OpenRequest,
-    /// What the provider is asked.
+    /// The request to the provider.
     pub(super) outgoing: Request<RequestBody>,
-    /// Its method.
     pub(super) method: Method,
     /// How the provider reports usage.
     pub(super) shape: Shape,
-    /// The idempotency key it was made under.
-    pub(super) keyed: Option<Keyed>,
-    /// Who asked for the usage of a stream?
-    pub(super) usage_asked_by: Asker,
+    /// Its use of an idempotency key.
+    pub(super) idempotent_call: Option<IdempotentCall>,
+    /// The party that requested the usage of a stream.
+    pub(super) usage_requested_by: UsageRequestedBy,
 }
 
-/// Who asked for the usage of a stream.
+/// The party that requested the usage of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asker {
-    /// The caller, or nobody: the answer passes as it is.
+pub(super) enum UsageRequestedBy {
+    /// The caller, or nobody. The answer passes unchanged.
     Caller,
-    /// This gateway, in the caller's place: the caller does not see the chunk that tells it.
+    /// This gateway. The usage chunk is removed from the answer.
     Gateway,
 }
 
-/// Reads the call.
+/// Reads and checks the call.
 pub(super) async fn prepare(
     forwarder: &Forwarder,
     request_id: RequestId,
     request: Request<Body>,
-) -> Result<Call, ApiError> {
+) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
     let query = Query::read(parts.uri.query().unwrap_or_default());
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
-    // What stands in the log is the URL without the caller's own provider key.
+    // The log records the URL without the caller's own provider key.
     let recorded = target(&query, &found, None)?;
     let target = target(&query, &found, found.credential.provider_key.as_deref())?;
     if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
@@ -68,15 +68,15 @@ pub(super) async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
-    let key = keyed::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let ahead = if key.is_some() { Ahead::Anything } else { Ahead::Json };
-    let patience = app.timeouts.body;
-    let ReadAhead { mut body, whole, known_bytes, known } =
-        tokio::time::timeout(patience, read_ahead(&parts.headers, body, ahead, patience))
+    let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
+    let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
+    let timeout = app.timeouts.body;
+    let ReadAhead { mut body, json, known_bytes, fingerprint } =
+        tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, timeout))
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
-    let asked = whole.as_deref().map(read_request).unwrap_or_default();
+    let options = json.as_deref().map(read_request).unwrap_or_default();
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
     let own_keys = headers::own_keys(&outgoing_headers);
@@ -97,34 +97,34 @@ pub(super) async fn prepare(
         .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
-        Key::Managed(_) => asked.ambiguous,
-        Key::Callers => asked.ambiguous.filter(|name| on_spend_key && *name == "model"),
+        Key::Managed(_) => options.ambiguous,
+        Key::Callers => options.ambiguous.filter(|name| on_spend_key && *name == "model"),
     };
     if let Some(name) = ambiguous {
-        return Err(ApiError::issue([name], "stands more than once in the body"));
+        return Err(ApiError::issue([name], "is given more than once in the body"));
     }
-    let mut usage_asked_by = Asker::Caller;
+    let mut usage_requested_by = UsageRequestedBy::Caller;
     if let Key::Managed(key) = provider_key {
-        // With a key of this instance only what reports its usage is paid for.
-        if asked.hides_usage && providers::tells_usage_when_asked(provider, &target) {
-            let asking = whole.as_deref().and_then(asking_for_usage);
-            let asking = asking.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
-            headers::fit_altered_body(&mut outgoing_headers, asking.len());
-            body = RequestBody::whole(asking.into());
-            usage_asked_by = Asker::Gateway;
+        // The instance pays for calls on its own keys, so these must report their usage and have a list price.
+        if options.hides_usage && providers::reports_usage_on_request(provider, &target) {
+            let altered = json.as_deref().and_then(requesting_usage);
+            let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
+            headers::fit_altered_body(&mut outgoing_headers, altered.len());
+            body = RequestBody::whole(altered.into());
+            usage_requested_by = UsageRequestedBy::Gateway;
         }
-        if asked.is_background {
+        if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }
-        if let Some(name) = whole.as_deref().and_then(priced_apart) {
-            return Err(ApiError::issue([name], "asks for what is not priced"));
+        if let Some(name) = json.as_deref().and_then(unpriced_member) {
+            return Err(ApiError::issue([name], "requests a feature that has no listed price"));
         }
         outgoing_headers.remove("x-http-method-override");
         let (name, value) = providers::key_header(provider, &target, key);
         outgoing_headers.insert(name, value);
     }
-    // Where the URL names the model, the provider looks nowhere else.
-    let model = providers::model_within(&target).map(str::to_owned).or(asked.model);
+    // A provider ignores the body's model if the URL names one.
+    let model = providers::model_within(&target).map(str::to_owned).or(options.model);
     let list_price =
         app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let provider_key_type = provider_key.key_type();
@@ -147,21 +147,21 @@ pub(super) async fn prepare(
         model,
         list_price,
         metadata,
-        size: SizeHint { max_output_tokens: asked.max_output_tokens, input_bytes: known_bytes },
+        size: SizeHint { max_output_tokens: options.max_output_tokens, input_bytes: known_bytes },
         settings: app.settings,
         now: request_id.made_at(),
     };
-    let keyed = match key.zip(known) {
-        Some((key, known)) => {
+    let idempotent_call = match key.zip(fingerprint) {
+        Some((key, fingerprint)) => {
             let provider_key = credential.provider_key.as_deref();
-            let asked = Asked {
+            let content = CallContent {
                 method: &parts.method,
                 url: &recorded,
                 provider_key,
                 own_keys: &own_keys,
-                body: &known,
+                body: &fingerprint,
             };
-            Some(Keyed::new(app, &key, asked, &command).await?)
+            Some(IdempotentCall::new(app, &key, content, &command).await?)
         }
         None => None,
     };
@@ -171,11 +171,11 @@ pub(super) async fn prepare(
     *outgoing.headers_mut() = outgoing_headers;
     let unsized_body = !outgoing.body().is_end_stream() && outgoing.body().size_hint().exact().is_none();
     if unsized_body && parts.method == Method::GET {
-        // Not every GET is without a body; hyper sends one only when told.
+        // A GET may have a body; hyper sends it only with a Transfer-Encoding header.
         outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     *outgoing.version_mut() = Version::HTTP_11;
-    Ok(Call { command, outgoing, method: parts.method, shape, keyed, usage_asked_by })
+    Ok(PreparedCall { command, outgoing, method: parts.method, shape, idempotent_call, usage_requested_by })
 }
 
 fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
@@ -191,8 +191,8 @@ fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&st
     })
 }
 
-/// The address that the URL itself names, if it names one: it can be refused without a request on record. The
-/// dialer checks every address again, whatever it came from.
+/// The IP address that the URL names literally, if any. Checking it here refuses the call before it is opened; the
+/// dialer checks every resolved address again.
 fn literal_address(target: &Uri) -> Option<IpAddr> {
     target.host()?.trim_matches(['[', ']']).parse().ok()
 }

@@ -1,5 +1,4 @@
-//! The body on its way to the provider: what has been read ahead of it, then the rest as it comes, as long as it
-//! comes.
+//! The request body to the provider: the part that was read ahead, then the rest as the caller sends it.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -14,21 +13,21 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::Sleep;
 
-/// How much of a JSON body is read ahead, in bytes: beyond it, what the body asks for stays unknown.
+/// The most bytes that are read ahead. The model and output limit of a longer JSON body stay unknown.
 const MAX_AHEAD: usize = 256 * 1024;
 
-/// Why a body does not come to its end.
+/// Why a request body fails before its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unsent {
-    /// The caller broke off.
-    #[error("the caller broke off: {0}")]
-    BrokenOff(#[from] axum::Error),
-    /// The caller is there and says nothing.
-    #[error("the caller was silent for too long")]
-    Silent,
+pub(crate) enum BodyError {
+    /// The caller's connection failed.
+    #[error("the caller's body failed: {0}")]
+    Aborted(#[from] axum::Error),
+    /// The caller stays connected but sends nothing.
+    #[error("the caller sent nothing for too long")]
+    Timeout,
 }
 
-/// A request body, perhaps read ahead.
+/// A request body, of which a part may be read ahead.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     ahead: Option<Bytes>,
@@ -36,78 +35,77 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBody {
-    /// A body that is there whole.
+    /// A body that is complete in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self { ahead: Some(bytes), rest: None }
     }
 }
 
-/// What of a body is still to come from the caller.
+/// The part of a body that the caller has not sent yet.
 #[derive(Debug)]
 struct Rest {
     body: Body,
-    /// How long the caller may be silent.
-    patience: Duration,
+    /// How long the caller may send nothing.
+    idle_timeout: Duration,
     /// Runs while the provider waits for the caller.
-    silence: Option<Pin<Box<Sleep>>>,
+    idle: Option<Pin<Box<Sleep>>>,
 }
 
 impl Rest {
-    fn new(body: Body, patience: Duration) -> Self {
-        Self { body, patience, silence: None }
+    fn new(body: Body, idle_timeout: Duration) -> Self {
+        Self { body, idle_timeout, idle: None }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unsent>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.silence = None;
+            self.idle = None;
             return Poll::Ready(frame.map(|frame| Ok(frame?)));
         }
-        let patience = self.patience;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(silence.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Unsent::Silent)))
+        let idle_timeout = self.idle_timeout;
+        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_timeout)));
+        ready!(idle.as_mut().poll(cx));
+        Poll::Ready(Some(Err(BodyError::Timeout)))
     }
 }
 
 /// Which bodies are read ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
-    /// JSON that is short enough, for the model and the output limit it names.
+    /// JSON up to [`MAX_AHEAD`], for its model and output limit.
     Json,
-    /// The beginning of any body: it tells the call apart from others under the same idempotency key.
-    Anything,
+    /// The first [`MAX_AHEAD`] bytes of any body, to compare it with other uses of the same idempotency key.
+    Any,
 }
 
-/// What tells a body apart from others.
+/// The known part of a body, which identifies it under an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct BodyFingerprint {
     /// The first 256 KiB at most.
     pub(crate) first: Bytes,
-    /// The length of the whole, where it is known.
+    /// The length of the whole body, if known.
     pub(crate) length: Option<u64>,
-    /// Are the first bytes all of it?
-    pub(crate) whole: bool,
+    /// Whether `first` is the whole body.
+    pub(crate) complete: bool,
 }
 
-/// A body, and what of it was read ahead.
+/// A body after reading ahead.
 pub(crate) struct ReadAhead {
-    /// To be sent on.
+    /// The body to send to the provider.
     pub(crate) body: RequestBody,
-    /// The whole body, where it is JSON and short enough.
-    pub(crate) whole: Option<Bytes>,
-    /// Bytes of the body, as far as they are known.
+    /// The whole body, if it is JSON and at most [`MAX_AHEAD`] bytes long.
+    pub(crate) json: Option<Bytes>,
+    /// The length of the body, as far as it is known, in bytes.
     pub(crate) known_bytes: u64,
-    /// What is known of it, where anything is read ahead.
-    pub(crate) known: Option<Known>,
+    /// The fingerprint, with [`Ahead::Any`].
+    pub(crate) fingerprint: Option<BodyFingerprint>,
 }
 
-/// Reads ahead what `ahead` says; everything else is left to stream, by a caller who is never silent for longer than
-/// `patience`.
+/// Reads ahead as `ahead` says. The rest streams; it fails if the caller sends nothing for `idle_timeout`.
 pub(crate) async fn read_ahead(
     headers: &HeaderMap,
     body: Body,
     ahead: Ahead,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> Result<ReadAhead, axum::Error> {
     let announced = body.size_hint().exact();
     let is_json = headers
@@ -115,28 +113,28 @@ pub(crate) async fn read_ahead(
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.to_ascii_lowercase().contains("json"));
     let too_long = announced.is_some_and(|bytes| bytes > MAX_AHEAD as u64);
-    let wanted = ahead == Ahead::Anything || (is_json && !too_long);
+    let wanted = ahead == Ahead::Any || (is_json && !too_long);
     if !wanted || announced == Some(0) {
         let known_bytes = announced.unwrap_or(0);
-        let nothing = Known { first: Bytes::new(), length: Some(0), whole: true };
-        let known = (ahead == Ahead::Anything).then_some(nothing);
-        let body = RequestBody { ahead: None, rest: Some(Rest::new(body, patience)) };
-        return Ok(ReadAhead { body, whole: None, known_bytes, known });
+        let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
+        let fingerprint = (ahead == Ahead::Any).then_some(nothing);
+        let body = RequestBody { ahead: None, rest: Some(Rest::new(body, idle_timeout)) };
+        return Ok(ReadAhead { body, json: None, known_bytes, fingerprint });
     }
     let (first, rest) = read_first(body).await?;
     let whole = rest.is_none();
     let known_bytes = if whole { first.len() as u64 } else { announced.unwrap_or(first.len() as u64) };
-    let known = (ahead == Ahead::Anything).then(|| Known {
+    let fingerprint = (ahead == Ahead::Any).then(|| BodyFingerprint {
         first: first.slice(..first.len().min(MAX_AHEAD)),
         length: if whole { Some(known_bytes) } else { announced },
-        whole: whole && first.len() <= MAX_AHEAD,
+        complete: whole && first.len() <= MAX_AHEAD,
     });
     let json = (is_json && whole).then(|| first.clone());
-    let rest = rest.map(|rest| Rest::new(rest, patience));
-    Ok(ReadAhead { body: RequestBody { ahead: Some(first), rest }, whole: json, known_bytes, known })
+    let rest = rest.map(|rest| Rest::new(rest, idle_timeout));
+    Ok(ReadAhead { body: RequestBody { ahead: Some(first), rest }, json, known_bytes, fingerprint })
 }
 
-/// The first bytes of `body`, and the rest of it where there is more than is read ahead.
+/// The first bytes of `body`, and its rest if it is longer than [`MAX_AHEAD`].
 async fn read_first(mut body: Body) -> Result<(Bytes, Option<Body>), axum::Error> {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
@@ -146,7 +144,7 @@ async fn read_first(mut body: Body) -> Result<(Bytes, Option<Body>), axum::Error
         };
         let Ok(data) = frame.into_data() else { continue };
         if first.is_empty() && more.is_empty() {
-            first = data; // most bodies come in one piece, which then is not copied
+            first = data; // most bodies arrive in one frame, which is not copied
         } else {
             if more.is_empty() {
                 more.extend_from_slice(&std::mem::take(&mut first));
@@ -159,9 +157,12 @@ async fn read_first(mut body: Body) -> Result<(Bytes, Option<Body>), axum::Error
 
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = Unsent;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unsent>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Some(ahead) = this.ahead.take().filter(|ahead| !ahead.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));

@@ -1,4 +1,4 @@
-//! The settlement of one call: from what the answer reported to a command, and the command until it is durable.
+//! The settlement of one call: derives the command from the provider's report and submits it until it is durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,36 +11,36 @@ use farthing_log::appender::{ClaimEnd, Error};
 use farthing_log::backoff::Backoff;
 use tokio_util::sync::CancellationToken;
 
-use super::usage::{Report, Reported};
+use super::usage::{Report, ReportedUsage};
 use crate::app::App;
 
 /// The first and the longest pause between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// The call could not be settled: its answer must not be completed.
+/// Why a call could not be settled. Its response must not be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unsettled {
-    /// It has been ended by someone else, who took this process for dead.
-    #[error("the request had been ended before it was settled")]
+    /// Another gateway ended it as abandoned, because this one sent no heartbeat.
+    #[error("another gateway ended the request before it was settled")]
     Ended,
     /// This process stops.
-    #[error("the gateway stops")]
+    #[error("the gateway is stopping")]
     Stopping,
 }
 
-/// How an answer came to its end.
+/// How a provider's response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ResponseEnd {
     /// The provider completed it.
-    Whole,
-    /// The provider broke off, or was no longer waited for.
-    BrokenOff,
-    /// The caller had gone, and the provider was left before its end.
-    Left,
+    Complete,
+    /// The provider failed, or the gateway stopped waiting for it.
+    Interrupted,
+    /// The caller disconnected, and the gateway closed the provider's connection before the end.
+    CallerGone,
 }
 
-/// What a provider's answer with `status` comes to.
-pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Settled {
+/// The settlement of a provider's response with `status`.
+pub(crate) fn settle(status: http::StatusCode, report: Report, end: ResponseEnd) -> Settled {
     let http_status = status.as_u16();
     let Report { reported, raw_usage, response_id, model, timestamp } = report;
     let failed = |reason, raw_usage| {
@@ -56,15 +56,17 @@ pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Sett
         return failed(FailureReason::ProviderStatus, None);
     }
     let usage = match (reported, end) {
-        (Reported::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),
-        (Reported::Nothing, End::BrokenOff) => return failed(FailureReason::ProviderGone, None),
-        (Reported::Nothing, End::Left) => return failed(FailureReason::CallerGone, None),
-        (Reported::Nothing, End::Whole) => None,
-        (Reported::Usage(usage), _) => Some(usage),
+        (ReportedUsage::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),
+        (ReportedUsage::Nothing, ResponseEnd::Interrupted) => {
+            return failed(FailureReason::ProviderGone, None);
+        }
+        (ReportedUsage::Nothing, ResponseEnd::CallerGone) => return failed(FailureReason::CallerGone, None),
+        (ReportedUsage::Nothing, ResponseEnd::Complete) => None,
+        (ReportedUsage::Usage(usage), _) => Some(usage),
     };
     let ending = match end {
-        End::Whole => Ending::Whole,
-        End::BrokenOff | End::Left => Ending::Partial,
+        ResponseEnd::Complete => Ending::Whole,
+        ResponseEnd::Interrupted | ResponseEnd::CallerGone => Ending::Partial,
     };
     Settled::Metered(Metered {
         http_status,
@@ -77,10 +79,9 @@ pub(crate) fn settle(status: http::StatusCode, report: Report, end: End) -> Sett
     })
 }
 
-/// The last word on a call that this process leaves unsettled. It will be ended as `abandoned` and charged nothing;
-/// what it used is known here alone, and what it would have been charged by stands in its `request.opened`.
-fn tell_lost(request_id: RequestId, settled: &Settled) {
-    const LOST: &str = "a call is left unsettled: charge it by the terms in its request.opened";
+/// Logs a call that this process leaves unsettled, with the facts that only this process knows. Another gateway will end
+/// it as `abandoned` without a charge; its `request.opened` holds the terms that it would have been charged by.
+fn log_unsettled(request_id: RequestId, settled: &Settled) {
     match settled {
         Settled::Metered(Metered {
             http_status,
@@ -93,20 +94,23 @@ fn tell_lost(request_id: RequestId, settled: &Settled) {
         }) => {
             let usage = usage.as_ref().and_then(|usage| serde_json::to_string(usage).ok());
             tracing::error!(
-                %request_id, http_status, usage, ?ending, raw_usage, response_id, model, ?provider_timestamp, "{LOST}"
+                event = "forward.call_left_unsettled",
+                %request_id, http_status, usage, ?ending, raw_usage, response_id, model, ?provider_timestamp,
+                "a call is left unsettled: charge it by the terms in its request.opened"
             );
         }
         Settled::Failed(Failed { reason, http_status, raw_usage, response_id, model }) => {
             tracing::error!(
+                event = "forward.failed_call_left_unsettled",
                 %request_id, ?reason, http_status, raw_usage, response_id, model,
-                "a call is left unsettled: it failed, and costs nothing"
+                "a failed call is left unsettled: nothing is to be charged"
             );
         }
     }
 }
 
-/// Submits the settlement until it is durable, with what becomes of the idempotency key it was made under. While the
-/// ledger is away it waits: nothing is lost by waiting.
+/// Submits the settlement until it is durable, together with the closing of the call's idempotency key. Retries while
+/// the ledger is unavailable, until `stop`.
 pub(crate) async fn until_durable(
     app: Arc<App>,
     request_id: RequestId,
@@ -125,17 +129,17 @@ pub(crate) async fn until_durable(
         match submitted {
             Ok(()) => return Ok(()),
             Err(Error::Refused(refusal)) => {
-                tracing::error!(%request_id, %refusal, "a settlement was refused");
+                tracing::error!(event = "forward.settlement_refused", %request_id, %refusal, "the settlement was refused");
                 return Err(Unsettled::Ended);
             }
             Err(Error::Unavailable(why)) => {
-                tracing::warn!(%request_id, why, "a settlement waits for the ledger");
+                tracing::warn!(event = "forward.settlement_retried", %request_id, why, "the ledger is unavailable; the settlement is retried");
             }
         }
         tokio::select! {
             () = tokio::time::sleep(backoff.next_delay()) => {}
             () = stop.cancelled() => {
-                tell_lost(request_id, &settled);
+                log_unsettled(request_id, &settled);
                 return Err(Unsettled::Stopping);
             }
         }

@@ -237,7 +237,7 @@ fn is_answered_at_once(target: &Uri) -> bool {
 
 /// Does a stream from there tell its usage only where the caller asks for it? Mistral tells it unasked, and takes the
 /// asking for an error.
-pub(crate) fn tells_usage_when_asked(provider: Recognised<'_>, target: &Uri) -> bool {
+pub(crate) fn reports_usage_on_request(provider: Recognised<'_>, target: &Uri) -> bool {
     target.path().ends_with("/completions") && provider.name != "mistral"
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farthing_core::command::{AutoRecharge, CompletePayment, Paid, Refusal, WalletShortfall};
+use farthing_core::command::{
+    AutoRecharge, CompletePayment, CustomerRefusal, Paid, PaymentRefusal, Refusal, WalletShortfall,
+};
 use farthing_core::event::{DeclineReason, PaymentRequested};
 use farthing_core::ids::{Mint, PaymentId};
 use farthing_core::money::Amount;
@@ -116,8 +118,10 @@ impl Payments {
         match self.ledger.submit(complete).await {
             Ok(paid) => Ok(Some(paid)),
             // Another process carried it out in the meantime.
-            Err(appender::Error::Refused(Refusal::PaymentNotOpen)) => self.ended(payment_id).await.map(Some),
-            Err(appender::Error::Refused(Refusal::CustomerNotFound)) => Ok(None),
+            Err(appender::Error::Refused(Refusal::Payment(PaymentRefusal::NotOpen))) => {
+                self.ended(payment_id).await.map(Some)
+            }
+            Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

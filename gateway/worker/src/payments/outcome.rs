@@ -1,7 +1,7 @@
 //! The outcome of a payment, read from the log.
 
 use farthing_core::command::Paid;
-use farthing_core::event::{Event, codec};
+use farthing_core::event::{Event, PaymentEvent, WalletEvent, codec};
 use farthing_core::ids::{CreditId, PaymentId};
 use farthing_core::money::Amount;
 use tokio_postgres::Client;
@@ -21,11 +21,11 @@ pub(super) async fn ended(client: &Client, payment_id: PaymentId) -> Result<Paid
     let row = client.query_opt(ENDED, &[&succeeded, &declined, &voided]).await?.ok_or_else(unknown)?;
     let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let event = event.map_err(|error| Error::Internal(error.to_string()))?;
-    if let Event::PaymentSucceeded(event) = event {
+    if let Event::Payment(PaymentEvent::Succeeded(event)) = event {
         Ok(Paid::Accepted(event.reference))
-    } else if let Event::PaymentDeclined(event) = event {
+    } else if let Event::Payment(PaymentEvent::Declined(event)) = event {
         Ok(Paid::Declined(event.reason))
-    } else if let Event::PaymentVoided(event) = event {
+    } else if let Event::Payment(PaymentEvent::Voided(event)) = event {
         Ok(Paid::TakenBack(event.refund))
     } else {
         Err(unknown())
@@ -39,5 +39,9 @@ pub(super) async fn balance_after(client: &Client, payment_id: PaymentId) -> Res
     let row = client.query_opt(CREDITED, &[&format!("{credited}/credited")]).await?.ok_or_else(unknown)?;
     let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let event = event.map_err(|error| Error::Internal(error.to_string()))?;
-    if let Event::WalletCredited(event) = event { Ok(event.balance_after) } else { Err(unknown()) }
+    if let Event::Wallet(WalletEvent::Credited(event)) = event {
+        Ok(event.balance_after)
+    } else {
+        Err(unknown())
+    }
 }

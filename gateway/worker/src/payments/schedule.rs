@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::{AdvanceSubscription, Advanced, Refusal};
+use farthing_core::command::{AdvanceSubscription, Advanced, Refusal, SubscriptionRefusal};
 use farthing_core::ids::{PaymentId, SubscriptionId};
 use farthing_log::appender;
 use farthing_log::reads::within;
@@ -126,7 +126,8 @@ async fn advance(payments: &Payments, subscription_id: SubscriptionId) -> bool {
             true
         }
         // Another scheduler was faster.
-        Ok(Advanced::NothingDue) | Err(appender::Error::Refused(Refusal::SubscriptionNotFound)) => false,
+        Ok(Advanced::NothingDue)
+        | Err(appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::NotFound))) => false,
         // The other subscriptions do not wait for it.
         Err(error) => {
             tracing::error!(

@@ -1,43 +1,43 @@
-//! `AddPaymentMethod`: a wallet can pay with it from now on (completion.md section 7).
+//! `AddPaymentMethod`: adds a payment method to a wallet (completion.md section 7).
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
 use super::payee::Payee;
-use super::{Command, Decision, Stop};
 use crate::event::{Card, Event, PaymentMethodAdded};
 use crate::ids::{MerchantId, PaymentMethodId};
 use crate::state::StateCache;
 
-/// Adds a payment method, as the processor knows it.
+/// Adds a payment method that the processor knows.
 #[derive(Debug, Clone)]
 pub struct AddPaymentMethod {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub payee: Payee,
-    /// A fresh id.
+    /// A new id.
     pub payment_method_id: PaymentMethodId,
-    /// Which processor.
+    /// The payment processor.
     pub processor: String,
-    /// The processor's own name for it.
+    /// The processor's token for it.
     pub token: String,
-    /// What may be shown of it.
+    /// The details that may be shown.
     pub card: Card,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// A payment method that comes with something else: with the end of a session, and is added in the same append; with a
-/// payment, and is added once that has succeeded.
+/// A new payment method that comes with a checkout session or a payment. The completion of the session adds it in the
+/// same append; a payment adds it once it succeeds.
 #[derive(Debug, Clone)]
 pub struct NewMethod {
-    /// A fresh id.
+    /// A new id.
     pub payment_method_id: PaymentMethodId,
-    /// Which processor.
+    /// The payment processor.
     pub processor: String,
-    /// The processor's own name for it.
+    /// The processor's token for it.
     pub token: String,
-    /// What may be shown of it.
+    /// The details that may be shown.
     pub card: Card,
 }
 
@@ -57,9 +57,9 @@ impl NewMethod {
 impl Command for AddPaymentMethod {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
-        let event = Event::PaymentMethodAdded(PaymentMethodAdded {
+        let event = Event::from(PaymentMethodAdded {
             payment_method_id: self.payment_method_id,
             wallet_id,
             customer_id,

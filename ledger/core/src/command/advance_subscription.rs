@@ -1,45 +1,46 @@
-//! `AdvanceSubscription`: what is due of a subscription happens: its cycle ends, the next one begins or is to be paid.
-//! Any number of schedulers may ask for it; it happens once, since the decision sees whether it has (completion.md
-//! section 8).
+//! `AdvanceSubscription`: does the due work of a subscription: ends its cycle, starts the next one or requests its
+//! payment. Any number of schedulers may send it; the decision sees whether the work is done, so it is done once
+//! (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::SubscriptionRefusal;
 use super::update_subscription::{cancelled, settings_after};
-use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
     CancelReason, CycleEnded, Event, ExpiredBundle, PaymentRequested, PendingChange, Purpose, RenewalFailed,
-    SubscriptionRenewed,
+    SubscriptionEvent, SubscriptionRenewed,
 };
 use crate::ids::{PaymentId, PlanId, SubscriptionId};
 use crate::money::Amount;
 use crate::plan::{BillingCycle, PlanTerms, Rollover};
 use crate::state::{Phase, StateCache, Subscription};
 
-/// A failed renewal is tried again so often.
+/// The number of retries of a failed renewal.
 pub(super) const RETRIES: u32 = 3;
 
-/// Time between the attempts at a renewal.
+/// The time between attempts at a renewal.
 const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 
-/// Does what is due.
+/// Does the due work of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceSubscription {
-    /// Which subscription.
+    /// The subscription.
     pub subscription_id: SubscriptionId,
-    /// A fresh id, for the payment that may be due.
+    /// A new id for a payment that may be due.
     pub payment_id: PaymentId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// What came of it.
+/// The result of advancing a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advanced {
     /// Nothing is due.
     NothingDue,
-    /// A payment is to be made now.
+    /// A payment was requested and must be made now.
     ToBePaid(PaymentId),
-    /// What was due happened; more may be.
+    /// Due work was done; more may be due.
     Done,
 }
 
@@ -51,13 +52,14 @@ pub(super) struct Next {
 }
 
 impl Next {
-    /// As the subscription's pending downgrade or its plan, as it is now, says; where the plan is no more, as before.
+    /// The next cycle by the pending downgrade or by the present terms of the plan; by the old terms if the plan was
+    /// deleted.
     fn of(
         states: &StateCache,
         subscription: &Subscription,
         attempt: u32,
         now: DateTime<Utc>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, DecideError> {
         let (plan_id, terms) = match &subscription.pending_change {
             Some(PendingChange::Downgrade { plan_id, terms, .. }) => (*plan_id, (**terms).clone()),
             Some(PendingChange::Cancellation { .. }) | None => {
@@ -69,40 +71,40 @@ impl Next {
         Ok(Self::on(plan_id, terms, subscription, attempt, now))
     }
 
-    /// The cycle after the present one, on this plan, as it is paid for the `attempt`th time, which was asked for at that
-    /// instant. Cycles that came to their end while they could not be paid are not paid for later.
+    /// The next cycle on this plan, for the `attempt`th attempt to pay it, requested at `requested_at`. Cycles that
+    /// ended while they were unpaid are skipped.
     pub(super) fn on(
         plan_id: PlanId,
         terms: PlanTerms,
         subscription: &Subscription,
         attempt: u32,
-        asked_at: DateTime<Utc>,
+        requested_at: DateTime<Utc>,
     ) -> Self {
         let interval = terms.billing_interval;
-        let goes_on = interval == subscription.terms.billing_interval;
-        let (anchor, mut number) = if goes_on {
+        let same_interval = interval == subscription.terms.billing_interval;
+        let (anchor, mut number) = if same_interval {
             (subscription.anchor, subscription.cycle.number + 1)
         } else {
             (subscription.cycle.end, 0)
         };
         let mut cycle = BillingCycle::of(interval, anchor, number);
-        // Ends: a cycle beyond the end of time never is over.
-        while attempt > 1 && cycle.end <= asked_at {
+        // Terminates: a cycle capped at the largest instant has not ended.
+        while attempt > 1 && cycle.end <= requested_at {
             number += 1;
             cycle = BillingCycle::of(interval, anchor, number);
         }
-        if !goes_on {
+        if !same_interval {
             cycle = BillingCycle::of(interval, cycle.start, 0);
         }
         Self { plan_id, terms, cycle }
     }
 
-    /// The cycle begins.
+    /// The events that start the cycle.
     pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
         let pending = subscription.outlasting(self.plan_id, self.cycle.end);
         let revision = subscription.revision + 1;
         let settings = settings_after(subscription, revision, self.plan_id, &self.terms, pending);
-        let renewed = Event::SubscriptionRenewed(Box::new(SubscriptionRenewed {
+        let renewed = Event::from(Box::new(SubscriptionRenewed {
             subscriber: subscription.subscriber,
             plan_id: self.plan_id,
             granted: self.terms.included_credit,
@@ -114,16 +116,16 @@ impl Next {
     }
 }
 
-/// The events of a renewal that could not be paid for the `attempt`th time.
+/// The events of a renewal whose `attempt`th payment failed.
 pub(super) fn unpaid(
     states: &StateCache,
     subscription: &Subscription,
     attempt: u32,
     payment_id: Option<PaymentId>,
     now: DateTime<Utc>,
-) -> Result<Vec<Event>, Stop> {
+) -> Result<Vec<Event>, DecideError> {
     let retry_at = now.checked_add_signed(RETRY_AFTER).unwrap_or(now);
-    let mut events = vec![Event::RenewalFailed(RenewalFailed {
+    let mut events = vec![Event::from(RenewalFailed {
         subscriber: subscription.subscriber,
         cycle_number: subscription.cycle.number + 1,
         attempt,
@@ -137,8 +139,8 @@ pub(super) fn unpaid(
 }
 
 impl AdvanceSubscription {
-    /// The cycle ends: its credit is carried over or expires.
-    fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, Stop> {
+    /// Ends the cycle: its credit is carried over or expires.
+    fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, DecideError> {
         let subscriber = subscription.subscriber;
         let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
         let left = wallet.plan_credit();
@@ -157,7 +159,7 @@ impl AdvanceSubscription {
                 bundles.map(expired).collect()
             }
         };
-        Ok(Event::CycleEnded(CycleEnded {
+        Ok(Event::from(CycleEnded {
             subscriber,
             cycle_number: subscription.cycle.number,
             ended_at: subscription.cycle.end,
@@ -167,14 +169,14 @@ impl AdvanceSubscription {
         }))
     }
 
-    /// The next cycle begins, or is to be paid.
+    /// Starts the next cycle or requests its payment.
     fn renew(
         &self,
         states: &StateCache,
         subscription: &Subscription,
         attempt: u32,
         now: DateTime<Utc>,
-    ) -> Result<(Vec<Event>, Advanced), Stop> {
+    ) -> Result<(Vec<Event>, Advanced), DecideError> {
         let next = Next::of(states, subscription, attempt, now)?;
         if next.terms.is_free() {
             return Ok((next.renewed(subscription, None), Advanced::Done));
@@ -184,7 +186,7 @@ impl AdvanceSubscription {
         let Some(payment_method_id) = wallet.payment_method_id.or(subscription.payment_method_id) else {
             return Ok((unpaid(states, subscription, attempt, None, now)?, Advanced::Done));
         };
-        let payment = Event::PaymentRequested(Box::new(PaymentRequested {
+        let payment = Event::from(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id: subscriber.wallet_id,
             customer_id: Some(subscriber.customer_id),
@@ -207,8 +209,8 @@ impl AdvanceSubscription {
 impl Command for AdvanceSubscription {
     type Outcome = Advanced;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, Stop> {
-        let subscription = states.subscription(self.subscription_id)?.ok_or(Refusal::SubscriptionNotFound)?;
+    fn decide(&self, states: &StateCache) -> Result<Decision<Advanced>, DecideError> {
+        let subscription = states.subscription(self.subscription_id)?.ok_or(SubscriptionRefusal::NotFound)?;
         let merchant_id = subscription.merchant_id;
         let now = states.now(merchant_id, self.now)?;
         if subscription.due_at().is_none_or(|due_at| due_at > now) {
@@ -221,12 +223,14 @@ impl Command for AdvanceSubscription {
                 events.push(Self::ended(states, subscription, is_cancelled)?);
                 0
             }
-            Phase::Renewing { attempts, .. } => attempts,
+            Phase::Dunning { attempts, .. } => attempts,
         };
         let advanced = if is_cancelled {
             let mut end = cancelled(states, subscription, CancelReason::Requested)?;
-            if let (Phase::Running, Event::SubscriptionCancelled(end)) = (subscription.phase, &mut end) {
-                // The end of the cycle has left nothing of it.
+            if let (Phase::Running, Event::Subscription(SubscriptionEvent::Cancelled(end))) =
+                (subscription.phase, &mut end)
+            {
+                // The end of the cycle has expired all of it.
                 end.expired = Amount::ZERO;
             }
             events.push(end);

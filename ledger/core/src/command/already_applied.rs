@@ -1,16 +1,16 @@
-//! `AlreadyApplied`: nothing to decide; for an answer that is kept under an idempotency key without being news.
+//! `AlreadyApplied`: appends nothing. Used to store a response under an idempotency key if nothing changes.
 
-use super::{Command, Decision, Stop};
+use super::decision::{Command, DecideError, Decision};
 use crate::state::StateCache;
 
-/// What is wanted is so already.
+/// A no-op: the requested change was applied before.
 #[derive(Debug, Clone, Copy)]
 pub struct AlreadyApplied;
 
 impl Command for AlreadyApplied {
     type Outcome = ();
 
-    fn decide(&self, _: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, _: &StateCache) -> Result<Decision<()>, DecideError> {
         Ok(Decision::already(()))
     }
 }

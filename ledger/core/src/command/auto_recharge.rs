@@ -1,39 +1,41 @@
-//! When a wallet asks for money by itself: a bundle where the subscription's credit is used up or does not cover one more
-//! such call (auto top-up), its balance where that fell below its threshold (autopay). Holds count for nothing here. One such payment at a time; after a declined one, none for a day.
+//! Automatic recharge of a wallet. Auto top-up buys a bundle if the subscription's credit is used up or does not cover
+//! one more such call; autopay adds money if the balance is below its threshold. Holds are ignored. A wallet has one
+//! such payment open at a time, and none for a day after a declined one.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Command, Decision, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::WalletShortfall;
 use crate::event::{Event, PaymentRequested, Purpose};
 use crate::hold_scope::CreditScope;
 use crate::ids::{PaymentId, WalletId};
 use crate::money::Amount;
 use crate::state::{Phase, StateCache, Wallet, WalletOwner};
 
-/// After a declined payment that nobody asked for, none is tried for so long.
+/// The pause after a declined automatic payment.
 pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
 
-/// A wallet as it is after what is being decided, and what a call on it would need.
+/// A wallet after the present decision, and the need of a call on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need<'a> {
     pub(super) wallet_id: WalletId,
     pub(super) wallet: &'a Wallet,
-    /// What such a call sets aside, and how far it may reach.
+    /// The hold of the call.
     pub(super) hold: Amount,
     pub(super) credit_scope: CreditScope,
 }
 
 impl Need<'_> {
-    /// The payment that the wallet asks for, if it does, under this fresh id; by the merchant's clock.
+    /// The automatic payment of the wallet, if one is due at `now` by the merchant's clock.
     pub(super) fn payment(
         self,
         states: &StateCache,
         payment_id: PaymentId,
         now: DateTime<Utc>,
-    ) -> Result<Option<Event>, Stop> {
+    ) -> Result<Option<Event>, DecideError> {
         let wallet = self.wallet;
         let pauses = wallet.not_again_before.is_some_and(|until| now < until);
-        if wallet.filling_up.is_some() || pauses {
+        if wallet.auto_recharge_payment_id.is_some() || pauses {
             return Ok(None);
         }
         let Some(payment_method_id) = wallet.payment_method_id else { return Ok(None) };
@@ -49,7 +51,7 @@ impl Need<'_> {
             WalletOwner::Customer(id) => Some(id),
             WalletOwner::Merchant => None,
         };
-        Ok(Some(Event::PaymentRequested(Box::new(PaymentRequested {
+        Ok(Some(Event::from(Box::new(PaymentRequested {
             payment_id,
             wallet_id: self.wallet_id,
             customer_id,
@@ -61,22 +63,22 @@ impl Need<'_> {
         }))))
     }
 
-    /// The bundle to be bought: where credit is used up, or does not cover one more such call.
-    fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, Stop> {
+    /// The bundle to buy, if the credit is used up or does not cover one more such call.
+    fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, DecideError> {
         let wallet = self.wallet;
         let Some(plan) = &wallet.plan else { return Ok(None) };
         let Some(credit_bundle_id) = plan.auto_top_up_bundle_id else { return Ok(None) };
-        // What other calls hold is not used up, and may come back.
+        // Credit held by other calls is not used up and may be released.
         let credit = wallet.plan_credit().plus(wallet.bundle_credit()?)?;
         if credit.is_positive() && wallet.money(self.credit_scope)? >= self.hold {
             return Ok(None);
         }
-        // Between two cycles credit is about to come.
+        // Between two cycles, new credit is about to be granted.
         let subscription = states.subscription(plan.subscription_id)?;
         let Some(subscription) = subscription.filter(|found| found.phase == Phase::Running) else {
             return Ok(None);
         };
-        // A bundle that is no more, or of another plan, is not bought; one that costs nothing is not for sale this way.
+        // Auto top-up does not buy a bundle that was deleted, belongs to another plan or is free.
         let bundle = states.credit_bundle(credit_bundle_id)?;
         let Some(bundle) = bundle.filter(|found| found.plan_id == subscription.plan_id) else {
             return Ok(None);
@@ -87,33 +89,24 @@ impl Need<'_> {
     }
 }
 
-/// A wallet that did not cover a call, and asks for money by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WalletShortfall {
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// How far into it the call may reach.
-    pub credit_scope: CreditScope,
-}
-
-/// Has a wallet ask for the money that a refused call was short of, where it asks for money by itself.
+/// Recharges the wallet that did not cover a refused call, if it recharges automatically.
 #[derive(Debug, Clone, Copy)]
 pub struct AutoRecharge {
     /// The wallet that did not cover the call.
     pub short: WalletShortfall,
-    /// A fresh id, for the payment.
+    /// A new id for the payment.
     pub payment_id: PaymentId,
-    /// What the call would have set aside.
+    /// The hold that the call needed.
     pub hold: Amount,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for AutoRecharge {
-    /// The payment that is under way now, where the wallet asked for one.
+    /// The payment, if one was requested.
     type Outcome = Option<PaymentId>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
         let Self { short: WalletShortfall { wallet_id, credit_scope }, payment_id, hold, now } = *self;
         let Some(wallet) = states.wallet(wallet_id)? else { return Ok(Decision::already(None)) };
         let merchant_id = wallet.merchant_id;

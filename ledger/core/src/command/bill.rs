@@ -1,9 +1,9 @@
-//! What a call costs whom, before any wallet is looked at: the table "Who pays" of completion.md section 3. Invariant:
-//! each part of the cost is borne by the customer's wallet, by the merchant, or by nobody, and never by two.
+//! The bill of a call, before any wallet is read: the table "Who pays" of completion.md section 3. Invariant: each part
+//! of the cost is paid by the customer's wallet, by the merchant, or by nobody, and never by two.
 
 use rust_decimal::Decimal;
 
-use super::Refusal;
+use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
 use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
@@ -18,11 +18,11 @@ pub struct RequestSettings {
     pub service_charge_rate: Decimal,
     /// The hold, in dollars, of a call whose size has no upper bound.
     pub default_hold: Amount,
-    /// The most that is held for one call whose price is not known exactly, in dollars.
+    /// The maximum hold, in dollars, of a call whose price is not known exactly.
     pub hold_cap: Amount,
 }
 
-/// Who bears each part of a call's cost; none where nobody does.
+/// The payer of each part of a call's cost; none if nobody pays it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Payers {
     model_cost: Option<Payer>,
@@ -56,7 +56,7 @@ impl Payers {
         Self { model_cost, fee, service_charge }
     }
 
-    /// The parts of the cost by who bears them.
+    /// The parts of the cost by payer.
     fn share(self, model_cost: Amount, fee: Amount, service_charge: Amount) -> Result<Hold, Error> {
         let parts = [(self.model_cost, model_cost), (self.fee, fee), (self.service_charge, service_charge)];
         let of = |payer: Payer| {
@@ -70,7 +70,7 @@ impl Payers {
         })
     }
 
-    /// The service charge on `fee`: nothing where nobody is charged the fee.
+    /// The service charge on `fee`; zero if nobody is charged the fee.
     fn service_charge(self, terms: Option<&Terms>, fee: Amount) -> Result<Amount, Error> {
         match (self.fee, terms) {
             (Some(_), Some(terms)) => pricing::service_charge(fee, terms.service_charge_rate),
@@ -79,7 +79,7 @@ impl Payers {
     }
 }
 
-/// Who bears a service charge, or would: what a request shows.
+/// The payer of a service charge, as shown in a request.
 pub fn service_charge_payer(charge: Charge, terms: Option<&Terms>) -> Payer {
     match (charge, terms) {
         (Charge::Recorded, _) | (_, None) => Payer::Merchant,
@@ -87,7 +87,7 @@ pub fn service_charge_payer(charge: Charge, terms: Option<&Terms>) -> Payer {
     }
 }
 
-/// The provider's price of a call; refused where it is not listed but somebody is to pay by it.
+/// The provider's price of a call; refused if somebody is charged by it and it is not listed.
 pub(super) fn needed_price(
     list_price: &ListPrice,
     provider_key_type: ProviderKeyType,
@@ -96,20 +96,20 @@ pub(super) fn needed_price(
     let pays_by_it = provider_key_type == ProviderKeyType::Managed
         || terms.is_some_and(|terms| terms.price.rate_type == RateType::Percentage);
     match list_price {
-        ListPrice::Unlisted if pays_by_it => Err(Refusal::ModelNotPriced),
+        ListPrice::Unlisted if pays_by_it => Err(Refusal::Request(RequestRefusal::ModelNotPriced)),
         ListPrice::Nothing | ListPrice::Unlisted => Ok(None),
         ListPrice::Listed(price) => Ok(Some(price.clone())),
     }
 }
 
-/// What decides about the price of a call: all of it is known at its admission.
+/// The conditions of a call's price. All are known at its admission.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Conditions<'a> {
-    /// Who pays.
+    /// The allocation of the cost.
     pub(super) charge: Charge,
-    /// Whose wallet a spend key spends from: a customer's, or the merchant's own.
+    /// The owner of a spend key's wallet: a customer or the merchant.
     pub(super) spends_from: Payer,
-    /// Whose provider key.
+    /// The owner of the provider key.
     pub(super) provider_key_type: ProviderKeyType,
     /// The meter's price.
     pub(super) terms: Option<&'a Terms>,
@@ -118,7 +118,7 @@ pub(super) struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Those that stand in the event.
+    /// The conditions recorded in the event.
     pub(super) fn of(opened: &'a RequestOpened) -> Self {
         Self {
             charge: opened.charge,
@@ -130,25 +130,25 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// What a call costs whom.
+/// The cost of a call, by payer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bill {
     /// The units counted on the meter.
     pub(super) units: Decimal,
-    /// What the provider's list price makes of the usage, whoever is charged it.
+    /// The cost by the provider's list price, whoever pays it.
     pub(super) model_cost: ModelCost,
-    /// The fee by the meter, whoever is charged it.
+    /// The fee by the meter, whoever pays it.
     pub(super) fee: Fee,
     /// The service charge.
     pub(super) service_charge: ServiceCharge,
-    /// What the customer's wallet is to bear.
+    /// The part charged to the customer's wallet.
     pub(super) on_wallet: Amount,
-    /// What the merchant is to bear.
+    /// The part charged to the merchant.
     pub(super) on_merchant: Amount,
 }
 
-/// The bill of a call that reports `usage`, its units counted from `position`.
-pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, position: Decimal) -> Result<Bill, Error> {
+/// The bill of a call that reports `usage`, after a tier usage of `tier_usage`.
+pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decimal) -> Result<Bill, Error> {
     let Conditions { charge, terms, model_price, .. } = conditions;
     let bearers = Payers::of(conditions);
     let model_cost = match model_price {
@@ -158,7 +158,7 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, position: Decimal)
     let (units, fee) = match terms {
         Some(Terms { price, .. }) => {
             let units = usage.units(price.tier_type, price.token_basis);
-            (units, pricing::fee(price, position, units, model_cost.total)?)
+            (units, pricing::fee(price, tier_usage, units, model_cost.total)?)
         }
         None => (Decimal::ZERO, Fee::default()),
     };
@@ -174,18 +174,18 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, position: Decimal)
     })
 }
 
-/// The hold of a call: each part exact where it is known before the call, else its upper bound or, where it has none,
-/// the default; what is not exact is capped, all parts together.
+/// The hold of a call. Each part is exact if it is known before the call, otherwise its upper bound or, without one,
+/// the default. The sum of the inexact parts is capped.
 pub(super) fn hold(
     conditions: Conditions<'_>,
     size: SizeHint,
-    position: Decimal,
+    tier_usage: Decimal,
     settings: &RequestSettings,
 ) -> Result<Hold, Error> {
     let Conditions { terms, model_price, .. } = conditions;
     let bearers = Payers::of(conditions);
     let cost = match model_price {
-        Some(price) => pricing::dearest_model_cost(price, size),
+        Some(price) => pricing::max_model_cost(price, size),
         None => Bound::Exact(Amount::ZERO),
     };
     let held = |bearer: Option<Payer>, bound: Bound, cap: Amount| match (bearer, bound) {
@@ -196,7 +196,7 @@ pub(super) fn hold(
     };
     let (fee, cap) = match terms {
         Some(terms) => {
-            let bound = pricing::dearest_fee(terms, position, size, cost)?;
+            let bound = pricing::max_fee(terms, tier_usage, size, cost)?;
             let fee = held(bearers.fee, bound, settings.hold_cap);
             match bound {
                 Bound::Exact(_) => (fee, settings.hold_cap),

@@ -1,62 +1,66 @@
-//! `CompleteCheckoutSession`: the end of a session that takes no payment: onboarding, or a plan that costs nothing now
-//! (completion.md section 8). One that is paid ends with its payment.
+//! `CompleteCheckoutSession`: completes a session that takes no payment: onboarding, or a plan that costs nothing now
+//! (completion.md section 8). A session with a payment is completed by the payment.
 
 use chrono::{DateTime, Utc};
 
 use super::add_payment_method::NewMethod;
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
 use super::payee::Payee;
+use super::personal_data::PersonalData;
+use super::refusal::{CheckoutRefusal, CustomerRefusal, PaymentRefusal, PlanRefusal, SubscriptionRefusal};
 use super::start_subscription::Start;
+use super::update_customer::UpdateCustomer;
 use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
-use super::{Command, Decision, Edit, PersonalData, Refusal, Stop, UpdateCustomer};
 use crate::event::{CheckoutMode, CheckoutSessionCompleted, ContactPart, Event, Fact, Subscriber};
 use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, SubscriptionId};
 use crate::state::{CheckoutSession, StateCache};
 
-/// Completes a session.
+/// Completes a checkout session without a payment.
 #[derive(Debug, Clone)]
 pub struct CompleteCheckoutSession {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which session.
+    /// The session.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, which is there by now.
+    /// The customer, which exists by now.
     pub customer_id: CustomerId,
-    /// Who the customer is, where it is to be written; parts that are not told stay.
+    /// The customer's contact, if it is to be written; absent parts stay.
     pub contact: Option<PersonalData>,
     /// A card for the customer's wallet.
     pub method: Option<NewMethod>,
-    /// A fresh id, for the subscription that may begin.
+    /// A new id for the subscription that may start.
     pub subscription_id: SubscriptionId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// The merchant's session, which can still be completed.
+/// The merchant's session, if it can still be completed.
 pub(super) fn open_session(
     states: &StateCache,
     merchant_id: MerchantId,
     id: CheckoutSessionId,
     now: DateTime<Utc>,
-) -> Result<&CheckoutSession, Stop> {
+) -> Result<&CheckoutSession, DecideError> {
     let session = states.checkout_session(id)?.filter(|found| found.merchant_id == merchant_id);
-    let session = session.ok_or(Refusal::CheckoutSessionNotFound)?;
+    let session = session.ok_or(CheckoutRefusal::SessionNotFound)?;
     if session.created.expires_at <= now {
-        return Err(Refusal::CheckoutSessionExpired.into());
+        return Err(CheckoutRefusal::SessionExpired.into());
     }
     if session.payment_id.is_some() {
-        return Err(Refusal::PaymentUnderWay.into());
+        return Err(PaymentRefusal::InProgress.into());
     }
     Ok(session)
 }
 
-/// The change of a customer's contact: the parts that are told.
+/// The change of a customer's contact to the parts that are present.
 pub(super) fn write_contact(
     merchant_id: MerchantId,
     customer_id: CustomerId,
     personal: &PersonalData,
     now: DateTime<Utc>,
 ) -> UpdateCustomer {
-    let told = [
+    let given = [
         (ContactPart::Name, personal.first_name.is_some()),
         (ContactPart::Email, personal.email.is_some()),
         (ContactPart::Phone, personal.phone.is_some()),
@@ -66,20 +70,20 @@ pub(super) fn write_contact(
         customer_id,
         reference_id: Edit::Keep,
         metadata: None,
-        contact: told.into_iter().filter_map(|(part, is_told)| is_told.then_some(part)).collect(),
+        contact: given.into_iter().filter_map(|(part, is_given)| is_given.then_some(part)).collect(),
         personal: personal.clone(),
         now,
     }
 }
 
 impl CompleteCheckoutSession {
-    /// What an onboarding subscribes to, unless the customer is on that plan already.
+    /// Subscribes an onboarded customer to the plan, unless the customer has it already.
     fn onboarded(
         &self,
         states: &StateCache,
         plan_id: Option<PlanId>,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Fact>, Stop> {
+    ) -> Result<Vec<Fact>, DecideError> {
         let customer = states.customer(self.customer_id)?;
         let current = match customer.and_then(|customer| customer.subscription_id) {
             Some(id) => states.subscription(id)?.map(|subscription| subscription.plan_id),
@@ -91,21 +95,21 @@ impl CompleteCheckoutSession {
         }
     }
 
-    /// The plan from now on, where that is free; or from the end of the present, dearer plan's cycle.
+    /// Moves the customer to the plan: at once if it is free, or at the end of the cycle of a more expensive plan.
     fn subscribed(
         &self,
         states: &StateCache,
         plan_id: Option<PlanId>,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Fact>, Stop> {
-        let plan_id = plan_id.ok_or(Refusal::PlanNotFound)?;
-        let plan = states.plan(plan_id)?.ok_or(Refusal::PlanNotFound)?;
-        let customer = states.customer(self.customer_id)?.ok_or(Refusal::CustomerNotFound)?;
+    ) -> Result<Vec<Fact>, DecideError> {
+        let plan_id = plan_id.ok_or(PlanRefusal::NotFound)?;
+        let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
+        let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
-            // One that is being paid for is not there yet.
-            let current = states.subscription(subscription_id)?.ok_or(Refusal::SubscriptionAlreadyActive)?;
-            if current.plan_id == plan_id || plan.terms.is_dearer_than(&current.terms) {
-                return Err(Refusal::SubscriptionAlreadyActive.into());
+            // A subscription that awaits its first payment does not exist yet.
+            let current = states.subscription(subscription_id)?.ok_or(SubscriptionRefusal::AlreadyActive)?;
+            if current.plan_id == plan_id || plan.terms.costs_more_than(&current.terms) {
+                return Err(SubscriptionRefusal::AlreadyActive.into());
             }
             let edit = SubscriptionEdit::Downgrade(plan_id);
             let change =
@@ -113,7 +117,7 @@ impl CompleteCheckoutSession {
             return Ok(change.decide(states)?.facts);
         }
         if !plan.terms.is_free() {
-            return Err(Refusal::PlanNotFree.into());
+            return Err(PlanRefusal::NotFree.into());
         }
         let start = Start {
             subscriber: Subscriber {
@@ -133,15 +137,15 @@ impl CompleteCheckoutSession {
 impl Command for CompleteCheckoutSession {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let now = states.now(self.merchant_id, self.now)?;
         let session = open_session(states, self.merchant_id, self.checkout_session_id, now)?;
         let customer = states.customer(self.customer_id)?;
-        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(Refusal::CustomerNotFound)?;
+        customer.filter(|found| found.merchant_id == self.merchant_id).ok_or(CustomerRefusal::NotFound)?;
         let mut facts = match session.created.checkout_mode {
             CheckoutMode::Onboarding => self.onboarded(states, session.created.plan_id, now)?,
             CheckoutMode::Topup | CheckoutMode::CreditBundle => {
-                return Err(Refusal::NoPaymentMethod.into());
+                return Err(PaymentRefusal::NoMethod.into());
             }
             CheckoutMode::Subscription => self.subscribed(states, session.created.plan_id, now)?,
         };
@@ -156,7 +160,7 @@ impl Command for CompleteCheckoutSession {
             let payee = Payee::Customer(self.customer_id);
             facts.extend(method.clone().added_to(self.merchant_id, payee, self.now).decide(states)?.facts);
         }
-        let completed = Event::CheckoutSessionCompleted(CheckoutSessionCompleted {
+        let completed = Event::from(CheckoutSessionCompleted {
             checkout_session_id: self.checkout_session_id,
             customer_id: self.customer_id,
         });

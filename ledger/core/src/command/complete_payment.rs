@@ -1,14 +1,15 @@
-//! `CompletePayment`: what the processor said of a payment, and what follows, in one append. Whoever asks a second time
-//! finds the payment ended. Money that was taken is never lost: where what it was for cannot be any more, it is in the
-//! wallet's balance; where its customer is no more, it is given back before the payment ends.
+//! `CompletePayment`: records the processor's result of a payment and its effect, in one append. A second completion is
+//! refused because the payment has ended. Money that was taken is never lost: if its purpose is no longer possible, it
+//! is added to the wallet's balance; if the customer was deleted, it is refunded before the payment ends.
 
 use chrono::{DateTime, Utc};
 
 use super::advance_subscription::{Next, unpaid};
 use super::auto_recharge::PAUSE_AFTER_DECLINE;
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, PaymentRefusal};
 use super::start_subscription::Start;
 use super::update_subscription::settings_after;
-use super::{Command, Decision, Refusal, Stop};
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
     PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
@@ -18,38 +19,38 @@ use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
 use crate::state::{OpenPayment, Phase, StateCache, Subscription};
 
-/// What the processor said.
+/// The processor's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
-    /// It took the money; its own id of that.
+    /// The processor took the money; with its own id of the payment.
     Accepted(String),
-    /// It took nothing.
+    /// The processor declined the payment.
     Declined(DeclineReason),
-    /// The payment's customer is no more: it takes nothing for it any more, and gave back what it had taken; its own id
-    /// of that, where there was anything.
+    /// The payment's customer was deleted: the processor takes no money and has refunded any money taken; with its own
+    /// id of the refund, if any.
     TakenBack(Option<String>),
 }
 
 /// Ends a payment.
 #[derive(Debug, Clone)]
 pub struct CompletePayment {
-    /// Which payment.
+    /// The payment.
     pub payment_id: PaymentId,
-    /// What the processor said.
+    /// The processor's result.
     pub paid: Paid,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// The card that came with a payment is the wallet's from now on, unless its customer is no more.
-fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, Stop> {
+/// Adds the card that came with a payment to the wallet, unless the customer was deleted.
+fn brought(states: &StateCache, payment: &PaymentRequested) -> Result<Option<Event>, DecideError> {
     let (Some(brought), Some(customer_id)) = (payment.brings.clone(), payment.customer_id) else {
         return Ok(None);
     };
     if states.customer(customer_id)?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Event::PaymentMethodAdded(PaymentMethodAdded {
+    Ok(Some(Event::from(PaymentMethodAdded {
         payment_method_id: payment.payment_method_id,
         wallet_id: payment.wallet_id,
         customer_id: payment.customer_id,
@@ -66,10 +67,10 @@ impl CompletePayment {
         open: &OpenPayment,
         reference: &str,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let payment = &open.requested;
         let mut events: Vec<_> = brought(states, payment)?.into_iter().collect();
-        events.push(Event::PaymentSucceeded(PaymentSucceeded {
+        events.push(Event::from(PaymentSucceeded {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -84,29 +85,29 @@ impl CompletePayment {
             (payment.checkout_session_id, payment.customer_id)
         {
             let completed = CheckoutSessionCompleted { checkout_session_id, customer_id };
-            events.push(Event::CheckoutSessionCompleted(completed));
+            events.push(Event::from(completed));
         }
         Ok(events)
     }
 
-    /// What was paid for; none where it cannot be any more, or is money in the balance.
+    /// The effect of the payment; none if it is no longer possible, or if the payment adds money to the balance.
     fn purchased(
         &self,
         states: &StateCache,
         open: &OpenPayment,
         now: DateTime<Utc>,
-    ) -> Result<Option<Vec<Event>>, Stop> {
+    ) -> Result<Option<Vec<Event>>, DecideError> {
         let payment = &open.requested;
         let Some(customer_id) = payment.customer_id else { return Ok(None) };
-        let customer = states.customer(customer_id)?.ok_or(Refusal::CustomerNotFound)?;
-        let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, Stop> {
+        let customer = states.customer(customer_id)?.ok_or(CustomerRefusal::NotFound)?;
+        let subscription = |id: SubscriptionId| -> Result<Option<&Subscription>, DecideError> {
             Ok(states.subscription(id)?.filter(|found| found.subscriber.customer_id == customer_id))
         };
         match &payment.purpose {
             Purpose::Fund | Purpose::Autopay => Ok(None),
             Purpose::Bundle { credit_bundle_id, credit_amount }
             | Purpose::AutoTopUp { credit_bundle_id, credit_amount } => {
-                Ok(Some(vec![Event::BundlePurchased(BundlePurchased {
+                Ok(Some(vec![Event::from(BundlePurchased {
                     payment_id: self.payment_id,
                     customer_id,
                     wallet_id: payment.wallet_id,
@@ -134,12 +135,12 @@ impl CompletePayment {
             }
             Purpose::Upgrade { subscription_id, plan_id, terms } => {
                 let active = subscription(*subscription_id)?;
-                let Some(active) = active.filter(|active| terms.is_dearer_than(&active.terms)) else {
+                let Some(active) = active.filter(|active| terms.costs_more_than(&active.terms)) else {
                     return Ok(None);
                 };
                 let revision = active.revision + 1;
                 let settings = settings_after(active, revision + 1, *plan_id, terms, None);
-                let upgraded = Event::SubscriptionUpgraded(Box::new(SubscriptionUpgraded {
+                let upgraded = Event::from(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
                     revision,
                     from_plan_id: active.plan_id,
@@ -163,28 +164,28 @@ impl CompletePayment {
         }
     }
 
-    /// Is it this payment that the subscription waits for?
+    /// Returns true if the subscription awaits this payment.
     fn pays_for(&self, subscription: &Subscription) -> bool {
         match subscription.phase {
-            Phase::Renewing { payment_id, .. } => payment_id == Some(self.payment_id),
+            Phase::Dunning { payment_id, .. } => payment_id == Some(self.payment_id),
             Phase::Running => false,
         }
     }
 
-    /// The money is in the balance.
-    fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, Stop> {
+    /// Adds the money to the balance.
+    fn credited(&self, states: &StateCache, payment: &PaymentRequested) -> Result<Event, DecideError> {
         let wallet = states.wallet(payment.wallet_id)?.expect("a payment has a wallet");
         let reason = match &payment.purpose {
             Purpose::Fund => "funding",
             Purpose::Autopay => "autopay",
             Purpose::Bundle { .. } | Purpose::AutoTopUp { .. } => {
-                "payment for a credit bundle that cannot be had"
+                "payment for a credit bundle that is no longer available"
             }
             Purpose::Subscribe { .. } | Purpose::Upgrade { .. } | Purpose::Renewal { .. } => {
-                "payment for a subscription that cannot be had"
+                "payment for a subscription that is no longer available"
             }
         };
-        Ok(Event::WalletCredited(WalletCredited {
+        Ok(Event::from(WalletCredited {
             credit_id: CreditId::new(self.payment_id.ulid()),
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -194,9 +195,9 @@ impl CompletePayment {
         }))
     }
 
-    /// Its customer is no more, and neither is the money.
+    /// Voids the payment: its customer was deleted and the money refunded.
     fn voided(&self, payment: &PaymentRequested, refund: Option<String>) -> Event {
-        Event::PaymentVoided(PaymentVoided {
+        Event::from(PaymentVoided {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -212,7 +213,7 @@ impl CompletePayment {
         payment: &PaymentRequested,
         reason: DeclineReason,
         now: DateTime<Utc>,
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let (not_again_before, not_started, renewal) = match &payment.purpose {
             Purpose::Fund | Purpose::Bundle { .. } | Purpose::Upgrade { .. } => (None, None, None),
             Purpose::Autopay | Purpose::AutoTopUp { .. } => {
@@ -223,7 +224,7 @@ impl CompletePayment {
                 (None, None, Some((*subscription_id, *attempt)))
             }
         };
-        let mut events = vec![Event::PaymentDeclined(PaymentDeclined {
+        let mut events = vec![Event::from(PaymentDeclined {
             payment_id: self.payment_id,
             wallet_id: payment.wallet_id,
             customer_id: payment.customer_id,
@@ -242,12 +243,12 @@ impl CompletePayment {
     }
 }
 
-/// Money that was taken from a customer who is no more is refused ([`Refusal::CustomerNotFound`]): it is to be taken back.
+/// Refuses money taken from a deleted customer with [`CustomerRefusal::NotFound`]: it must be refunded.
 impl Command for CompletePayment {
     type Outcome = Paid;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, Stop> {
-        let open = states.payment(self.payment_id)?.ok_or(Refusal::PaymentNotOpen)?;
+    fn decide(&self, states: &StateCache) -> Result<Decision<Paid>, DecideError> {
+        let open = states.payment(self.payment_id)?.ok_or(PaymentRefusal::NotOpen)?;
         let OpenPayment { merchant_id, requested, .. } = open;
         let now = states.now(*merchant_id, self.now)?;
         let events = match &self.paid {

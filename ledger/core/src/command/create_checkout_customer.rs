@@ -1,24 +1,25 @@
-//! `CreateCheckoutCustomer`: the customer who completes a checkout session that was created for nobody. However often the
-//! form is sent, it is one customer: the caller makes its id of the session's.
+//! `CreateCheckoutCustomer`: creates the customer of a checkout session that was created without one. The caller
+//! derives the customer's id from the session's, so a form that is sent twice creates one customer.
 
 use super::complete_checkout_session::open_session;
-use super::{Command, CreateCustomer, CustomerMade, Decision, Stop};
+use super::create_customer::{CreateCustomer, CustomerMade};
+use super::decision::{Command, DecideError, Decision};
 use crate::ids::CheckoutSessionId;
 use crate::state::StateCache;
 
-/// Creates the customer of a session, unless it is there.
+/// Creates the customer of a session, unless it exists.
 #[derive(Debug, Clone)]
 pub struct CreateCheckoutCustomer {
-    /// Which session; it can still be completed.
+    /// The session, which must still be open.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, under an id that is the same whenever the session's form is sent.
+    /// The customer, with an id derived from the session's.
     pub create: CreateCustomer,
 }
 
 impl Command for CreateCheckoutCustomer {
     type Outcome = CustomerMade;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
         let CreateCustomer { merchant_id, customer_id, now, .. } = self.create;
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;
         if states.customer(customer_id)?.is_some_and(|found| found.merchant_id == merchant_id) {

@@ -1,42 +1,44 @@
-//! `CreateCheckoutSession`: a hosted page for one customer and one purpose (completion.md section 8).
+//! `CreateCheckoutSession`: creates a hosted page for one customer and one purpose (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::CustomerRef;
+use super::refusal::PlanRefusal;
 use crate::event::{CheckoutMode, CheckoutSessionCreated, Event};
 use crate::ids::{CheckoutSessionId, CreditBundleId, MerchantId, PlanId};
 use crate::state::StateCache;
 
-/// A session can be completed for so long.
+/// The lifetime of a session.
 const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
-/// Creates a checkout session; answered with what was created.
+/// Creates a checkout session and returns it.
 #[derive(Debug, Clone)]
 pub struct CreateCheckoutSession {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub checkout_session_id: CheckoutSessionId,
-    /// What it is for.
+    /// Its purpose.
     pub checkout_mode: CheckoutMode,
     /// The origin of the merchant's app.
     pub origin_url: String,
-    /// The customer; none where the session makes one.
+    /// The customer; none if the session creates one.
     pub customer: Option<CustomerRef>,
-    /// The merchant's own identifier of a customer that need not be there yet.
+    /// The merchant's own identifier of a customer that may not exist yet.
     pub reference_id: Option<String>,
     /// The plan, in mode `subscription`.
     pub plan_id: Option<PlanId>,
     /// The bundle, in mode `credit_bundle`.
     pub credit_bundle_id: Option<CreditBundleId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateCheckoutSession {
     type Outcome = CheckoutSessionCreated;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, DecideError> {
         let merchant_id = self.merchant_id;
         let now = states.now(merchant_id, self.now)?;
         let mut customer_id = self
@@ -50,11 +52,11 @@ impl Command for CreateCheckoutSession {
         }
         if let Some(id) = self.plan_id {
             let plan = states.plan(id)?.filter(|plan| plan.merchant_id == merchant_id);
-            plan.ok_or(Refusal::PlanNotFound)?;
+            plan.ok_or(PlanRefusal::NotFound)?;
         }
         if let Some(id) = self.credit_bundle_id {
             let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
-            bundle.ok_or(Refusal::CreditBundleNotFound)?;
+            bundle.ok_or(PlanRefusal::BundleNotFound)?;
         }
         let created = CheckoutSessionCreated {
             checkout_session_id: self.checkout_session_id,
@@ -66,7 +68,7 @@ impl Command for CreateCheckoutSession {
             credit_bundle_id: self.credit_bundle_id,
             expires_at: now.checked_add_signed(LIFETIME).unwrap_or(now),
         };
-        let event = Event::CheckoutSessionCreated(created.clone());
+        let event = Event::from(created.clone());
         Ok(Decision::append(merchant_id, self.now, vec![event], created))
     }
 }

@@ -1,22 +1,23 @@
-//! `CreateCustomer`: idempotent by reference id (interface.md, Customer).
+//! `CreateCustomer`: creates a customer; idempotent by reference id (interface.md, Customer).
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, PersonalChange, PersonalData, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::personal_data::{PersonalChange, PersonalData};
 use crate::event::{ContactPart, CustomerCreated, Event};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
-/// Creates a customer with a wallet, unless the reference id is known.
+/// Creates a customer with a wallet, unless the reference id exists.
 #[derive(Debug, Clone)]
 pub struct CreateCustomer {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub customer_id: CustomerId,
-    /// A fresh id for the wallet.
+    /// A new id for the wallet.
     pub wallet_id: WalletId,
     /// The merchant's own identifier.
     pub reference_id: Option<String>,
@@ -24,29 +25,29 @@ pub struct CreateCustomer {
     pub metadata: BTreeMap<String, String>,
     /// Name, e-mail, phone.
     pub personal: PersonalData,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// What came of it.
+/// The result of creating a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CustomerMade {
-    /// A new customer.
+    /// A new customer was created.
     Created(CustomerId),
-    /// The one that has the reference id already; nothing of it was changed.
+    /// A customer with the reference id exists and was not changed.
     Existing(CustomerId),
 }
 
 impl Command for CreateCustomer {
     type Outcome = CustomerMade;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
         if let Some(reference) = &self.reference_id
             && let Some(existing) = states.reference(self.merchant_id, reference)?
         {
             return Ok(Decision::already(CustomerMade::Existing(*existing)));
         }
-        let event = Event::CustomerCreated(CustomerCreated {
+        let event = Event::from(CustomerCreated {
             customer_id: self.customer_id,
             wallet_id: self.wallet_id,
             reference_id: self.reference_id.clone(),

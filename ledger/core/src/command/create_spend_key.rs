@@ -1,46 +1,48 @@
-//! `CreateSpendKey`: a restricted key on the merchant's wallet, or on a customer's (completion.md section 6).
+//! `CreateSpendKey`: creates a restricted key on the merchant's or a customer's wallet (completion.md section 6).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, MerchantRefusal};
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
 use crate::ids::{CustomerId, MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 use crate::state::{SpendKey, StateCache};
 
-/// Creates a spend key; answered with it.
+/// Creates a spend key and returns it.
 #[derive(Debug, Clone)]
 pub struct CreateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub spend_key_id: SpendKeyId,
-    /// The customer whose wallet it spends from; none for the merchant's own.
+    /// The customer whose wallet it spends from; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the raw key.
+    /// The part of the raw key that may be shown.
     pub key_preview: String,
-    /// What it allows.
+    /// Its name and limits.
     pub settings: SpendKeySettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let wallet_id = match self.customer_id {
             Some(id) => {
                 let customer =
                     states.customer(id)?.filter(|customer| customer.merchant_id == self.merchant_id);
-                customer.ok_or(Refusal::CustomerNotFound)?.wallet_id
+                customer.ok_or(CustomerRefusal::NotFound)?.wallet_id
             }
-            None => states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id,
+            None => states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?.wallet_id,
         };
-        let event = Event::SpendKeyCreated(SpendKeyCreated {
+        let event = Event::from(SpendKeyCreated {
             spend_key_id: self.spend_key_id,
             wallet_id,
             customer_id: self.customer_id,
@@ -61,7 +63,7 @@ impl Command for CreateSpendKey {
             settings: self.settings.clone(),
             created_at,
         };
-        let now = SpendKeyNow { key, spending: Spending::new(self.settings.rate_limit, created_at) };
+        let now = SpendKeySnapshot { key, spending: Spending::new(self.settings.rate_limit, created_at) };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

@@ -1,39 +1,39 @@
-//! `CreateWebhook`: a URL that is told of what happens; a merchant has few of them (completion.md section 9).
+//! `CreateWebhook`: creates a webhook, up to [`MAX_WEBHOOKS`] of a merchant (completion.md section 9).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::WebhookRefusal;
 use crate::event::{Event, WebhookCreated, WebhookSettings};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
 
-/// Webhooks that a merchant may have.
+/// The maximum number of webhooks of a merchant.
 pub(super) const MAX_WEBHOOKS: usize = 3;
 
-/// Creates a webhook; answered with it.
+/// Creates a webhook and returns it.
 #[derive(Debug, Clone)]
 pub struct CreateWebhook {
-    /// Whose webhook.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub webhook_id: WebhookId,
-    /// Where it is, and what it is told of.
+    /// Its URL and topics.
     pub settings: WebhookSettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for CreateWebhook {
     type Outcome = Webhook;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Webhook>, DecideError> {
         let (merchant_id, settings) = (self.merchant_id, self.settings.clone());
         if states.webhooks(merchant_id)?.map_or(0, Vec::len) >= MAX_WEBHOOKS {
-            return Err(Refusal::WebhookLimitReached.into());
+            return Err(WebhookRefusal::LimitReached.into());
         }
         let created_at = states.now(merchant_id, self.now)?;
-        let event =
-            Event::WebhookCreated(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
+        let event = Event::from(WebhookCreated { webhook_id: self.webhook_id, settings: settings.clone() });
         let webhook = Webhook { merchant_id, settings, revision: 0, created_at };
         Ok(Decision::append(merchant_id, self.now, vec![event], webhook))
     }
@@ -42,12 +42,12 @@ impl Command for CreateWebhook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{DeleteWebhook, decide};
+    use crate::command::{DeleteWebhook, Refusal, decide};
     use crate::event::Topic;
-    use crate::state::{StateKey, Stuck};
+    use crate::state::{EvolveError, StateKey};
 
-    /// A world that knows of nothing but what it is told to know.
-    fn world(merchant_id: MerchantId) -> StateCache {
+    /// States in which neither the merchant nor a webhook exists.
+    fn no_states(merchant_id: MerchantId) -> StateCache {
         let mut states = StateCache::default();
         states.load(StateKey::Merchant(merchant_id), None);
         states.load(StateKey::Webhooks(merchant_id), None);
@@ -64,39 +64,42 @@ mod tests {
         CreateWebhook { merchant_id, webhook_id, settings, now: DateTime::UNIX_EPOCH }
     }
 
-    fn carry_out<C: Command>(states: &mut StateCache, command: &C) -> Result<(), Stop> {
+    fn execute<C: Command>(states: &mut StateCache, command: &C) -> Result<(), DecideError> {
         let decision = decide(command, states)?;
-        states.evolve(&decision.facts).map_err(|stuck| match stuck {
-            Stuck::Missing(missing) => missing.into(),
-            Stuck::Broken(broken) => panic!("{broken}"),
+        states.evolve(&decision.facts).map_err(|error| match error {
+            EvolveError::Missing(missing) => missing.into(),
+            EvolveError::InvariantBroken(broken) => panic!("{broken}"),
         })
     }
 
     #[test]
     fn a_fourth_webhook_is_refused_until_one_is_deleted() {
         let merchant_id = MerchantId::new(ulid::Ulid::from_parts(1, 1));
-        let mut states = world(merchant_id);
+        let mut states = no_states(merchant_id);
         for number in 0..3 {
-            carry_out(&mut states, &create(merchant_id, number)).unwrap();
+            execute(&mut states, &create(merchant_id, number)).unwrap();
         }
         let fourth = create(merchant_id, 3);
-        let refused = Err(Stop::Refused(Refusal::WebhookLimitReached));
-        assert_eq!(carry_out(&mut states, &fourth), refused);
+        let refused = Err(DecideError::Refused(Refusal::Webhook(WebhookRefusal::LimitReached)));
+        assert_eq!(execute(&mut states, &fourth), refused);
         let webhook_id = create(merchant_id, 1).webhook_id;
         let delete = DeleteWebhook { merchant_id, webhook_id, now: DateTime::UNIX_EPOCH };
-        carry_out(&mut states, &delete).unwrap();
-        carry_out(&mut states, &fourth).unwrap();
-        assert_eq!(carry_out(&mut states, &create(merchant_id, 4)), refused);
+        execute(&mut states, &delete).unwrap();
+        execute(&mut states, &fourth).unwrap();
+        assert_eq!(execute(&mut states, &create(merchant_id, 4)), refused);
     }
 
     #[test]
-    fn a_webhook_of_another_merchant_is_not_there() {
+    fn a_webhook_of_another_merchant_is_not_found() {
         let [own, other] = [1, 2].map(|number| MerchantId::new(ulid::Ulid::from_parts(1, number)));
-        let mut states = world(own);
+        let mut states = no_states(own);
         let made = create(own, 1);
-        carry_out(&mut states, &made).unwrap();
+        execute(&mut states, &made).unwrap();
         let delete =
             DeleteWebhook { merchant_id: other, webhook_id: made.webhook_id, now: DateTime::UNIX_EPOCH };
-        assert_eq!(carry_out(&mut states, &delete), Err(Stop::Refused(Refusal::WebhookNotFound)));
+        assert_eq!(
+            execute(&mut states, &delete),
+            Err(DecideError::Refused(Refusal::Webhook(WebhookRefusal::NotFound)))
+        );
     }
 }

@@ -1,34 +1,35 @@
-//! `CreditWallet`: money into a wallet by an operator, with a reason.
+//! `CreditWallet`: an operator adds money to a wallet, with a reason.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{CustomerRefusal, MerchantRefusal, WalletRefusal};
 use crate::event::{Event, WalletCredited};
 use crate::ids::{CreditId, CustomerId, MerchantId, WalletId};
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// Whose wallet.
+/// The owner of the wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditTarget {
-    /// A customer's.
+    /// A customer.
     Customer(CustomerId),
-    /// The merchant's own.
+    /// The merchant itself.
     Merchant(MerchantId),
 }
 
 /// Credits a wallet.
 #[derive(Debug, Clone)]
 pub struct CreditWallet {
-    /// A fresh id for the credit.
+    /// A new id for the credit.
     pub credit_id: CreditId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub target: CreditTarget,
-    /// How much; above zero.
+    /// The amount; above zero.
     pub amount: Amount,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -44,23 +45,23 @@ pub struct Credited {
 impl Command for CreditWallet {
     type Outcome = Credited;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Credited>, DecideError> {
         if !self.amount.is_positive() {
-            return Err(Refusal::AmountNotPositive.into());
+            return Err(WalletRefusal::AmountNotPositive.into());
         }
         let (merchant_id, wallet_id, customer_id) = match self.target {
             CreditTarget::Customer(id) => {
-                let customer = states.customer(id)?.ok_or(Refusal::CustomerNotFound)?;
+                let customer = states.customer(id)?.ok_or(CustomerRefusal::NotFound)?;
                 (customer.merchant_id, customer.wallet_id, Some(id))
             }
             CreditTarget::Merchant(id) => {
-                (id, states.merchant(id)?.ok_or(Refusal::MerchantNotFound)?.wallet_id, None)
+                (id, states.merchant(id)?.ok_or(MerchantRefusal::NotFound)?.wallet_id, None)
             }
         };
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         wallet.takes(self.amount)?;
         let balance = wallet.balance.plus(self.amount)?;
-        let event = Event::WalletCredited(WalletCredited {
+        let event = Event::from(WalletCredited {
             credit_id: self.credit_id,
             wallet_id,
             customer_id,

@@ -1,31 +1,32 @@
-//! `DefineMeter`: a new price; its slug is unique among the merchant's meters (completion.md section 4).
+//! `DefineMeter`: defines a meter. Its slug is unique among the merchant's meters (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterDefined};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::Price;
 use crate::state::StateCache;
 
-/// The most numbered variants of a made slug that are tried.
+/// The maximum number of numbered variants of a generated slug.
 const MAX_VARIANTS: u32 = 50;
 
-/// Where a slug comes from.
+/// The origin of a slug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slug {
     /// The merchant chose it: a conflict is refused.
     Given(String),
-    /// Made from the name: numbered until it is free.
+    /// Generated from the name, and numbered until it is free.
     Made(String),
 }
 
-/// Defines a meter; answered with its slug.
+/// Defines a meter and returns its slug.
 #[derive(Debug, Clone)]
 pub struct DefineMeter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id.
+    /// A new id.
     pub meter_id: MeterId,
     /// Its slug.
     pub slug: Slug,
@@ -33,17 +34,17 @@ pub struct DefineMeter {
     pub name: String,
     /// Its price.
     pub price: Price,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl DefineMeter {
-    fn free_slug(&self, states: &StateCache) -> Result<String, Stop> {
+    fn free_slug(&self, states: &StateCache) -> Result<String, DecideError> {
         let base = match &self.slug {
             Slug::Given(slug) => {
                 return match states.meter_slug(self.merchant_id, slug)? {
                     None => Ok(slug.clone()),
-                    Some(_) => Err(Refusal::MeterSlugConflict.into()),
+                    Some(_) => Err(MeterRefusal::SlugTaken.into()),
                 };
             }
             Slug::Made(base) => base,
@@ -54,16 +55,16 @@ impl DefineMeter {
                 return Ok(slug);
             }
         }
-        Err(Refusal::MeterSlugConflict.into())
+        Err(MeterRefusal::SlugTaken.into())
     }
 }
 
 impl Command for DefineMeter {
     type Outcome = String;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<String>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<String>, DecideError> {
         let meter_slug = self.free_slug(states)?;
-        let event = Event::MeterDefined(MeterDefined {
+        let event = Event::from(MeterDefined {
             meter_id: self.meter_id,
             meter_slug: meter_slug.clone(),
             name: self.name.clone(),

@@ -1,9 +1,10 @@
-//! `DeleteMeter`: calls that name it are refused from now on, its slug is free again; calls made on it keep naming it,
-//! and those in flight settle on the terms of their admission (completion.md section 4).
+//! `DeleteMeter`: deletes a meter. New calls on it are refused and its slug is free. Earlier calls still refer to it;
+//! those in flight settle on the terms of their admission (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterDeleted};
 use crate::ids::{MerchantId, MeterId};
 use crate::state::StateCache;
@@ -11,21 +12,21 @@ use crate::state::StateCache;
 /// Deletes a meter.
 #[derive(Debug, Clone, Copy)]
 pub struct DeleteMeter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which meter.
+    /// The meter.
     pub meter_id: MeterId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for DeleteMeter {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
-        let meter_slug = meter.ok_or(Refusal::MeterNotFound)?.meter_slug.clone();
-        let event = Event::MeterDeleted(MeterDeleted { meter_id: self.meter_id, meter_slug });
+        let meter_slug = meter.ok_or(MeterRefusal::NotFound)?.meter_slug.clone();
+        let event = Event::from(MeterDeleted { meter_id: self.meter_id, meter_slug });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }
 }

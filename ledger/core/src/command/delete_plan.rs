@@ -1,8 +1,10 @@
-//! `DeletePlan`: nobody can subscribe any more; subscriptions go on (completion.md section 8).
+//! `DeletePlan`: deletes a plan. It takes no new subscribers; existing subscriptions continue (completion.md section
+//! 8).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::PlanRefusal;
 use crate::event::{Event, PlanDeleted};
 use crate::ids::{MerchantId, PlanId};
 use crate::state::StateCache;
@@ -10,21 +12,21 @@ use crate::state::StateCache;
 /// Deletes a plan and its bundles.
 #[derive(Debug, Clone, Copy)]
 pub struct DeletePlan {
-    /// Whose plan.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which plan.
+    /// The plan.
     pub plan_id: PlanId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for DeletePlan {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let credit_bundle_ids = plan.ok_or(Refusal::PlanNotFound)?.credit_bundle_ids.clone();
-        let event = Event::PlanDeleted(PlanDeleted { plan_id: self.plan_id, credit_bundle_ids });
+        let credit_bundle_ids = plan.ok_or(PlanRefusal::NotFound)?.credit_bundle_ids.clone();
+        let event = Event::from(PlanDeleted { plan_id: self.plan_id, credit_bundle_ids });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }
 }

@@ -1,8 +1,9 @@
-//! `DeleteWebhook`: it is told of nothing from the append on.
+//! `DeleteWebhook`: deletes a webhook. It receives no event from the append on.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::WebhookRefusal;
 use crate::event::{Event, WebhookDeleted};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::StateCache;
@@ -10,21 +11,21 @@ use crate::state::StateCache;
 /// Deletes a webhook.
 #[derive(Debug, Clone)]
 pub struct DeleteWebhook {
-    /// Whose webhook.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which webhook.
+    /// The webhook.
     pub webhook_id: WebhookId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for DeleteWebhook {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let webhook = states.webhook(self.webhook_id)?;
-        webhook.filter(|webhook| webhook.merchant_id == self.merchant_id).ok_or(Refusal::WebhookNotFound)?;
-        let event = Event::WebhookDeleted(WebhookDeleted { webhook_id: self.webhook_id });
+        webhook.filter(|webhook| webhook.merchant_id == self.merchant_id).ok_or(WebhookRefusal::NotFound)?;
+        let event = Event::from(WebhookDeleted { webhook_id: self.webhook_id });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }
 }

@@ -1,8 +1,9 @@
-//! `IssueSecretKey`: one more secret key for a merchant; only an operator may.
+//! `IssueSecretKey`: issues a secret key for a merchant; for operators only.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MerchantRefusal;
 use crate::event::{Event, SecretKeyIssued};
 use crate::ids::{MerchantId, SecretKeyId};
 use crate::secret::KeyHash;
@@ -11,23 +12,23 @@ use crate::state::StateCache;
 /// Issues a secret key.
 #[derive(Debug, Clone)]
 pub struct IssueSecretKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id for it.
+    /// A new id for it.
     pub secret_key_id: SecretKeyId,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,
     /// The last four characters of the raw key.
     pub hint: String,
-    /// What the operator calls it.
+    /// Its name, chosen by the operator.
     pub name: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl IssueSecretKey {
     pub(super) fn event(&self) -> Event {
-        Event::SecretKeyIssued(SecretKeyIssued {
+        Event::from(SecretKeyIssued {
             secret_key_id: self.secret_key_id,
             key_hash: self.key_hash.clone(),
             hint: self.hint.clone(),
@@ -39,8 +40,8 @@ impl IssueSecretKey {
 impl Command for IssueSecretKey {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
-        states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
+        states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         Ok(Decision::append(self.merchant_id, self.now, vec![self.event()], ()))
     }
 }

@@ -1,16 +1,16 @@
-//! What a spend key allows: the checks of one call, on the key's state and its spending (completion.md section 6).
-//! A refused call costs nothing and is not a request: it takes no token and counts nowhere.
+//! The checks of a call against the limits of its spend key (completion.md section 6). A refused call costs nothing,
+//! takes no token and is not counted.
 
 use chrono::{DateTime, Utc};
 
-use super::Refusal;
+use super::refusal::{Refusal, SpendKeyRefusal};
 use crate::event::{Hold, KeyUse, SpendKeyStatus};
 use crate::ids::SpendKeyId;
 use crate::money::Amount;
 use crate::spending::Spending;
 use crate::state::SpendKey;
 
-/// A good spend key and what it has spent.
+/// An active spend key with its counters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyLimits<'w> {
     pub(super) spend_key_id: SpendKeyId,
@@ -19,40 +19,40 @@ pub(super) struct KeyLimits<'w> {
 }
 
 impl SpendKey {
-    /// May the key be used at all at the instant `at` of its clock ([`Spending::instant`])?
+    /// Checks that the key is usable at the instant `at` of its clock ([`Spending::instant`]).
     pub fn check_usable(&self, at: DateTime<Utc>) -> Result<(), Refusal> {
         if self.settings.expires_at.is_some_and(|expires_at| expires_at <= at) {
-            return Err(Refusal::SpendKeyExpired);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Expired));
         }
         match self.status {
             SpendKeyStatus::Active => Ok(()),
-            SpendKeyStatus::Paused => Err(Refusal::SpendKeyPaused),
+            SpendKeyStatus::Paused => Err(Refusal::SpendKey(SpendKeyRefusal::Paused)),
         }
     }
 }
 
 impl KeyLimits<'_> {
-    /// May the key be used at all at the instant `now`?
+    /// Checks that the key is usable at the instant `now`.
     pub(super) fn check_key(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.key.check_usable(self.spending.instant(now))
     }
 
-    /// May it be used for this provider and this model? An empty list allows nothing, and a call that names no
-    /// model is none of those that are allowed.
+    /// Checks that the key allows this provider and model. An empty list allows nothing; a list of models does not
+    /// allow a call that names none.
     pub(super) fn check_lists(&self, provider: &str, model: Option<&str>) -> Result<(), Refusal> {
         let settings = &self.key.settings;
         let listed = |list: &[String], name: &str| list.iter().any(|allowed| allowed == name);
         if settings.allowed_providers.as_ref().is_some_and(|list| !listed(list, provider)) {
-            return Err(Refusal::ProviderNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed));
         }
         let is_allowed = |list: &Vec<String>| model.is_some_and(|model| listed(list, model));
         if settings.allowed_models.as_ref().is_some_and(|list| !is_allowed(list)) {
-            return Err(Refusal::ModelNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed));
         }
         Ok(())
     }
 
-    /// Is there room for one more call with this hold? Answers what its events say of the key.
+    /// Checks the limits for one more call with this hold. Returns the use of the key to record in the call's events.
     pub(super) fn admit(&self, hold: Hold, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
         let at = self.spending.instant(now);
         let settings = &self.key.settings;
@@ -60,11 +60,13 @@ impl KeyLimits<'_> {
             && self.spending.window(limit.cycle, at).requests >= limit.count
         {
             let retry_after_seconds = limit.cycle.end(at).map(|end| seconds(end - at));
-            return Err(Refusal::RequestLimitExceeded { retry_after_seconds });
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded { retry_after_seconds }));
         }
         let wait_ms = self.spending.wait_ms(at);
         if wait_ms > 0 {
-            return Err(Refusal::RateLimitExceeded { retry_after_seconds: wait_ms.div_ceil(1_000) });
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RateLimitExceeded {
+                retry_after_seconds: wait_ms.div_ceil(1_000),
+            }));
         }
         if let Some(limit) = settings.spend_limit {
             let window = self.spending.window(limit.cycle, at);
@@ -72,7 +74,7 @@ impl KeyLimits<'_> {
             let needed = hold.total()?;
             if taken.plus(needed)? > limit.amount {
                 let left = limit.amount.minus(taken)?.max(Amount::ZERO);
-                return Err(Refusal::SpendLimitExceeded { left, needed });
+                return Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }));
             }
         }
         Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at })
@@ -118,7 +120,7 @@ mod tests {
         KeyLimits { spend_key_id: SpendKeyId::new(ulid::Ulid::from_parts(1, 2)), key, spending }
     }
 
-    /// What happens to a key: a call of this hold comes, or the call of this number ends at this share of its hold.
+    /// A step of the test: a call with this hold opens, or the call with this number ends at this share of its hold.
     #[derive(Debug, Clone)]
     enum Step {
         Call { after_minutes: i64, hold_cents: u32, of_merchant: bool },
@@ -144,7 +146,7 @@ mod tests {
             let key = key(SpendKeySettings { spend_limit, ..SpendKeySettings::default() });
             let mut now: DateTime<Utc> = "2026-02-26T20:00:00Z".parse().unwrap();
             let mut spending = Spending::new(None, now);
-            // Hold and cost in cents, and whether it is open.
+            // Hold and cost in cents, and whether the call is open.
             let mut calls: Vec<(DateTime<Utc>, Hold, u32, bool)> = Vec::new();
             for step in steps {
                 match step {
@@ -197,18 +199,28 @@ mod tests {
         };
         let admit = |spending: &Spending, amount, at| limits(&key, spending).admit(hold(amount), at);
         let (left, needed) = (cents(100), cents(101));
-        assert_eq!(admit(&spending, 101, noon), Err(Refusal::SpendLimitExceeded { left, needed }));
+        assert_eq!(
+            admit(&spending, 101, noon),
+            Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }))
+        );
         admit(&spending, 60, noon).unwrap();
         spending.admit(noon, cents(60)).unwrap();
         let soon = noon + Duration::seconds(59);
-        assert_eq!(admit(&spending, 1, soon), Err(Refusal::RateLimitExceeded { retry_after_seconds: 1 }));
+        assert_eq!(
+            admit(&spending, 1, soon),
+            Err(Refusal::SpendKey(SpendKeyRefusal::RateLimitExceeded { retry_after_seconds: 1 }))
+        );
         let later = noon + Duration::seconds(60);
         let (left, needed) = (cents(40), cents(41));
-        assert_eq!(admit(&spending, 41, later), Err(Refusal::SpendLimitExceeded { left, needed }));
+        assert_eq!(
+            admit(&spending, 41, later),
+            Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }))
+        );
         admit(&spending, 40, later).unwrap();
         spending.admit(later, cents(40)).unwrap();
         let until_midnight = Some(12 * 3_600 - 60);
-        let full = Refusal::RequestLimitExceeded { retry_after_seconds: until_midnight };
+        let full =
+            Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded { retry_after_seconds: until_midnight });
         assert_eq!(admit(&spending, 0, later), Err(full));
         admit(&spending, 100, "2026-11-22T00:00:00Z".parse().unwrap()).unwrap();
     }
@@ -227,11 +239,15 @@ mod tests {
         for (key, model, expected) in [
             (lists(None, None), None, Ok(())),
             (lists(Some(&["m"]), Some(&["openai"])), Some("m"), Ok(())),
-            (lists(Some(&["m"]), None), Some("M"), Err(Refusal::ModelNotAllowed)),
-            (lists(Some(&["m"]), None), None, Err(Refusal::ModelNotAllowed)),
-            (lists(Some(&[]), None), Some("m"), Err(Refusal::ModelNotAllowed)),
-            (lists(None, Some(&[])), Some("m"), Err(Refusal::ProviderNotAllowed)),
-            (lists(None, Some(&["other"])), Some("m"), Err(Refusal::ProviderNotAllowed)),
+            (lists(Some(&["m"]), None), Some("M"), Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(Some(&["m"]), None), None, Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(Some(&[]), None), Some("m"), Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed))),
+            (lists(None, Some(&[])), Some("m"), Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed))),
+            (
+                lists(None, Some(&["other"])),
+                Some("m"),
+                Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed)),
+            ),
         ] {
             assert_eq!(limits(&key, &spending).check_lists("openai", model), expected, "{:?}", key.settings);
         }

@@ -1,4 +1,4 @@
-//! Commands, in the imperative, and the decisions about them. A decision is pure: it sees states and values, and
+//! Commands, named in the imperative, and the decisions about them. A decision is pure: it reads states and values, and
 //! returns events or a refusal. A refusal appends nothing.
 
 mod add_payment_method;
@@ -16,17 +16,22 @@ mod create_plan;
 mod create_spend_key;
 mod create_webhook;
 mod credit_wallet;
+mod decision;
 mod define_meter;
 mod delete_customer;
 mod delete_meter;
 mod delete_plan;
 mod delete_spend_key;
 mod delete_webhook;
+mod edit;
 mod issue_secret_key;
 mod key_limits;
+mod millisecond;
 mod open_request;
 mod pay_checkout_session;
 mod payee;
+mod personal_data;
+mod refusal;
 mod register_merchant;
 mod report_request;
 mod request_payment;
@@ -34,6 +39,7 @@ mod revoke_secret_key;
 mod rotate_spend_key;
 mod set_autopay;
 mod settle_request;
+mod spend_key_snapshot;
 mod start_subscription;
 mod timed;
 mod update_customer;
@@ -43,13 +49,11 @@ mod update_spend_key;
 mod update_subscription;
 mod update_webhook;
 
-use chrono::{DateTime, Utc};
-
 pub use self::add_payment_method::{AddPaymentMethod, NewMethod};
 pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};
 pub use self::advance_subscription::{AdvanceSubscription, Advanced};
 pub use self::already_applied::AlreadyApplied;
-pub use self::auto_recharge::{AutoRecharge, WalletShortfall};
+pub use self::auto_recharge::AutoRecharge;
 pub use self::bill::{RequestSettings, service_charge_payer};
 pub use self::complete_checkout_session::CompleteCheckoutSession;
 pub use self::complete_payment::{CompletePayment, Paid};
@@ -60,16 +64,25 @@ pub use self::create_plan::{CreatePlan, NewBundle};
 pub use self::create_spend_key::CreateSpendKey;
 pub use self::create_webhook::CreateWebhook;
 pub use self::credit_wallet::{CreditTarget, CreditWallet, Credited};
+pub use self::decision::{Command, DecideError, Decision, decide};
 pub use self::define_meter::{DefineMeter, Slug};
 pub use self::delete_customer::DeleteCustomer;
 pub use self::delete_meter::DeleteMeter;
 pub use self::delete_plan::DeletePlan;
 pub use self::delete_spend_key::DeleteSpendKey;
 pub use self::delete_webhook::DeleteWebhook;
+pub use self::edit::Edit;
 pub use self::issue_secret_key::IssueSecretKey;
+pub use self::millisecond::to_millisecond;
 pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenRequest, Opened};
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::payee::Payee;
+pub use self::personal_data::{PersonalChange, PersonalData};
+pub use self::refusal::{
+    CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
+    RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WalletShortfall,
+    WebhookRefusal,
+};
 pub use self::register_merchant::RegisterMerchant;
 pub use self::report_request::{ReportRequest, Reported};
 pub use self::request_payment::{Offered, Purchase, RequestPayment};
@@ -77,6 +90,7 @@ pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
 pub use self::set_autopay::{AutopayEdits, SetAutopay};
 pub use self::settle_request::{Ending, Failed, Metered, SettleRequest, Settled};
+pub use self::spend_key_snapshot::SpendKeySnapshot;
 pub use self::start_subscription::{StartSubscription, Started};
 pub use self::timed::Timed;
 pub use self::update_customer::UpdateCustomer;
@@ -85,296 +99,3 @@ pub use self::update_plan::{BundleEdit, PlanEdits, UpdatePlan};
 pub use self::update_spend_key::{SpendKeyEdits, UpdateSpendKey};
 pub use self::update_subscription::{SubscriptionEdit, UpdateSubscription};
 pub use self::update_webhook::UpdateWebhook;
-use crate::event::{ContactPart, Event, Fact};
-use crate::ids::{CustomerId, MerchantId};
-use crate::money::{self, Amount};
-use crate::spending::Spending;
-use crate::state::{Missing, SpendKey, StateCache};
-
-/// Why a command is refused. Refusals know nothing of HTTP.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No secret key has this hash.
-    #[error("the secret key is not valid")]
-    SecretKeyInvalid,
-    /// The connection secret names no connection of this merchant.
-    #[error("the connection secret is not valid")]
-    ConnectionSecretInvalid,
-    /// The product secret names no meter of this merchant.
-    #[error("the product secret is not valid")]
-    ProductSecretInvalid,
-    /// No such merchant.
-    #[error("no such merchant")]
-    MerchantNotFound,
-    /// No such customer of this merchant.
-    #[error("no such customer")]
-    CustomerNotFound,
-    /// No such meter of this merchant.
-    #[error("no such meter")]
-    MeterNotFound,
-    /// No such spend key of this merchant.
-    #[error("no such spend key")]
-    SpendKeyNotFound,
-    /// No such secret key of this merchant, or not any more.
-    #[error("no such secret key")]
-    SecretKeyNotFound,
-    /// The merchant's only secret key cannot be revoked.
-    #[error("the last secret key cannot be revoked; issue another one first")]
-    SecretKeyLastRemaining,
-    /// Another customer of the merchant has the reference id.
-    #[error("the reference id is taken")]
-    ReferenceIdConflict,
-    /// Another meter of the merchant has the slug.
-    #[error("the meter slug is taken")]
-    MeterSlugConflict,
-    /// Somebody is to pay by the provider's price, and there is none for what is asked.
-    #[error("no price is listed for the model")]
-    ModelNotPriced,
-    /// The money available does not cover the hold.
-    #[error("the balance available ({available}) does not cover this call ({needed})")]
-    InsufficientBalance {
-        /// The money there is less open holds.
-        available: Amount,
-        /// The hold.
-        needed: Amount,
-        /// The wallet that fell short, where it asks for money by itself: see [`AutoRecharge`].
-        auto_recharge: Option<WalletShortfall>,
-    },
-    /// No spend key has this hash, or its customer is no more.
-    #[error("the spend key is not valid")]
-    SpendKeyInvalid,
-    /// The spend key's time is over.
-    #[error("the spend key has expired")]
-    SpendKeyExpired,
-    /// The spend key does not work for now.
-    #[error("the spend key is paused")]
-    SpendKeyPaused,
-    /// The spend key's list of models does not hold this call's.
-    #[error("the spend key does not allow this model")]
-    ModelNotAllowed,
-    /// The spend key's list of providers does not hold this call's.
-    #[error("the spend key does not allow this provider")]
-    ProviderNotAllowed,
-    /// The spend key's calls of this cycle are used up.
-    #[error("the spend key's request limit is reached")]
-    RequestLimitExceeded {
-        /// Until the next cycle; none where it never comes.
-        retry_after_seconds: Option<u64>,
-    },
-    /// The spend key's bucket is empty.
-    #[error("the spend key's rate limit is reached")]
-    RateLimitExceeded {
-        /// Until the next token.
-        retry_after_seconds: u64,
-    },
-    /// What is left of the spend key's limit in this cycle does not cover the hold.
-    #[error("what is left of the spend limit ({left}) does not cover this call ({needed})")]
-    SpendLimitExceeded {
-        /// The limit less what is spent and held.
-        left: Amount,
-        /// The hold.
-        needed: Amount,
-    },
-    /// An amount is not above zero, or out of range.
-    #[error("the amount {0}")]
-    Amount(money::Error),
-    /// The amount must be above zero.
-    #[error("the amount must be above zero")]
-    AmountNotPositive,
-    /// The counts of a report are beyond pricing, or beyond what any wallet can owe.
-    #[error("the usage is out of range")]
-    UsageOutOfRange,
-    /// The request has ended, or never was.
-    #[error("the request is not open")]
-    RequestNotOpen,
-    /// No such plan of this merchant.
-    #[error("no such plan")]
-    PlanNotFound,
-    /// The plan costs something: it begins with a payment.
-    #[error("the plan is not free: it is subscribed to through a checkout session")]
-    PlanNotFree,
-    /// A plan's credit is not above its price, where it has one.
-    #[error("the included credit must not be above the plan's price")]
-    CreditAbovePrice,
-    /// No such credit bundle of this merchant, or of this plan.
-    #[error("no such credit bundle")]
-    CreditBundleNotFound,
-    /// The credit bundle is another plan's.
-    #[error("the credit bundle belongs to another plan")]
-    CreditBundlePlanMismatch,
-    /// No such subscription of this merchant, or not any more.
-    #[error("no such subscription")]
-    SubscriptionNotFound,
-    /// The customer has a subscription, which this plan is not dearer than.
-    #[error("the customer has an active subscription")]
-    SubscriptionAlreadyActive,
-    /// No such payment method of this wallet.
-    #[error("no such payment method")]
-    PaymentMethodNotFound,
-    /// The wallet has nothing to pay with.
-    #[error("the wallet has no payment method")]
-    NoPaymentMethod,
-    /// The payment has ended, or never was.
-    #[error("the payment is not open")]
-    PaymentNotOpen,
-    /// What fills a wallet up by itself is said in part alone, though it is to be filled up or nothing of it is kept.
-    #[error("autopay is not enabled, or something of it is missing")]
-    AutopayIncomplete {
-        /// Is it enabled, with something missing?
-        enabled: bool,
-        /// Is it the threshold?
-        threshold: bool,
-        /// Is it the amount?
-        amount: bool,
-    },
-    /// It costs or brings something else than whoever pays was told.
-    #[error("what is offered has changed")]
-    OfferChanged,
-    /// Another payment is under way for this.
-    #[error("a payment is under way")]
-    PaymentUnderWay,
-    /// No such checkout session of this merchant, or it is completed.
-    #[error("no such checkout session")]
-    CheckoutSessionNotFound,
-    /// The checkout session's time is over.
-    #[error("the checkout session has expired")]
-    CheckoutSessionExpired,
-    /// A clock goes forward only, and not beyond a hundred years.
-    #[error("the clock can only be put forward, by up to a hundred years in all")]
-    ClockOutOfRange,
-    /// No such webhook of this merchant.
-    #[error("no such webhook")]
-    WebhookNotFound,
-    /// The merchant has as many webhooks as it may have.
-    #[error("a merchant has at most {} webhooks", create_webhook::MAX_WEBHOOKS)]
-    WebhookLimitReached,
-}
-
-impl From<money::Error> for Refusal {
-    fn from(error: money::Error) -> Self {
-        Self::Amount(error)
-    }
-}
-
-/// Why a decision stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// A state must be loaded first.
-    Missing(Missing),
-    /// The command is refused.
-    Refused(Refusal),
-}
-
-impl From<Missing> for Stop {
-    fn from(missing: Missing) -> Self {
-        Self::Missing(missing)
-    }
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<money::Error> for Stop {
-    fn from(error: money::Error) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-/// Personal data of a customer; lives in a side table that can be erased, never in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PersonalData {
-    /// First name.
-    pub first_name: Option<String>,
-    /// Last name.
-    pub last_name: Option<String>,
-    /// E-mail address.
-    pub email: Option<String>,
-    /// Phone number, E.164.
-    pub phone: Option<String>,
-}
-
-/// What becomes of a customer's personal data, in the transaction of the fact that tells of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PersonalChange {
-    /// These parts are as in the data from now on; the others stay.
-    Write {
-        /// Which parts.
-        parts: Vec<ContactPart>,
-        /// What they are; none where a part is cleared.
-        data: PersonalData,
-    },
-    /// Nothing of it is kept.
-    Erase,
-}
-
-/// What an update does to something that need not be there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Edit<T> {
-    /// It stays as it is.
-    #[default]
-    Keep,
-    /// It is there no more.
-    Clear,
-    /// It is this from now on.
-    Set(T),
-}
-
-/// A spend key with its counters, as a command leaves it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpendKeyNow {
-    /// The key.
-    pub key: SpendKey,
-    /// Its counters.
-    pub spending: Spending,
-}
-
-/// What a command comes to: facts to append and an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision<O> {
-    /// To be appended, in order.
-    pub facts: Vec<Fact>,
-    /// To be written beside the log in the same transaction.
-    pub personal: Option<(CustomerId, PersonalChange)>,
-    /// To be answered once the facts are durable.
-    pub outcome: O,
-}
-
-impl<O> Decision<O> {
-    /// `events` of `merchant_id` at `now`, answered with `outcome`.
-    fn append(merchant_id: MerchantId, now: DateTime<Utc>, events: Vec<Event>, outcome: O) -> Self {
-        let fact = |event| Fact { merchant_id, occurred_at: now, event };
-        Self { facts: events.into_iter().map(fact).collect(), personal: None, outcome }
-    }
-
-    /// Nothing to append: it is so already.
-    fn already(outcome: O) -> Self {
-        Self { facts: Vec::new(), personal: None, outcome }
-    }
-}
-
-/// Something a caller wants to be so.
-pub trait Command: Send + 'static {
-    /// The answer once it is so.
-    type Outcome: Send + 'static;
-
-    /// Decides, given the states; asks for those it lacks.
-    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop>;
-}
-
-/// Decides `command` and gives each fact the time of its merchant's clock: what a decision appends happens at the
-/// machine's now, put forward as far as the merchant's clock is.
-pub fn decide<C: Command>(command: &C, states: &StateCache) -> Result<Decision<C::Outcome>, Stop> {
-    let mut decision = command.decide(states)?;
-    for fact in &mut decision.facts {
-        fact.occurred_at = states.now(fact.merchant_id, fact.occurred_at)?;
-    }
-    Ok(decision)
-}
-
-/// The instant `at` cut to the millisecond, as the log keeps it.
-pub fn to_millisecond(at: DateTime<Utc>) -> DateTime<Utc> {
-    DateTime::from_timestamp_millis(at.timestamp_millis()).unwrap_or(at)
-}

@@ -1,15 +1,17 @@
-//! `OpenRequest`: who calls, may they, what could it cost — and the hold for it. The admission of completion.md
-//! section 3.
+//! `OpenRequest`: admits a call. It checks the credential, bounds the cost and holds the money (completion.md section
+//! 3).
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
-use super::auto_recharge::WalletShortfall;
 use super::bill::{self, Conditions, RequestSettings};
+use super::decision::{Command, DecideError, Decision};
 use super::key_limits::KeyLimits;
-use super::{Command, Decision, Refusal, Stop};
+use super::refusal::{
+    CustomerRefusal, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, WalletRefusal, WalletShortfall,
+};
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::hold_scope::CreditScope;
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
@@ -21,16 +23,16 @@ use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
 use crate::state::{Customer, Holder, Merchant, Missing, StateCache};
 
-/// Who calls.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// The merchant, by the hash of a secret key.
     SecretKey(KeyHash),
-    /// The owner of a spend key, by its hash; the key's own wallet pays, and its limits hold.
+    /// The owner of a spend key, by its hash. The key's wallet pays, and its limits apply.
     SpendKey(KeyHash),
 }
 
-/// How a credential names its customer.
+/// The customer named by a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CustomerRef {
     /// By id.
@@ -41,7 +43,7 @@ pub enum CustomerRef {
     Secret(CustomerId),
 }
 
-/// How a credential names its meter.
+/// The meter named by a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MeterRef {
     /// By id.
@@ -53,18 +55,18 @@ pub enum MeterRef {
 }
 
 impl CustomerRef {
-    /// The merchant's customer of this name.
+    /// Finds the merchant's customer.
     pub(super) fn find<'w>(
         &self,
         states: &'w StateCache,
         merchant_id: MerchantId,
-    ) -> Result<(CustomerId, &'w Customer), Stop> {
+    ) -> Result<(CustomerId, &'w Customer), DecideError> {
         let (id, unknown) = match self {
-            Self::Id(id) => (*id, Refusal::CustomerNotFound),
-            Self::Secret(id) => (*id, Refusal::ConnectionSecretInvalid),
+            Self::Id(id) => (*id, Refusal::Customer(CustomerRefusal::NotFound)),
+            Self::Secret(id) => (*id, Refusal::Customer(CustomerRefusal::SecretInvalid)),
             Self::Reference(reference) => {
-                let id = states.reference(merchant_id, reference)?.ok_or(Refusal::CustomerNotFound)?;
-                (*id, Refusal::CustomerNotFound)
+                let id = states.reference(merchant_id, reference)?.ok_or(CustomerRefusal::NotFound)?;
+                (*id, Refusal::Customer(CustomerRefusal::NotFound))
             }
         };
         let customer = states.customer(id)?.filter(|customer| customer.merchant_id == merchant_id);
@@ -73,19 +75,19 @@ impl CustomerRef {
 }
 
 impl MeterRef {
-    /// The terms, as they are now, of the merchant's meter of this name.
+    /// Finds the merchant's meter and returns its present terms.
     pub(super) fn terms(
         &self,
         states: &StateCache,
         merchant_id: MerchantId,
         service_charge_rate: Decimal,
-    ) -> Result<Terms, Stop> {
+    ) -> Result<Terms, DecideError> {
         let (meter_id, unknown) = match self {
-            Self::Id(id) => (*id, Refusal::MeterNotFound),
-            Self::Secret(id) => (*id, Refusal::ProductSecretInvalid),
+            Self::Id(id) => (*id, Refusal::Meter(MeterRefusal::NotFound)),
+            Self::Secret(id) => (*id, Refusal::Meter(MeterRefusal::SecretInvalid)),
             Self::Slug(slug) => {
-                let id = states.meter_slug(merchant_id, slug)?.ok_or(Refusal::MeterNotFound)?;
-                (*id, Refusal::MeterNotFound)
+                let id = states.meter_slug(merchant_id, slug)?.ok_or(MeterRefusal::NotFound)?;
+                (*id, Refusal::Meter(MeterRefusal::NotFound))
             }
         };
         let meter = states.meter(meter_id)?.filter(|meter| meter.merchant_id == merchant_id);
@@ -94,66 +96,66 @@ impl MeterRef {
     }
 }
 
-/// How a call with a customer is to be billed.
+/// The billing of a call with a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Billing {
-    /// As the credential and the meter say.
+    /// By the credential and the meter.
     Usual,
-    /// `disable_billing`: recorded on the customer, borne by the merchant.
+    /// `disable_billing`: recorded on the customer, paid by the merchant.
     Disabled,
-    /// Both customer and meter explicitly null, with the caller's own provider key: metering only.
+    /// Customer and meter are explicitly null and the provider key is the caller's own: metering only.
     MeteringOnly,
 }
 
-/// Admits a call and sets its hold aside.
+/// Admits a call and reserves its hold.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
-    /// A fresh id.
+    /// A new id.
     pub request_id: RequestId,
-    /// The process that carries it.
+    /// The gateway process that forwards it.
     pub gateway_id: GatewayId,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
-    /// For which customer; a spend key names its own.
+    /// The customer, if any; with a spend key the customer is that of the key.
     pub customer: Option<CustomerRef>,
-    /// On which meter.
+    /// The meter, if any.
     pub meter: Option<MeterRef>,
-    /// How it is billed.
+    /// The billing.
     pub billing: Billing,
     /// The provider's name.
     pub provider: String,
-    /// Whose provider key.
+    /// The owner of the provider key.
     pub provider_key_type: ProviderKeyType,
     /// Method and full forwarded URL.
     pub endpoint: String,
-    /// The model that the body asks for.
+    /// The model named by the request body.
     pub model: Option<String>,
-    /// What the provider lists for what is asked.
+    /// The provider's list price of the call.
     pub list_price: ListPrice,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// What is known of its size.
+    /// The known size of the call.
     pub size: SizeHint,
     /// The instance's settings.
     pub settings: RequestSettings,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 /// An admitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Whose call.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// What is set aside for it.
+    /// The hold.
     pub hold: Hold,
-    /// What further holds may take of the tightest wallet concerned, once this hold is set aside.
+    /// The money available to further holds on the tightest wallet involved, after this hold.
     pub headroom: Amount,
-    /// What becomes of it when its caller goes.
+    /// What happens to the call if its caller disconnects.
     pub on_disconnect: OnDisconnect,
 }
 
-/// The merchant who answers for a call, the customer it is for, and the spend key it was made with.
+/// The merchant, the customer and the spend key of a call.
 struct Principals<'w> {
     merchant_id: MerchantId,
     customer: Option<(CustomerId, &'w Customer)>,
@@ -161,14 +163,14 @@ struct Principals<'w> {
 }
 
 impl OpenRequest {
-    fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, Stop> {
+    fn principals<'w>(&self, states: &'w StateCache) -> Result<Principals<'w>, DecideError> {
         match &self.caller {
             Caller::SecretKey(hash) => {
-                let merchant_id = states.secret_key(hash)?.ok_or(Refusal::SecretKeyInvalid)?.merchant_id;
+                let merchant_id = states.secret_key(hash)?.ok_or(SecretKeyRefusal::Invalid)?.merchant_id;
                 Ok(Principals { merchant_id, customer: self.customer(states, merchant_id)?, key: None })
             }
             Caller::SpendKey(hash) => {
-                let unknown = Refusal::SpendKeyInvalid;
+                let unknown = Refusal::SpendKey(SpendKeyRefusal::Invalid);
                 let spend_key_id = *states.spend_key_of(hash)?.ok_or(unknown.clone())?;
                 let key = states.spend_key(spend_key_id)?.ok_or(unknown.clone())?;
                 let spending = states.spending(spend_key_id)?.ok_or(unknown.clone())?;
@@ -186,16 +188,16 @@ impl OpenRequest {
         &self,
         states: &'w StateCache,
         merchant_id: MerchantId,
-    ) -> Result<Option<(CustomerId, &'w Customer)>, Stop> {
+    ) -> Result<Option<(CustomerId, &'w Customer)>, DecideError> {
         self.customer.as_ref().map(|customer| customer.find(states, merchant_id)).transpose()
     }
 
-    fn terms(&self, states: &StateCache, merchant_id: MerchantId) -> Result<Option<Terms>, Stop> {
+    fn terms(&self, states: &StateCache, merchant_id: MerchantId) -> Result<Option<Terms>, DecideError> {
         let service_charge_rate = self.settings.service_charge_rate;
         self.meter.as_ref().map(|meter| meter.terms(states, merchant_id, service_charge_rate)).transpose()
     }
 
-    /// The row of the table "Who pays".
+    /// The row of the table "Who pays" (completion.md section 3).
     fn charge(&self, has_customer: bool, has_meter: bool) -> Charge {
         if let Caller::SpendKey(_) = self.caller {
             return Charge::SpendKey;
@@ -210,8 +212,8 @@ impl OpenRequest {
         }
     }
 
-    /// The tightest headroom of the wallets held on, or the refusal.
-    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, Stop> {
+    /// The smallest headroom of the wallets with a hold, or the refusal.
+    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, DecideError> {
         let mut tightest: Option<Amount> = None;
         for (wallet_id, needed, credit_scope) in [
             (parties.wallet_id, hold.wallet, hold.credit_scope()),
@@ -224,7 +226,7 @@ impl OpenRequest {
             if rest.is_negative() {
                 let auto_recharge =
                     wallet.auto_recharge().then_some(WalletShortfall { wallet_id, credit_scope });
-                return Err(Refusal::InsufficientBalance { available, needed, auto_recharge }.into());
+                return Err(WalletRefusal::InsufficientBalance { available, needed, auto_recharge }.into());
             }
             tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
         }
@@ -232,8 +234,8 @@ impl OpenRequest {
     }
 }
 
-/// When the usage period around `now` began: with the subscription's cycle, else by the month since the connection came
-/// to be, or the merchant for a call without a customer (completion.md section 4).
+/// The start of the usage period around `now`: the start of the subscription's cycle, otherwise of the month counted
+/// from the creation of the connection, or of the merchant for a call without a customer (completion.md section 4).
 pub(super) fn usage_period_start(
     states: &StateCache,
     merchant: &Merchant,
@@ -252,9 +254,9 @@ pub(super) fn usage_period_start(
 impl Command for OpenRequest {
     type Outcome = Opened;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
         let Principals { merchant_id, customer, key } = self.principals(states)?;
-        let merchant = states.merchant(merchant_id)?.ok_or(Refusal::SecretKeyInvalid)?;
+        let merchant = states.merchant(merchant_id)?.ok_or(SecretKeyRefusal::Invalid)?;
         let now = merchant.now(self.now);
         if let Some(key) = key {
             key.check_key(now)?;
@@ -296,7 +298,7 @@ impl Command for OpenRequest {
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         let headroom = Self::admit(states, parties, hold)?;
         let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
-        let event = Event::RequestOpened(Box::new(event::RequestOpened {
+        let event = Event::from(Box::new(event::RequestOpened {
             request_id: self.request_id,
             gateway_id: self.gateway_id,
             charge,

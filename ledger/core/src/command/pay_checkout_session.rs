@@ -1,29 +1,31 @@
-//! `PayCheckoutSession`: a session's customer pays, with a card that comes with the payment or with the wallet's own, in
-//! one append: a form that is sent twice is one payment. A card that comes with it is the wallet's once it has paid, so one
-//! that is declined never is (completion.md section 8).
+//! `PayCheckoutSession`: requests the payment of a session, with a new card or with the wallet's payment method, in one
+//! append, so a form that is sent twice makes one payment. A new card becomes the wallet's once its payment succeeds; a
+//! declined card never does (completion.md section 8).
 
 use super::add_payment_method::NewMethod;
 use super::complete_checkout_session::write_contact;
-use super::{Command, Decision, PersonalData, RequestPayment, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::personal_data::PersonalData;
+use super::request_payment::RequestPayment;
 use crate::event::CardBrought;
 use crate::ids::CustomerId;
 use crate::state::StateCache;
 
-/// Asks for the payment that completes a session.
+/// Requests the payment that completes a session.
 #[derive(Debug, Clone)]
 pub struct PayCheckoutSession {
-    /// The payment; it names the session.
+    /// The payment, which names the session.
     pub payment: RequestPayment,
-    /// The customer, which is there by now, and who it is, where that is to be written; parts that are not told stay.
+    /// The customer, which exists by now, and its contact, if it is to be written; absent parts stay.
     pub contact: Option<(CustomerId, PersonalData)>,
-    /// What it is paid with; the wallet's own method where there is none.
+    /// The new card; none to use the wallet's payment method.
     pub method: Option<NewMethod>,
 }
 
 impl Command for PayCheckoutSession {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let RequestPayment { merchant_id, now, .. } = self.payment;
         let mut payment = self.payment;
         let brings = self.method.as_ref().map(|method| {

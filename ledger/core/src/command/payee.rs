@@ -1,33 +1,34 @@
-//! Whose wallet a payment or a payment method is for.
+//! The owner of the wallet that a payment or a payment method is for.
 
-use super::{Refusal, Stop};
+use super::decision::DecideError;
+use super::refusal::{CustomerRefusal, MerchantRefusal};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
-/// Whose wallet is paid for.
+/// The owner of the wallet that is paid for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payee {
-    /// The merchant's own.
+    /// The merchant itself.
     Merchant,
-    /// A customer's.
+    /// A customer.
     Customer(CustomerId),
 }
 
 impl Payee {
-    /// The wallet, and the customer whose it is.
+    /// The wallet and the customer who owns it.
     pub(super) fn wallet(
         self,
         states: &StateCache,
         merchant_id: MerchantId,
-    ) -> Result<(WalletId, Option<CustomerId>), Stop> {
+    ) -> Result<(WalletId, Option<CustomerId>), DecideError> {
         match self {
             Self::Merchant => {
-                let merchant = states.merchant(merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+                let merchant = states.merchant(merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
                 Ok((merchant.wallet_id, None))
             }
             Self::Customer(id) => {
                 let customer = states.customer(id)?.filter(|found| found.merchant_id == merchant_id);
-                Ok((customer.ok_or(Refusal::CustomerNotFound)?.wallet_id, Some(id)))
+                Ok((customer.ok_or(CustomerRefusal::NotFound)?.wallet_id, Some(id)))
             }
         }
     }

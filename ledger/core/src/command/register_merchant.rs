@@ -1,8 +1,9 @@
-//! `RegisterMerchant`: a new merchant with a wallet and its first secret key.
+//! `RegisterMerchant`: registers a merchant with a wallet and its first secret key.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, IssueSecretKey, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::issue_secret_key::IssueSecretKey;
 use crate::event::{Event, MerchantRegistered};
 use crate::ids::WalletId;
 use crate::state::StateCache;
@@ -10,24 +11,24 @@ use crate::state::StateCache;
 /// Registers a merchant and issues its first secret key.
 #[derive(Debug, Clone)]
 pub struct RegisterMerchant {
-    /// A fresh id for its wallet.
+    /// A new id for its wallet.
     pub wallet_id: WalletId,
     /// Its name.
     pub name: String,
-    /// Its first key, which names the merchant's fresh id.
+    /// Its first key, which holds the merchant's new id.
     pub first_key: IssueSecretKey,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for RegisterMerchant {
     type Outcome = ();
 
-    fn decide(&self, _: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, _: &StateCache) -> Result<Decision<()>, DecideError> {
         let merchant_id = self.first_key.merchant_id;
         let registered =
             MerchantRegistered { merchant_id, wallet_id: self.wallet_id, name: self.name.clone() };
-        let events = vec![Event::MerchantRegistered(registered), self.first_key.event()];
+        let events = vec![Event::from(registered), self.first_key.event()];
         Ok(Decision::append(merchant_id, self.now, events, ()))
     }
 }

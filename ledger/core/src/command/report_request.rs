@@ -1,64 +1,68 @@
-//! `ReportRequest`: usage that was measured elsewhere, priced and debited like that of a forwarded call, in one append.
-//! Invariant: an id of the merchant's own is reported once; a further report of it changes nothing (completion.md
-//! section 5).
+//! `ReportRequest`: records usage that was measured elsewhere, priced and debited like a forwarded call, in one append.
+//! Invariant: each of the merchant's own ids is reported once; a repeated report changes nothing (completion.md section
+//! 5).
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
-use super::open_request::usage_period_start;
+use super::bill;
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::{CustomerRef, MeterRef, usage_period_start};
+use super::refusal::{MerchantRefusal, Refusal, RequestRefusal};
 use super::settle_request::{Metered, SettleRequest, Settled};
-use super::{Command, CustomerRef, Decision, MeterRef, Refusal, Stop, bill};
-use crate::event::{Charge, Event, Hold, Parties, ProviderKeyType, RequestMetered, RequestOpened};
+use crate::event::{
+    Charge, Event, Hold, Parties, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened,
+};
 use crate::ids::{GatewayId, MerchantId, RequestId};
 use crate::model_price::ListPrice;
 use crate::state::{self, StateCache};
 
-/// Reports a call that was made elsewhere. No balance is asked for: what the customer's wallet does not cover is the
-/// merchant's, as an overrun.
+/// Reports a call that was made elsewhere. It needs no balance: the merchant pays the part that the customer's wallet
+/// does not cover, as an overrun.
 #[derive(Debug, Clone)]
 pub struct ReportRequest {
-    /// Who reports.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// The merchant's own id of the call.
     pub reported_id: String,
-    /// A fresh id.
+    /// A new id.
     pub request_id: RequestId,
-    /// The process that takes the report.
+    /// The gateway process that received the report.
     pub gateway_id: GatewayId,
-    /// For which customer.
+    /// The customer, if any.
     pub customer: Option<CustomerRef>,
-    /// On which meter.
+    /// The meter, if any.
     pub meter: Option<MeterRef>,
     /// The provider's name.
     pub provider: String,
-    /// Method and full URL of the call, as far as the merchant tells.
+    /// Method and full URL of the call, as far as the merchant states them.
     pub endpoint: String,
     /// Free key-value pairs.
     pub metadata: BTreeMap<String, String>,
-    /// The provider's list price of it.
+    /// The provider's list price of the call.
     pub list_price: ListPrice,
-    /// What was measured.
+    /// The measured usage.
     pub metered: Metered,
     /// The service charge as a share of the fee.
     pub service_charge_rate: Decimal,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// What came of a report.
+/// The result of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reported {
-    /// A new request, as it was opened and metered.
+    /// The new request, opened and metered.
     New(Box<RequestOpened>, Box<RequestMetered>),
-    /// The one that was reported under this id already; nothing of it was changed.
+    /// The request that was reported under this id before; it was not changed.
     Existing(RequestId),
 }
 
 impl ReportRequest {
-    fn opened(&self, states: &StateCache) -> Result<RequestOpened, Stop> {
-        let merchant = states.merchant(self.merchant_id)?.ok_or(Refusal::MerchantNotFound)?;
+    fn opened(&self, states: &StateCache) -> Result<RequestOpened, DecideError> {
+        let merchant = states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?;
         let customer =
             self.customer.as_ref().map(|customer| customer.find(states, self.merchant_id)).transpose()?;
         let terms = self.meter.as_ref();
@@ -70,7 +74,7 @@ impl ReportRequest {
             (Some(_), None) => Charge::Customer,
             (Some(_), Some(_)) => Charge::CustomerBilling,
         };
-        // Whoever made the call has paid the provider for it.
+        // The provider was paid by the maker of the call.
         let provider_key_type = ProviderKeyType::Unmanaged;
         let model_price = bill::needed_price(&self.list_price, provider_key_type, terms.as_ref())?;
         let customers = customer.map(|(_, customer)| customer);
@@ -103,12 +107,12 @@ impl ReportRequest {
 impl Command for ReportRequest {
     type Outcome = Reported;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Reported>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Reported>, DecideError> {
         if let Some(existing) = states.reported(self.merchant_id, &self.reported_id)? {
             return Ok(Decision::already(Reported::Existing(*existing)));
         }
         let opened = Box::new(self.opened(states)?);
-        let open = state::OpenRequest {
+        let open = state::AdmittedRequest {
             merchant_id: self.merchant_id,
             opened_at: states.now(self.merchant_id, self.now)?,
             opened: opened.clone(),
@@ -116,13 +120,15 @@ impl Command for ReportRequest {
         let settled = Settled::Metered(self.metered.clone());
         let settlement = SettleRequest { request_id: self.request_id, settled, now: self.now };
         let settled = match settlement.metered(states, &open, &self.metered) {
-            Err(Stop::Refused(Refusal::Amount(_))) => return Err(Refusal::UsageOutOfRange.into()),
+            Err(DecideError::Refused(Refusal::Amount(_))) => {
+                return Err(RequestRefusal::UsageOutOfRange.into());
+            }
             settled => settled?,
         };
-        let mut events = vec![Event::RequestOpened(opened.clone())];
+        let mut events = vec![Event::from(opened.clone())];
         events.extend(settled.facts.into_iter().map(|fact| fact.event));
         let metered = events.iter().find_map(|event| match event {
-            Event::RequestMetered(metered) => Some(metered.clone()),
+            Event::Request(RequestEvent::Metered(metered)) => Some(metered.clone()),
             _ => None,
         });
         let outcome = Reported::New(opened, metered.expect("a metered call says so"));

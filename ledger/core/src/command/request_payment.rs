@@ -1,13 +1,14 @@
-//! `RequestPayment`: somebody wants to pay: for money in a wallet, a bundle, a subscription or a dearer plan. What is paid
-//! for happens when the payment has succeeded (completion.md sections 7 and 8).
+//! `RequestPayment`: requests a payment: for money in a wallet, a bundle, a subscription or an upgrade. Its effect
+//! happens when the payment succeeds (completion.md sections 7 and 8).
 
 use chrono::{DateTime, Utc};
 
 use super::complete_checkout_session::open_session;
+use super::decision::{Command, DecideError, Decision};
 use super::payee::Payee;
+use super::refusal::{PaymentRefusal, PlanRefusal, SubscriptionRefusal, WalletRefusal};
 use super::start_subscription::check_bundle;
 use super::update_subscription::find;
-use super::{Command, Decision, Refusal, Stop};
 use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
@@ -15,44 +16,44 @@ use crate::ids::{
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// What is to be paid for.
+/// The purchase to pay for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purchase {
-    /// So much money into the balance.
+    /// Adds this amount to the balance.
     Fund(Amount),
-    /// A bundle; of the plan that the customer is subscribed to, where it is.
+    /// Buys a bundle; it must belong to the plan of the customer's subscription, if there is one.
     Bundle(CreditBundleId),
-    /// A subscription, under this fresh id; where the customer has one already, a dearer plan for that.
+    /// Starts a subscription under this new id, or upgrades the customer's subscription to a more expensive plan.
     Plan(PlanId, SubscriptionId),
 }
 
-/// What whoever pays was told of a purchase.
+/// The price and credit of a purchase as shown to the payer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offered {
-    /// What it costs.
+    /// The price.
     pub price: Amount,
-    /// The credit that it brings.
+    /// The credit that it grants.
     pub credit: Amount,
 }
 
-/// Asks for a payment.
+/// Requests a payment.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestPayment {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// A fresh id; also the idempotency key at the processor.
+    /// A new id; also the idempotency key at the processor.
     pub payment_id: PaymentId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub payee: Payee,
-    /// What with; the wallet's own method where none is named.
+    /// The payment method; none to use the wallet's.
     pub payment_method_id: Option<PaymentMethodId>,
-    /// What for.
+    /// The purchase.
     pub purchase: Purchase,
-    /// What it was offered as: refused where that is not what it is any more.
+    /// The offer as shown to the payer. The command is refused if it has changed.
     pub offered: Option<Offered>,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
@@ -61,13 +62,13 @@ impl RequestPayment {
         &self,
         states: &StateCache,
         subscription: Option<SubscriptionId>,
-    ) -> Result<(Amount, Purpose), Stop> {
+    ) -> Result<(Amount, Purpose), DecideError> {
         match self.purchase {
             Purchase::Fund(amount) => Ok((amount, Purpose::Fund)),
             Purchase::Bundle(id) => {
                 let bundle = states.credit_bundle(id)?.filter(|found| found.merchant_id == self.merchant_id);
-                let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
-                let subscription = subscription.ok_or(Refusal::SubscriptionNotFound)?;
+                let bundle = bundle.ok_or(PlanRefusal::BundleNotFound)?;
+                let subscription = subscription.ok_or(SubscriptionRefusal::NotFound)?;
                 let subscription = find(states, self.merchant_id, subscription)?;
                 check_bundle(states, self.merchant_id, subscription.plan_id, Some(id))?;
                 let credit_amount = bundle.offer.credit_amount;
@@ -75,7 +76,7 @@ impl RequestPayment {
             }
             Purchase::Plan(plan_id, fresh) => {
                 let plan = states.plan(plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-                let terms = &plan.ok_or(Refusal::PlanNotFound)?.terms;
+                let terms = &plan.ok_or(PlanRefusal::NotFound)?.terms;
                 let purpose = match subscription {
                     None => {
                         let terms = Box::new(terms.clone());
@@ -83,10 +84,10 @@ impl RequestPayment {
                     }
                     Some(subscription_id) => {
                         let active = states.subscription(subscription_id)?;
-                        // One that is being paid for is not there yet.
-                        let active = active.ok_or(Refusal::SubscriptionAlreadyActive)?;
-                        if active.plan_id == plan_id || !terms.is_dearer_than(&active.terms) {
-                            return Err(Refusal::SubscriptionAlreadyActive.into());
+                        // A subscription that awaits its first payment does not exist yet.
+                        let active = active.ok_or(SubscriptionRefusal::AlreadyActive)?;
+                        if active.plan_id == plan_id || !terms.costs_more_than(&active.terms) {
+                            return Err(SubscriptionRefusal::AlreadyActive.into());
                         }
                         Purpose::Upgrade { subscription_id, plan_id, terms: Box::new(terms.clone()) }
                     }
@@ -98,39 +99,39 @@ impl RequestPayment {
 }
 
 impl RequestPayment {
-    /// The decision, where the payment brings a card that its wallet does not have yet, under `payment_method_id`.
+    /// Decides with a card that the wallet does not have yet, under `payment_method_id`.
     pub(super) fn decide_with(
         &self,
         states: &StateCache,
         brings: Option<CardBrought>,
-    ) -> Result<Decision<()>, Stop> {
+    ) -> Result<Decision<()>, DecideError> {
         if states.payment(self.payment_id)?.is_some() {
-            return Err(Refusal::PaymentUnderWay.into());
+            return Err(PaymentRefusal::InProgress.into());
         }
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
         let customer = customer_id.map(|id| states.customer(id)).transpose()?.flatten();
         let subscription = customer.and_then(|customer| customer.subscription_id);
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let payment_method_id =
-            self.payment_method_id.or(wallet.payment_method_id).ok_or(Refusal::NoPaymentMethod)?;
+            self.payment_method_id.or(wallet.payment_method_id).ok_or(PaymentRefusal::NoMethod)?;
         if brings.is_none() {
             let method = states.payment_method(payment_method_id)?;
             let method = method.filter(|method| method.added.wallet_id == wallet_id);
-            method.ok_or(Refusal::PaymentMethodNotFound)?;
+            method.ok_or(PaymentRefusal::MethodNotFound)?;
         }
         if let Some(id) = self.checkout_session_id {
             open_session(states, self.merchant_id, id, states.now(self.merchant_id, self.now)?)?;
         }
         let (amount, purpose) = self.price(states, subscription)?;
         if !amount.is_positive() {
-            return Err(Refusal::AmountNotPositive.into());
+            return Err(WalletRefusal::AmountNotPositive.into());
         }
         let credit = purpose.credit();
         if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
-            return Err(Refusal::OfferChanged.into());
+            return Err(PaymentRefusal::OfferChanged.into());
         }
         wallet.takes(amount.max(credit))?;
-        let event = Event::PaymentRequested(Box::new(PaymentRequested {
+        let event = Event::from(Box::new(PaymentRequested {
             payment_id: self.payment_id,
             wallet_id,
             customer_id,
@@ -147,7 +148,7 @@ impl RequestPayment {
 impl Command for RequestPayment {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         self.decide_with(states, None)
     }
 }

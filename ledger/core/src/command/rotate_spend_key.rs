@@ -1,37 +1,39 @@
-//! `RotateSpendKey`: a new raw key; the old one is dead from the append on, everything else stays.
+//! `RotateSpendKey`: replaces the raw key. The old one is invalid from the append on; everything else stays.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, SpendKeyNow, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::SpendKeyRefusal;
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{Event, KeyRotated};
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
 use crate::state::{SpendKey, StateCache};
 
-/// Rotates a spend key; answered with it as it then is.
+/// Rotates a spend key and returns it.
 #[derive(Debug, Clone)]
 pub struct RotateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which key.
+    /// The spend key.
     pub spend_key_id: SpendKeyId,
     /// The keyed hash of the new raw key.
     pub key_hash: KeyHash,
-    /// What may be shown of the new raw key.
+    /// The part of the new raw key that may be shown.
     pub key_preview: String,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for RotateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
-        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
-        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let key = key.ok_or(SpendKeyRefusal::NotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
         let rotation = key.rotation + 1;
-        let event = Event::KeyRotated(KeyRotated {
+        let event = Event::from(KeyRotated {
             spend_key_id: self.spend_key_id,
             customer_id: key.customer_id,
             rotation,
@@ -45,7 +47,7 @@ impl Command for RotateSpendKey {
             rotation,
             ..key.clone()
         };
-        let now = SpendKeyNow { key: rotated, spending: spending.clone() };
+        let now = SpendKeySnapshot { key: rotated, spending: spending.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

@@ -1,40 +1,43 @@
-//! `SetAutopay`: when a wallet is filled up by itself (completion.md section 7). What is not said stays as it is.
+//! `SetAutopay`: enables, changes or disables the automatic recharge of a wallet (completion.md section 7). Absent
+//! settings stay.
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
 use super::payee::Payee;
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::refusal::{PaymentRefusal, Refusal, WalletRefusal};
 use crate::event::{Autopay, AutopayChanged, Event};
 use crate::ids::MerchantId;
 use crate::money::Amount;
 use crate::state::StateCache;
 
-/// What is to change of a wallet's autopay. A wallet that is not filled up keeps neither threshold nor amount.
+/// The changes of a wallet's autopay. Disabling it clears the threshold and the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AutopayEdits {
-    /// Whether it is filled up by itself.
+    /// Enables or disables it.
     pub enabled: Option<bool>,
-    /// When the balance falls below this, in dollars.
+    /// The balance below which the wallet recharges, in dollars.
     pub threshold: Edit<Amount>,
-    /// By this, in dollars.
+    /// The amount of one recharge, in dollars.
     pub amount: Edit<Amount>,
 }
 
-/// Says when a wallet is filled up by itself. Changes that change nothing append nothing.
+/// Changes the autopay of a wallet. A change without effect appends nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct SetAutopay {
-    /// Whose wallet's merchant.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Whose wallet.
+    /// The owner of the wallet.
     pub payee: Payee,
-    /// What is to change.
+    /// The changes.
     pub edits: AutopayEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl AutopayEdits {
-    /// All of it, as it is from now on.
+    /// All settings after the change.
     pub fn all(autopay: Option<Autopay>) -> Self {
         let part = |of: fn(Autopay) -> Amount| autopay.map_or(Edit::Keep, |autopay| Edit::Set(of(autopay)));
         Self {
@@ -44,7 +47,8 @@ impl AutopayEdits {
         }
     }
 
-    /// What `present` is once it is changed; refused where something of it would be missing, or kept by nothing.
+    /// Returns `present` after the changes. Refuses a missing threshold or amount, and either of them while autopay is
+    /// disabled.
     fn of(self, present: Option<Autopay>) -> Result<Option<Autopay>, Refusal> {
         let edited = |edit: Edit<Amount>, of: fn(Autopay) -> Amount| match edit {
             Edit::Keep => present.map(of),
@@ -59,17 +63,21 @@ impl AutopayEdits {
                 let is_set = |edit: Edit<Amount>| matches!(edit, Edit::Set(_));
                 let (threshold, amount) = (is_set(self.threshold), is_set(self.amount));
                 if threshold || amount {
-                    return Err(Refusal::AutopayIncomplete { enabled: false, threshold, amount });
+                    return Err(Refusal::Wallet(WalletRefusal::AutopayIncomplete {
+                        enabled: false,
+                        threshold,
+                        amount,
+                    }));
                 }
                 Ok(None)
             }
             (Some(true), _) | (None, Some(_)) => match (threshold, amount) {
                 (Some(threshold), Some(amount)) => Ok(Some(Autopay { threshold, amount })),
-                (threshold, amount) => Err(Refusal::AutopayIncomplete {
+                (threshold, amount) => Err(Refusal::Wallet(WalletRefusal::AutopayIncomplete {
                     enabled: true,
                     threshold: threshold.is_none(),
                     amount: amount.is_none(),
-                }),
+                })),
             },
         }
     }
@@ -78,7 +86,7 @@ impl AutopayEdits {
 impl Command for SetAutopay {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let (wallet_id, customer_id) = self.payee.wallet(states, self.merchant_id)?;
         let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
         let autopay = self.edits.of(wallet.autopay)?;
@@ -86,9 +94,9 @@ impl Command for SetAutopay {
             return Ok(Decision::already(()));
         }
         if autopay.is_some() && wallet.payment_method_id.is_none() {
-            return Err(Refusal::NoPaymentMethod.into());
+            return Err(PaymentRefusal::NoMethod.into());
         }
-        let event = Event::AutopayChanged(AutopayChanged {
+        let event = Event::from(AutopayChanged {
             wallet_id,
             customer_id,
             revision: wallet.autopay_revision + 1,

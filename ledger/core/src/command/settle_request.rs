@@ -1,5 +1,5 @@
-//! `SettleRequest`: the end of a call. Metered calls are priced by the terms of their admission, debited and
-//! their hold released in one append; failed ones only release it.
+//! `SettleRequest`: settles a call. A metered call is priced by the terms of its admission, debited and its hold
+//! released, in one append; a failed call only releases its hold.
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
@@ -7,9 +7,11 @@ use ulid::Ulid;
 
 use super::auto_recharge::Need;
 use super::bill::{Conditions, bill};
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
-    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletSource,
+    Event, FailureReason, Hold, Mark, RequestFailed, RequestMetered, Source, WalletDebited, WalletEvent,
+    WalletSource,
 };
 use crate::hold_scope::{CreditScope, HoldScope};
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
@@ -17,62 +19,62 @@ use crate::money::Amount;
 use crate::state::{self, Holder, StateCache, Wallet};
 use crate::usage::Usage;
 
-/// A payment that a settlement asks for has the id of its request, with the highest bits of its random part turned over so
-/// that neither is that of another payment.
+/// An automatic payment that a settlement requests has the id of its request, with some of the highest bits of the
+/// random part flipped, so that it differs from the id of every other payment.
 const CUSTOMERS_PAYMENT: u128 = 1 << 79;
 const MERCHANTS_PAYMENT: u128 = 1 << 78;
 
-/// A call that the provider answered with a 2xx.
+/// A call with a 2xx response of the provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metered {
     /// The provider's status.
     pub http_status: u16,
-    /// What it reported; none when it reported nothing.
+    /// The reported usage; none if the provider reported none.
     pub usage: Option<Usage>,
-    /// Did the answer arrive whole?
+    /// Whether the response was complete.
     pub ending: Ending,
-    /// The usage as reported, kept if it turns out beyond pricing.
+    /// The raw usage, stored if it cannot be priced.
     pub raw_usage: Option<String>,
-    /// The provider's own id of its answer.
+    /// The provider's own id of its response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// The model named by the response.
     pub model: Option<String>,
     /// The completion time that the provider returned.
     pub provider_timestamp: Option<DateTime<Utc>>,
 }
 
-/// Did an answer arrive whole?
+/// Whether a response was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// To its end.
+    /// It was complete.
     Whole,
-    /// It broke off; what had been reported counts.
+    /// It broke off; the usage reported by then counts.
     Partial,
 }
 
 /// A call that is not metered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// Why.
+    /// The reason.
     pub reason: FailureReason,
-    /// The provider's status, when it answered.
+    /// The provider's status, if it responded.
     pub http_status: Option<u16>,
-    /// The usage as reported, when it was not believed.
+    /// The raw usage, if it was rejected as implausible.
     pub raw_usage: Option<String>,
-    /// The provider's own id of its answer.
+    /// The provider's own id of its response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// The model named by the response.
     pub model: Option<String>,
 }
 
 impl Failed {
-    /// A failure of which nothing but the reason is known.
+    /// A failure with a reason and no other details.
     pub fn because(reason: FailureReason) -> Self {
         Self { reason, http_status: None, raw_usage: None, response_id: None, model: None }
     }
 }
 
-fn not_believed(metered: &Metered) -> Failed {
+fn implausible(metered: &Metered) -> Failed {
     Failed {
         reason: FailureReason::UsageInvalid,
         http_status: Some(metered.http_status),
@@ -82,29 +84,29 @@ fn not_believed(metered: &Metered) -> Failed {
     }
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// To be metered.
+    /// It is metered.
     Metered(Metered),
-    /// Not to be metered.
+    /// It is not metered.
     Failed(Failed),
 }
 
-/// Ends a call.
+/// Settles a call.
 #[derive(Debug, Clone)]
 pub struct SettleRequest {
-    /// Which call.
+    /// The request.
     pub request_id: RequestId,
-    /// How it ended.
+    /// The end of the call.
     pub settled: Settled,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl SettleRequest {
-    fn failed(&self, open: &state::OpenRequest, failed: &Failed) -> Decision<()> {
-        let event = Event::RequestFailed(RequestFailed {
+    fn failed(&self, open: &state::AdmittedRequest, failed: &Failed) -> Decision<()> {
+        let event = Event::from(RequestFailed {
             request_id: self.request_id,
             parties: open.parties(),
             hold: open.hold(),
@@ -118,13 +120,13 @@ impl SettleRequest {
         Decision::append(open.merchant_id, self.now, vec![event], ())
     }
 
-    /// What a metered call comes to: the debits, and the hold released.
+    /// Settles a metered call: prices it, debits the wallets and releases the hold.
     pub(super) fn metered(
         &self,
         states: &StateCache,
-        open: &state::OpenRequest,
+        open: &state::AdmittedRequest,
         metered: &Metered,
-    ) -> Result<Decision<()>, Stop> {
+    ) -> Result<Decision<()>, DecideError> {
         let opened = &*open.opened;
         let parties = open.parties();
         let holder = parties.customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
@@ -135,7 +137,7 @@ impl SettleRequest {
         let usage = metered.usage.unwrap_or_default();
         let bill = bill(Conditions::of(opened), &usage, position)?;
 
-        // Money held for other calls is not there for this one.
+        // Money held for other calls is not available to this one.
         let meter_id = opened.terms.as_ref().map(|terms| terms.meter_id);
         let draw = match parties.wallet_id {
             Some(id) => Draw::of(states, id, opened.hold, meter_id, bill.on_wallet)?,
@@ -149,7 +151,7 @@ impl SettleRequest {
         marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
         marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
-        let mut events = vec![Event::RequestMetered(Box::new(RequestMetered {
+        let mut events = vec![Event::from(Box::new(RequestMetered {
             request_id: self.request_id,
             parties,
             meter_id,
@@ -179,7 +181,7 @@ impl SettleRequest {
         let merchant = states.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
         let draw = Draw::from(merchant, on_merchant, CreditScope::All)?;
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
-        events.extend(self.asked_by_wallets(states, open, meter_id, &events)?);
+        events.extend(self.automatic_payments(states, open, meter_id, &events)?);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
     }
 
@@ -188,7 +190,7 @@ impl SettleRequest {
         wallet_id: WalletId,
         customer_id: Option<CustomerId>,
         draw: Draw,
-    ) -> Result<Option<Event>, Stop> {
+    ) -> Result<Option<Event>, DecideError> {
         let Draw { amount, sources, balance } = draw;
         if amount.is_zero() {
             return Ok(None);
@@ -196,7 +198,7 @@ impl SettleRequest {
         let from_balance =
             sources.iter().filter(|part| part.source == Source::Balance).map(|part| part.amount);
         let balance_after = balance.minus(Amount::sum(from_balance)?)?;
-        Ok(Some(Event::WalletDebited(WalletDebited {
+        Ok(Some(Event::from(WalletDebited {
             request_id: self.request_id,
             wallet_id,
             customer_id,
@@ -206,67 +208,68 @@ impl SettleRequest {
         })))
     }
 
-    /// The payments that the wallets ask for by themselves, once `events` are so.
-    fn asked_by_wallets(
+    /// The automatic payments of the wallets after `events`.
+    fn automatic_payments(
         &self,
         states: &StateCache,
-        open: &state::OpenRequest,
+        open: &state::AdmittedRequest,
         meter_id: Option<MeterId>,
         events: &[Event],
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, DecideError> {
         let (parties, hold) = (open.parties(), open.hold());
         let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.scope(), CUSTOMERS_PAYMENT));
         let merchants = (parties.merchant_wallet_id, hold.merchant, HoldScope::ALL, MERCHANTS_PAYMENT);
-        let mut asked = Vec::new();
+        let mut payments = Vec::new();
         for (wallet_id, held, scope, mark) in customers.into_iter().chain([merchants]) {
             let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
             if !wallet.auto_recharge() {
                 continue;
             }
             let mut after = wallet.clone();
-            let mut concerned = held.is_positive();
+            let mut is_involved = held.is_positive();
             after.release(held, scope)?;
             for event in events {
-                if let Event::WalletDebited(debited) = event
+                if let Event::Wallet(WalletEvent::Debited(debited)) = event
                     && debited.wallet_id == wallet_id
                 {
                     after.debit(&debited.sources)?;
-                    concerned = true;
+                    is_involved = true;
                 }
             }
-            // A call that costs this wallet nothing is no reason to charge its card.
-            if !concerned {
+            // A call that costs this wallet nothing does not trigger a payment.
+            if !is_involved {
                 continue;
             }
             let need =
                 Need { wallet_id, wallet: &after, hold: held, credit_scope: after.credit_scope(meter_id) };
             let payment_id = PaymentId::new(Ulid(self.request_id.ulid().0 ^ mark));
-            asked.extend(need.payment(states, payment_id, states.now(open.merchant_id, self.now)?)?);
+            payments.extend(need.payment(states, payment_id, states.now(open.merchant_id, self.now)?)?);
         }
-        Ok(asked)
+        Ok(payments)
     }
 }
 
-/// What is drawn from a wallet.
+/// The money drawn from a wallet.
 #[derive(Debug, Default)]
 struct Draw {
-    /// How much, the sum of the sources.
+    /// The amount: the sum of the sources.
     amount: Amount,
-    /// Where from, in order.
+    /// The sources, in order.
     sources: Vec<WalletSource>,
     /// The balance before it.
     balance: Amount,
 }
 
 impl Draw {
-    /// What of `wanted` the customer's wallet covers, once `hold` is released: money held for other calls is not there.
+    /// The part of `wanted` that the customer's wallet covers after `hold` is released. Money held for other calls is
+    /// not available.
     fn of(
         states: &StateCache,
         wallet_id: WalletId,
         hold: Hold,
         meter_id: Option<MeterId>,
         wanted: Amount,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, DecideError> {
         if !wanted.is_positive() {
             return Ok(Self::default());
         }
@@ -274,8 +277,8 @@ impl Draw {
         let credit_scope = wallet.credit_scope(meter_id);
         let mut freed = wallet.clone();
         freed.release(hold.wallet, hold.scope())?;
-        let there = freed.available(credit_scope)?.max(Amount::ZERO);
-        Ok(Self::from(&freed, wanted.min(there), credit_scope)?)
+        let available = freed.available(credit_scope)?.max(Amount::ZERO);
+        Ok(Self::from(&freed, wanted.min(available), credit_scope)?)
     }
 
     fn from(wallet: &Wallet, amount: Amount, credit_scope: CreditScope) -> Result<Self, crate::money::Error> {
@@ -286,13 +289,13 @@ impl Draw {
 impl Command for SettleRequest {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
-        let open = states.request(self.request_id)?.ok_or(Refusal::RequestNotOpen)?;
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
+        let open = states.request(self.request_id)?.ok_or(RequestRefusal::NotOpen)?;
         match &self.settled {
             Settled::Metered(metered) => match self.metered(states, open, metered) {
-                // Counts beyond pricing, or beyond what any wallet can owe, are absurd counts: not believed,
-                // not charged, kept raw.
-                Err(Stop::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &not_believed(metered))),
+                // Usage that cannot be priced, or costs more than a wallet can hold, is implausible: it is stored raw
+                // and not charged.
+                Err(DecideError::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &implausible(metered))),
                 decided => decided,
             },
             Settled::Failed(failed) => Ok(self.failed(open, failed)),

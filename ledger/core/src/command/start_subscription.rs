@@ -1,8 +1,11 @@
-//! `StartSubscription`: to a plan that costs nothing; all others begin with a payment (completion.md section 8).
+//! `StartSubscription`: starts a subscription to a free plan; a subscription to any other plan starts with a payment
+//! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, CustomerRef, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::open_request::CustomerRef;
+use super::refusal::{PlanRefusal, SubscriptionRefusal};
 use crate::event::{Event, Subscriber, SubscriptionStarted};
 use crate::ids::{CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId};
 use crate::money::Amount;
@@ -12,32 +15,32 @@ use crate::state::StateCache;
 /// Subscribes a customer to a free plan.
 #[derive(Debug, Clone)]
 pub struct StartSubscription {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
     /// Which customer.
     pub customer: CustomerRef,
-    /// A fresh id.
+    /// A new id.
     pub subscription_id: SubscriptionId,
     /// The plan.
     pub plan_id: PlanId,
-    /// The bundle that is bought when the credit is used up; the plan's own choice where none is named.
+    /// The bundle bought automatically when the credit is used up; the plan's default if none is named.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// A subscription that has begun.
+/// A subscription that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// What began.
+    /// The event that started it.
     pub event: Box<SubscriptionStarted>,
-    /// When, by the merchant's clock.
+    /// When it started, by the merchant's clock.
     pub started_at: DateTime<Utc>,
-    /// The bundle credit that the wallet has from before.
+    /// The bundle credit that the wallet had before.
     pub bundle_credit: Amount,
 }
 
-/// What begins, and what it is paid with.
+/// A subscription to start, with its payment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
     pub(super) subscriber: Subscriber,
@@ -48,9 +51,9 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// The subscription begins at `now`, by the merchant's clock.
+    /// The event that starts the subscription at `now`, by the merchant's clock.
     pub(super) fn event(self, now: DateTime<Utc>) -> Event {
-        Event::SubscriptionStarted(Box::new(self.started(now)))
+        Event::from(Box::new(self.started(now)))
     }
 
     fn started(self, now: DateTime<Utc>) -> SubscriptionStarted {
@@ -68,32 +71,32 @@ impl Start<'_> {
     }
 }
 
-/// Refused unless `bundle` is one of the merchant's and of the plan's.
+/// Refuses a bundle that is not the merchant's or not the plan's.
 pub(super) fn check_bundle(
     states: &StateCache,
     merchant_id: MerchantId,
     plan_id: PlanId,
     bundle: Option<CreditBundleId>,
-) -> Result<(), Stop> {
+) -> Result<(), DecideError> {
     let Some(id) = bundle else { return Ok(()) };
     let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
-    let bundle = bundle.ok_or(Refusal::CreditBundleNotFound)?;
-    if bundle.plan_id == plan_id { Ok(()) } else { Err(Refusal::CreditBundlePlanMismatch.into()) }
+    let bundle = bundle.ok_or(PlanRefusal::BundleNotFound)?;
+    if bundle.plan_id == plan_id { Ok(()) } else { Err(PlanRefusal::BundlePlanMismatch.into()) }
 }
 
 impl Command for StartSubscription {
     type Outcome = Started;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Started>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Started>, DecideError> {
         let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let plan = plan.ok_or(Refusal::PlanNotFound)?;
+        let plan = plan.ok_or(PlanRefusal::NotFound)?;
         check_bundle(states, self.merchant_id, self.plan_id, self.auto_top_up_bundle_id)?;
         if customer.subscription_id.is_some() {
-            return Err(Refusal::SubscriptionAlreadyActive.into());
+            return Err(SubscriptionRefusal::AlreadyActive.into());
         }
         if !plan.terms.is_free() {
-            return Err(Refusal::PlanNotFree.into());
+            return Err(PlanRefusal::NotFree.into());
         }
         let subscriber =
             Subscriber { subscription_id: self.subscription_id, customer_id, wallet_id: customer.wallet_id };
@@ -110,7 +113,7 @@ impl Command for StartSubscription {
         let bundle_credit = wallet.bundle_credit()?;
         wallet.takes(event.granted)?;
         let started = Started { event: event.clone(), started_at, bundle_credit };
-        let event = Event::SubscriptionStarted(event);
+        let event = Event::from(event);
         Ok(Decision::append(self.merchant_id, self.now, vec![event], started))
     }
 }

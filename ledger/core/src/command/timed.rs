@@ -1,28 +1,28 @@
-//! `Timed`: any command, answered with the instant it was decided at, by its merchant's clock: what is shown of it is what
-//! its facts say.
+//! `Timed`: wraps a command and adds the instant of its decision, by the merchant's clock, to its outcome. So the
+//! response shows the same time as the facts.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Stop};
+use super::decision::{Command, DecideError, Decision};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
 
-/// A command of a merchant.
+/// A command of one merchant.
 #[derive(Debug, Clone)]
 pub struct Timed<C> {
-    /// The command, whose now is this one's.
+    /// The command, which must have the same `now`.
     pub command: C,
-    /// Whose clock.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl<C: Command> Command for Timed<C> {
-    /// The command's own, and when it was decided.
+    /// The command's own outcome, and the instant of its decision.
     type Outcome = (C::Outcome, DateTime<Utc>);
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
         let Decision { facts, personal, outcome } = self.command.decide(states)?;
         let at = states.now(self.merchant_id, self.now)?;
         Ok(Decision { facts, personal, outcome: (outcome, at) })

@@ -1,41 +1,44 @@
-//! `UpdateCustomer`: a partial change; a reference id names one customer of a merchant at a time (interface.md,
-//! PATCH `/customers/{customer_id}`).
+//! `UpdateCustomer`: changes some fields of a customer. A reference id belongs to one customer of a merchant at a time
+//! (interface.md, PATCH `/customers/{customer_id}`).
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, PersonalChange, PersonalData, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::personal_data::{PersonalChange, PersonalData};
+use super::refusal::CustomerRefusal;
 use crate::event::{ContactPart, CustomerUpdated, Event, ReferenceChange};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
-/// Changes what is given of a customer, and nothing else.
+/// Changes the fields of a customer that are present.
 #[derive(Debug, Clone)]
 pub struct UpdateCustomer {
-    /// Whose customer.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which customer.
+    /// The customer.
     pub customer_id: CustomerId,
     /// The merchant's own identifier.
     pub reference_id: Edit<String>,
-    /// All key-value pairs from now on, when they are to change.
+    /// The new key-value pairs, if they change.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Which parts of the contact are to change.
+    /// The parts of the contact to change.
     pub contact: Vec<ContactPart>,
-    /// What those parts are from now on.
+    /// The new values of those parts.
     pub personal: PersonalData,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl UpdateCustomer {
-    /// The change of the reference id, if it is one and nobody else has the new one.
+    /// The change of the reference id, if any. Refuses an id that another customer has.
     fn reference_change(
         &self,
         states: &StateCache,
         from: Option<&String>,
-    ) -> Result<Option<ReferenceChange>, Stop> {
+    ) -> Result<Option<ReferenceChange>, DecideError> {
         let to = match &self.reference_id {
             Edit::Keep => return Ok(None),
             Edit::Clear => None,
@@ -47,7 +50,7 @@ impl UpdateCustomer {
         if let Some(to) = to
             && states.reference(self.merchant_id, to)?.is_some()
         {
-            return Err(Refusal::ReferenceIdConflict.into());
+            return Err(CustomerRefusal::ReferenceIdTaken.into());
         }
         Ok(Some(ReferenceChange { from: from.cloned(), to: to.cloned() }))
     }
@@ -56,15 +59,15 @@ impl UpdateCustomer {
 impl Command for UpdateCustomer {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let customer = states.customer(self.customer_id)?;
         let customer = customer.filter(|customer| customer.merchant_id == self.merchant_id);
-        let customer = customer.ok_or(Refusal::CustomerNotFound)?;
+        let customer = customer.ok_or(CustomerRefusal::NotFound)?;
         let reference_id = self.reference_change(states, customer.reference_id.as_ref())?;
         if reference_id.is_none() && self.metadata.is_none() && self.contact.is_empty() {
             return Ok(Decision::already(()));
         }
-        let event = Event::CustomerUpdated(CustomerUpdated {
+        let event = Event::from(CustomerUpdated {
             customer_id: self.customer_id,
             revision: customer.revision + 1,
             reference_id,

@@ -1,41 +1,42 @@
-//! `UpdateMeter`: another name or price from now on. What a meter counts never changes, nor do the terms of calls
-//! already admitted (completion.md section 4).
+//! `UpdateMeter`: changes the name or the price of a meter. The quantity that a meter counts and the terms of admitted
+//! calls never change (completion.md section 4).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterUpdated};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::{OnDisconnect, Payer, Price, Tiers};
 use crate::state::{Meter, StateCache};
 
-/// Changes what is given of a meter; answered with the meter as it is then.
+/// Changes the fields of a meter that are present and returns the meter.
 #[derive(Debug, Clone)]
 pub struct UpdateMeter {
-    /// Whose meter.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which meter.
+    /// The meter.
     pub meter_id: MeterId,
     /// Its display name.
     pub name: Option<String>,
     /// Its graduated rates.
     pub tiers: Option<Tiers>,
-    /// Who bears the provider's cost.
+    /// Who pays the provider's cost.
     pub base_cost_payer: Option<Payer>,
-    /// Who bears the service charge.
+    /// Who pays the service charge.
     pub service_charge_payer: Option<Payer>,
-    /// What becomes of a call whose caller goes.
+    /// What happens to a call whose caller disconnects.
     pub on_disconnect: Option<OnDisconnect>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateMeter {
     type Outcome = Box<Meter>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Meter>>, DecideError> {
         let meter = states.meter(self.meter_id)?.filter(|meter| meter.merchant_id == self.merchant_id);
-        let meter = meter.ok_or(Refusal::MeterNotFound)?;
+        let meter = meter.ok_or(MeterRefusal::NotFound)?;
         let price = Price {
             tiers: self.tiers.clone().unwrap_or_else(|| meter.price.tiers.clone()),
             base_cost_payer: self.base_cost_payer.unwrap_or(meter.price.base_cost_payer),
@@ -48,7 +49,7 @@ impl Command for UpdateMeter {
             return Ok(Decision::already(meter.clone().into()));
         }
         let revision = meter.revision + 1;
-        let event = Event::MeterUpdated(MeterUpdated {
+        let event = Event::from(MeterUpdated {
             meter_id: self.meter_id,
             revision,
             name: name.clone(),

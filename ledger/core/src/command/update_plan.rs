@@ -1,10 +1,12 @@
-//! `UpdatePlan`: other terms and bundles, all or nothing. Price and interval never change; cycles under way keep the
-//! terms they began on (completion.md section 8).
+//! `UpdatePlan`: changes the terms and bundles of a plan, all or none. The price and the interval never change; running
+//! cycles keep their terms (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
 use super::create_plan::check_meters;
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::PlanRefusal;
 use crate::event::{
     BundleOffer, CreditBundleCreated, CreditBundleDeleted, CreditBundleUpdated, Event, PlanUpdated,
 };
@@ -13,67 +15,67 @@ use crate::money::Amount;
 use crate::plan::Rollover;
 use crate::state::{Plan, StateCache};
 
-/// What is to become of one bundle of a plan.
+/// An edit of one bundle of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BundleEdit {
-    /// A new one, under this fresh id.
+    /// Creates a bundle under this new id.
     Create(CreditBundleId, BundleOffer),
-    /// Of a known one, what is named changes.
+    /// Changes the fields of a bundle that are present.
     Update {
-        /// Which.
+        /// The bundle.
         id: CreditBundleId,
         /// Its display name.
         name: Option<String>,
-        /// What it costs.
+        /// Its price.
         cost: Option<Amount>,
-        /// The credit it brings.
+        /// The credit that it grants.
         credit_amount: Option<Amount>,
     },
-    /// It can be bought no more.
+    /// Deletes the bundle.
     Delete(CreditBundleId),
 }
 
-/// What is to change of a plan.
+/// The changes of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlanEdits {
     /// Its display name.
     pub name: Option<String>,
-    /// The credit that a cycle brings.
+    /// The credit that a cycle grants.
     pub included_credit: Option<Amount>,
-    /// What becomes of it at the end.
+    /// What happens to the plan's unused credit at the end of a cycle.
     pub rollover_type: Option<Rollover>,
-    /// What becomes of bundle credit.
+    /// What happens to unused bundle credit at the end of a cycle.
     pub bundle_rollover_type: Option<Rollover>,
-    /// The meters whose calls draw it.
+    /// The meters whose calls draw the credit.
     pub meter_ids: Option<Vec<MeterId>>,
-    /// The bundle that is bought when it is used up.
+    /// The bundle bought automatically when the credit is used up.
     pub default_auto_top_up_bundle_id: Edit<CreditBundleId>,
-    /// Its bundles; what is not named stays.
+    /// Edits of its bundles; other bundles stay.
     pub bundles: Vec<BundleEdit>,
 }
 
-/// Changes a plan. Changes that change nothing append nothing.
+/// Changes a plan. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdatePlan {
-    /// Whose plan.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which plan.
+    /// The plan.
     pub plan_id: PlanId,
-    /// What is to change.
+    /// The changes.
     pub edits: PlanEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl UpdatePlan {
-    fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, Stop> {
+    fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, DecideError> {
         let plan_id = self.plan_id;
         let mut events = Vec::new();
         for edit in &self.edits.bundles {
             match edit {
                 BundleEdit::Create(id, offer) => {
                     plan.credit_bundle_ids.push(*id);
-                    events.push(Event::CreditBundleCreated(CreditBundleCreated {
+                    events.push(Event::from(CreditBundleCreated {
                         credit_bundle_id: *id,
                         plan_id,
                         offer: offer.clone(),
@@ -81,16 +83,16 @@ impl UpdatePlan {
                 }
                 BundleEdit::Update { id, name, cost, credit_amount } => {
                     if !plan.credit_bundle_ids.contains(id) {
-                        return Err(Refusal::CreditBundleNotFound.into());
+                        return Err(PlanRefusal::BundleNotFound.into());
                     }
-                    let bundle = states.credit_bundle(*id)?.ok_or(Refusal::CreditBundleNotFound)?;
+                    let bundle = states.credit_bundle(*id)?.ok_or(PlanRefusal::BundleNotFound)?;
                     let offer = BundleOffer {
                         name: name.clone().unwrap_or_else(|| bundle.offer.name.clone()),
                         cost: cost.unwrap_or(bundle.offer.cost),
                         credit_amount: credit_amount.unwrap_or(bundle.offer.credit_amount),
                     };
                     if offer != bundle.offer {
-                        events.push(Event::CreditBundleUpdated(CreditBundleUpdated {
+                        events.push(Event::from(CreditBundleUpdated {
                             credit_bundle_id: *id,
                             plan_id,
                             revision: bundle.revision + 1,
@@ -100,16 +102,13 @@ impl UpdatePlan {
                 }
                 BundleEdit::Delete(id) => {
                     if !plan.credit_bundle_ids.contains(id) {
-                        return Err(Refusal::CreditBundleNotFound.into());
+                        return Err(PlanRefusal::BundleNotFound.into());
                     }
                     plan.credit_bundle_ids.retain(|known| known != id);
                     if plan.terms.default_auto_top_up_bundle_id == Some(*id) {
                         plan.terms.default_auto_top_up_bundle_id = None;
                     }
-                    events.push(Event::CreditBundleDeleted(CreditBundleDeleted {
-                        credit_bundle_id: *id,
-                        plan_id,
-                    }));
+                    events.push(Event::from(CreditBundleDeleted { credit_bundle_id: *id, plan_id }));
                 }
             }
         }
@@ -120,9 +119,9 @@ impl UpdatePlan {
 impl Command for UpdatePlan {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let before = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-        let before = before.ok_or(Refusal::PlanNotFound)?;
+        let before = before.ok_or(PlanRefusal::NotFound)?;
         let mut plan = before.clone();
         let PlanEdits { name, included_credit, rollover_type, bundle_rollover_type, meter_ids, .. } =
             &self.edits;
@@ -138,7 +137,7 @@ impl Command for UpdatePlan {
         terms.rollover_type = rollover_type.unwrap_or(terms.rollover_type);
         terms.bundle_rollover_type = bundle_rollover_type.unwrap_or(terms.bundle_rollover_type);
         if terms.period_amount.is_positive() && terms.included_credit > terms.period_amount {
-            return Err(Refusal::CreditAbovePrice.into());
+            return Err(PlanRefusal::CreditAbovePrice.into());
         }
         let bundles = self.bundle_events(states, &mut plan)?;
         match self.edits.default_auto_top_up_bundle_id {
@@ -147,17 +146,13 @@ impl Command for UpdatePlan {
             Edit::Set(id) if plan.credit_bundle_ids.contains(&id) => {
                 plan.terms.default_auto_top_up_bundle_id = Some(id);
             }
-            Edit::Set(_) => return Err(Refusal::CreditBundleNotFound.into()),
+            Edit::Set(_) => return Err(PlanRefusal::BundleNotFound.into()),
         }
-        // A bundle that is no more is taken from the terms before it goes.
+        // The terms stop referring to a bundle before it is deleted.
         let mut events = Vec::new();
         if plan.terms != before.terms {
             let revision = before.revision + 1;
-            events.push(Event::PlanUpdated(PlanUpdated {
-                plan_id: self.plan_id,
-                revision,
-                terms: plan.terms,
-            }));
+            events.push(Event::from(PlanUpdated { plan_id: self.plan_id, revision, terms: plan.terms }));
         }
         events.extend(bundles);
         Ok(Decision::append(self.merchant_id, self.now, events, ()))

@@ -1,20 +1,23 @@
-//! `UpdateSpendKey`: other settings or another status; what is not named stays (completion.md section 6).
+//! `UpdateSpendKey`: changes the settings or the status of a spend key; absent fields stay (completion.md section 6).
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, Refusal, SpendKeyNow, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::SpendKeyRefusal;
+use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{
     Event, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendKeyUpdated, SpendLimit,
 };
 use crate::ids::{MerchantId, SpendKeyId};
 use crate::state::{SpendKey, StateCache};
 
-/// What is to change of a spend key.
+/// The changes of a spend key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SpendKeyEdits {
-    /// Its display name; none where it stays.
+    /// Its display name, if it changes.
     pub name: Option<String>,
-    /// Does it work? None where that stays.
+    /// Its status, if it changes.
     pub status: Option<SpendKeyStatus>,
     /// Only these models.
     pub allowed_models: Edit<Vec<String>>,
@@ -26,9 +29,9 @@ pub struct SpendKeyEdits {
     pub request_limit: Edit<RequestLimit>,
     /// Calls per minute.
     pub rate_limit: Edit<RateLimit>,
-    /// Refused from this instant on.
+    /// When the key expires.
     pub expires_at: Edit<DateTime<Utc>>,
-    /// The dialect of its owner.
+    /// The API format that its owner uses.
     pub request_shape: Edit<RequestShape>,
 }
 
@@ -57,39 +60,39 @@ fn edit<T: Clone>(setting: &mut Option<T>, edit: &Edit<T>) {
     }
 }
 
-/// Changes a spend key; answered with it as it then is. Changes that change nothing append nothing.
+/// Changes a spend key and returns it. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSpendKey {
-    /// Whose key.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which key.
+    /// The spend key.
     pub spend_key_id: SpendKeyId,
-    /// What is to change.
+    /// The changes.
     pub edits: SpendKeyEdits,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateSpendKey {
-    type Outcome = SpendKeyNow;
+    type Outcome = SpendKeySnapshot;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeyNow>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);
-        let key = key.ok_or(Refusal::SpendKeyNotFound)?;
-        let spending = states.spending(self.spend_key_id)?.ok_or(Refusal::SpendKeyNotFound)?;
+        let key = key.ok_or(SpendKeyRefusal::NotFound)?;
+        let spending = states.spending(self.spend_key_id)?.ok_or(SpendKeyRefusal::NotFound)?;
         let mut updated = key.clone();
         self.edits.apply(&mut updated);
         if updated == *key {
-            return Ok(Decision::already(SpendKeyNow { key: updated, spending: spending.clone() }));
+            return Ok(Decision::already(SpendKeySnapshot { key: updated, spending: spending.clone() }));
         }
         updated.revision += 1;
-        let event = Event::SpendKeyUpdated(SpendKeyUpdated {
+        let event = Event::from(SpendKeyUpdated {
             spend_key_id: self.spend_key_id,
             revision: updated.revision,
             status: updated.status,
             settings: updated.settings.clone(),
         });
-        let now = SpendKeyNow { key: updated, spending: spending.clone() };
+        let now = SpendKeySnapshot { key: updated, spending: spending.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
     }
 }

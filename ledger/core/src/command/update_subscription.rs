@@ -1,58 +1,60 @@
-//! `UpdateSubscription`: another auto top-up, or what is to become of it at the end of its cycle (completion.md
-//! section 8).
+//! `UpdateSubscription`: changes the auto top-up of a subscription, or schedules a change for the end of its cycle
+//! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
 
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::{PlanRefusal, SubscriptionRefusal};
 use super::start_subscription::check_bundle;
-use super::{Command, Decision, Edit, Refusal, Stop};
 use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
 use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
 use crate::plan::PlanTerms;
 use crate::state::{Phase, StateCache, Subscription};
 
-/// What is to change of a subscription.
+/// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriptionEdit {
-    /// The bundle that is bought when the credit is used up.
+    /// Changes the bundle bought automatically when the credit is used up.
     AutoTopUp(Edit<CreditBundleId>),
-    /// It ends with its cycle; at once where its cycle has ended and the next one could not be paid.
+    /// Ends the subscription with its cycle; at once if the cycle has ended and the next one is unpaid.
     Cancel,
-    /// It moves to a cheaper plan with the end of its cycle.
+    /// Moves the subscription to a cheaper plan at the end of its cycle.
     Downgrade(PlanId),
 }
 
-/// Changes a subscription. Changes that change nothing append nothing.
+/// Changes a subscription. A change without effect appends nothing.
 #[derive(Debug, Clone)]
 pub struct UpdateSubscription {
-    /// Whose.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which.
+    /// The subscription.
     pub subscription_id: SubscriptionId,
-    /// What is to change.
+    /// The changes.
     pub edit: SubscriptionEdit,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
-/// The merchant's subscription of this id.
+/// Finds the merchant's subscription.
 pub(super) fn find(
     states: &StateCache,
     merchant_id: MerchantId,
     id: SubscriptionId,
-) -> Result<&Subscription, Stop> {
+) -> Result<&Subscription, DecideError> {
     let subscription = states.subscription(id)?.filter(|found| found.merchant_id == merchant_id);
-    Ok(subscription.ok_or(Refusal::SubscriptionNotFound)?)
+    Ok(subscription.ok_or(SubscriptionRefusal::NotFound)?)
 }
 
-/// It ends now: what is left of the plan's credit expires.
+/// Ends the subscription now. The remaining plan credit expires.
 pub(super) fn cancelled(
     states: &StateCache,
     subscription: &Subscription,
     reason: CancelReason,
-) -> Result<Event, Stop> {
+) -> Result<Event, DecideError> {
     let subscriber = subscription.subscriber;
     let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
-    Ok(Event::SubscriptionCancelled(SubscriptionCancelled {
+    Ok(Event::from(SubscriptionCancelled {
         subscriber,
         plan_id: subscription.plan_id,
         reason,
@@ -60,9 +62,9 @@ pub(super) fn cancelled(
     }))
 }
 
-/// What follows the beginning of a cycle that is on this plan, where there is anything to say: auto top-up goes on with
-/// that plan's own bundle or stops, and what was asked for meanwhile stays asked for. A subscriber who had turned down the
-/// bundle of the plan left is not given another one.
+/// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
+/// plan or stops, and a change requested meanwhile stays pending. A subscriber who turned off the auto top-up of the
+/// old plan is not given another bundle.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,
@@ -78,7 +80,7 @@ pub(super) fn settings_after(
         terms.default_auto_top_up_bundle_id.filter(|_| !turned_down)
     };
     (auto_top_up_bundle_id != present || pending_change.is_some()).then(|| {
-        Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision,
             auto_top_up_bundle_id,
@@ -91,7 +93,7 @@ pub(super) fn settings_after(
 impl Command for UpdateSubscription {
     type Outcome = ();
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let subscription = find(states, self.merchant_id, self.subscription_id)?;
         let mut bundle = subscription.auto_top_up_bundle_id;
         let mut pending_change = subscription.pending_change.clone();
@@ -103,23 +105,23 @@ impl Command for UpdateSubscription {
                 check_bundle(states, self.merchant_id, subscription.plan_id, Some(*id))?;
                 bundle = Some(*id);
             }
-            (SubscriptionEdit::Cancel, Phase::Renewing { payment_id: None, .. }) => {
+            (SubscriptionEdit::Cancel, Phase::Dunning { payment_id: None, .. }) => {
                 let event = cancelled(states, subscription, CancelReason::Requested)?;
                 return Ok(Decision::append(self.merchant_id, self.now, vec![event], ()));
             }
-            (SubscriptionEdit::Cancel, Phase::Running | Phase::Renewing { payment_id: Some(_), .. }) => {
+            (SubscriptionEdit::Cancel, Phase::Running | Phase::Dunning { payment_id: Some(_), .. }) => {
                 pending_change = Some(PendingChange::Cancellation { effective_at });
             }
             (SubscriptionEdit::Downgrade(plan_id), _) => {
                 let plan = states.plan(*plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
-                let terms = Box::new(plan.ok_or(Refusal::PlanNotFound)?.terms.clone());
+                let terms = Box::new(plan.ok_or(PlanRefusal::NotFound)?.terms.clone());
                 pending_change = Some(PendingChange::Downgrade { effective_at, plan_id: *plan_id, terms });
             }
         }
         if bundle == subscription.auto_top_up_bundle_id && pending_change == subscription.pending_change {
             return Ok(Decision::already(()));
         }
-        let event = Event::SubscriptionUpdated(Box::new(SubscriptionUpdated {
+        let event = Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision: subscription.revision + 1,
             auto_top_up_bundle_id: bundle,

@@ -1,36 +1,38 @@
-//! `UpdateWebhook`: another URL, other news, or a pause, from now on.
+//! `UpdateWebhook`: changes the URL or the topics of a webhook, or pauses it.
 
 use chrono::{DateTime, Utc};
 
-use super::{Command, Decision, Edit, Refusal, Stop};
+use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
+use super::refusal::WebhookRefusal;
 use crate::event::{Event, Topic, WebhookSettings, WebhookUpdated};
 use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
 
-/// Changes what is given of a webhook; answered with the webhook as it is then.
+/// Changes the fields of a webhook that are present and returns the webhook.
 #[derive(Debug, Clone)]
 pub struct UpdateWebhook {
-    /// Whose webhook.
+    /// The merchant.
     pub merchant_id: MerchantId,
-    /// Which webhook.
+    /// The webhook.
     pub webhook_id: WebhookId,
-    /// Where it is.
+    /// Its URL.
     pub url: Option<String>,
-    /// What it is told of; cleared, of everything.
+    /// Its topics; cleared for all topics.
     pub topics: Edit<Vec<Topic>>,
-    /// Is it told at all?
+    /// Enables or disables delivery.
     pub enabled: Option<bool>,
-    /// Now, to the millisecond.
+    /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
 
 impl Command for UpdateWebhook {
     type Outcome = Box<Webhook>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, Stop> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Box<Webhook>>, DecideError> {
         let webhook = states.webhook(self.webhook_id)?;
         let webhook = webhook.filter(|webhook| webhook.merchant_id == self.merchant_id);
-        let webhook = webhook.ok_or(Refusal::WebhookNotFound)?;
+        let webhook = webhook.ok_or(WebhookRefusal::NotFound)?;
         let settings = WebhookSettings {
             url: self.url.clone().unwrap_or_else(|| webhook.settings.url.clone()),
             topics: match &self.topics {
@@ -44,11 +46,8 @@ impl Command for UpdateWebhook {
             return Ok(Decision::already(webhook.clone().into()));
         }
         let revision = webhook.revision + 1;
-        let event = Event::WebhookUpdated(WebhookUpdated {
-            webhook_id: self.webhook_id,
-            revision,
-            settings: settings.clone(),
-        });
+        let event =
+            Event::from(WebhookUpdated { webhook_id: self.webhook_id, revision, settings: settings.clone() });
         let updated = Webhook { settings, revision, ..webhook.clone() };
         Ok(Decision::append(self.merchant_id, self.now, vec![event], updated.into()))
     }

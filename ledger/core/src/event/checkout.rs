@@ -1,22 +1,41 @@
-//! The events of checkout sessions: a hosted page that a customer completes once.
+//! The events of checkout sessions. A checkout session is a hosted page that a customer completes once.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{CheckoutSessionId, CreditBundleId, CustomerId, PlanId};
 
-/// What a checkout session is for.
+area! {
+    /// The events of a checkout session.
+    Event::Checkout(CheckoutEvent) {
+        SessionCreated(CheckoutSessionCreated) = "checkout_session.created",
+        SessionCompleted(CheckoutSessionCompleted) = "checkout_session.completed",
+    }
+}
+
+impl CheckoutEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::SessionCreated(event) => format!("{}/created", event.checkout_session_id),
+            Self::SessionCompleted(event) => format!("{}/completed", event.checkout_session_id),
+        }
+    }
+}
+
+/// The purpose of a checkout session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CheckoutMode {
-    /// A new customer, or a known one's contact; a payment method where one is given.
+    /// Creates a customer or updates an existing one's contact; may add a payment method.
     Onboarding,
-    /// Money into the wallet.
+    /// Adds money to the wallet.
     Topup,
-    /// A subscription: a new one, or another plan.
+    /// Starts a subscription or changes its plan.
     Subscription,
-    /// A credit bundle.
+    /// Buys a credit bundle.
     CreditBundle,
 }
 
@@ -25,11 +44,11 @@ pub enum CheckoutMode {
 pub struct CheckoutSessionCreated {
     /// The session.
     pub checkout_session_id: CheckoutSessionId,
-    /// What it is for.
+    /// Its purpose.
     pub checkout_mode: CheckoutMode,
-    /// The origin of the merchant's app: who may frame the page, and who is told of its end.
+    /// The origin of the merchant's app, which may frame the page and receives its completion message.
     pub origin_url: String,
-    /// The customer it is for; none where it makes one.
+    /// The customer it is for; none if the session creates one.
     pub customer_id: Option<CustomerId>,
     /// The merchant's own identifier of the customer.
     pub reference_id: Option<String>,
@@ -37,15 +56,15 @@ pub struct CheckoutSessionCreated {
     pub plan_id: Option<PlanId>,
     /// The bundle, in mode `credit_bundle`.
     pub credit_bundle_id: Option<CreditBundleId>,
-    /// It cannot be completed from then on.
+    /// When it expires; it cannot be completed after that.
     pub expires_at: DateTime<Utc>,
 }
 
-/// A checkout session was completed; it cannot be again.
+/// A checkout session was completed. It cannot be completed twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckoutSessionCompleted {
     /// The session.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, new or known.
+    /// The customer, new or existing.
     pub customer_id: CustomerId,
 }

@@ -1,10 +1,11 @@
-//! The events of payments through the payment processor. A payment is asked for first, under an id that is also its
-//! idempotency key at the processor, and what it pays for happens in the append that tells of its success: so it is
-//! paid once and has its effect once, whoever dies in between.
+//! The events of payments through the payment processor. A payment is recorded before it is made, under an id that is
+//! also its idempotency key at the processor. Its effect is recorded in the same append as its success. So it is paid
+//! once and has its effect once, even if a process dies in between.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
     WalletId,
@@ -12,29 +13,53 @@ use crate::ids::{
 use crate::money::Amount;
 use crate::plan::PlanTerms;
 
-/// What a payment is for.
+area! {
+    /// The events of payments and payment methods.
+    Event::Payment(PaymentEvent) {
+        MethodAdded(PaymentMethodAdded) = "payment_method.added",
+        Requested(Box<PaymentRequested>) = "payment.requested",
+        Succeeded(PaymentSucceeded) = "payment.succeeded",
+        Declined(PaymentDeclined) = "payment.declined",
+        Voided(PaymentVoided) = "payment.voided",
+    }
+}
+
+impl PaymentEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::MethodAdded(event) => format!("{}/added", event.payment_method_id),
+            Self::Requested(event) => format!("{}/requested", event.payment_id),
+            Self::Succeeded(event) => format!("{}/succeeded", event.payment_id),
+            Self::Declined(event) => format!("{}/declined", event.payment_id),
+            Self::Voided(event) => format!("{}/voided", event.payment_id),
+        }
+    }
+}
+
+/// The purpose of a payment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "snake_case")]
 pub enum Purpose {
-    /// Money into the wallet's balance, asked for by its owner.
+    /// Adds money to the wallet's balance, on request of its owner.
     Fund,
-    /// Money into the wallet's balance, because it fell below its threshold.
+    /// Adds money to the wallet's balance because the balance fell below its threshold.
     Autopay,
-    /// A credit bundle, asked for by the customer.
+    /// Buys a credit bundle, on request of the customer.
     Bundle {
         /// The bundle.
         credit_bundle_id: CreditBundleId,
-        /// The credit it brings.
+        /// The credit that it grants.
         credit_amount: Amount,
     },
-    /// A credit bundle, because the subscription's credit is used up.
+    /// Buys a credit bundle because the subscription's credit is used up.
     AutoTopUp {
         /// The bundle.
         credit_bundle_id: CreditBundleId,
-        /// The credit it brings.
+        /// The credit that it grants.
         credit_amount: Amount,
     },
-    /// A new subscription.
+    /// Starts a subscription.
     Subscribe {
         /// Its id.
         subscription_id: SubscriptionId,
@@ -43,20 +68,20 @@ pub enum Purpose {
         /// The plan's terms.
         terms: Box<PlanTerms>,
     },
-    /// A dearer plan.
+    /// Moves a subscription to a more expensive plan.
     Upgrade {
         /// The subscription.
         subscription_id: SubscriptionId,
-        /// The plan to come.
+        /// The new plan.
         plan_id: PlanId,
         /// Its terms.
         terms: Box<PlanTerms>,
     },
-    /// The next cycle of a subscription.
+    /// Renews a subscription for its next cycle.
     Renewal {
         /// The subscription.
         subscription_id: SubscriptionId,
-        /// The cycle, since the anchor.
+        /// The number of the cycle since the anchor.
         cycle_number: u32,
         /// Counts the attempts at this cycle, from 1.
         attempt: u32,
@@ -68,7 +93,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The credit that it brings into the wallet.
+    /// The credit that the payment adds to the wallet.
     pub fn credit(&self) -> Amount {
         match self {
             Self::Fund | Self::Autopay => Amount::ZERO,
@@ -80,36 +105,36 @@ impl Purpose {
     }
 }
 
-/// A card that a payment is made with for the first time: it becomes the wallet's payment method when the payment has
-/// succeeded, and is none of it before.
+/// A card that is new to the wallet. It becomes the wallet's payment method once its first payment succeeds, and not
+/// before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardBrought {
-    /// Which processor.
+    /// The payment processor.
     pub processor: String,
-    /// The processor's own name for it; pays nothing without the processor's key.
+    /// The processor's token for it; useless without the processor's key.
     pub token: String,
-    /// What may be shown of it.
+    /// The details that may be shown.
     pub card: Card,
 }
 
-/// A payment is to be made; whoever runs payments carries it out.
+/// A payment was requested. A worker makes it at the processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequested {
     /// The payment, and its idempotency key at the processor.
     pub payment_id: PaymentId,
     /// The wallet it is for.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
+    /// The customer whose wallet it is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
-    /// What it is paid with.
+    /// The payment method.
     pub payment_method_id: PaymentMethodId,
-    /// How much, in dollars; above zero.
+    /// The amount in dollars; above zero.
     pub amount: Amount,
-    /// What for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// The checkout session that it completes.
     pub checkout_session_id: Option<CheckoutSessionId>,
-    /// The card behind `payment_method_id`, where the wallet does not have it yet.
+    /// The card behind `payment_method_id`, if the wallet does not have it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brings: Option<CardBrought>,
 }
@@ -123,28 +148,28 @@ pub struct PaymentSucceeded {
     pub wallet_id: WalletId,
     /// The customer whose wallet it is.
     pub customer_id: Option<CustomerId>,
-    /// How much.
+    /// The amount in dollars.
     pub amount: Amount,
-    /// The processor's own id of it.
+    /// The processor's own id of the payment.
     pub reference: String,
 }
 
-/// Why the processor took no money.
+/// Why the processor declined a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeclineReason {
-    /// Without a reason.
+    /// No reason was given.
     CardDeclined,
-    /// The account does not cover it.
+    /// The card's account does not cover the amount.
     InsufficientFunds,
-    /// The card's time is over.
+    /// The card has expired.
     ExpiredCard,
-    /// The payment method is no more.
+    /// The payment method was removed.
     MethodRemoved,
 }
 
-/// The processor declined; no money moved.
+/// The processor declined a payment. No money moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentDeclined {
     /// The payment.
@@ -153,18 +178,18 @@ pub struct PaymentDeclined {
     pub wallet_id: WalletId,
     /// The customer whose wallet it is.
     pub customer_id: Option<CustomerId>,
-    /// Why.
+    /// The reason.
     pub reason: DeclineReason,
-    /// Nothing is paid by itself on this wallet before then, where this was such a payment.
+    /// The wallet makes no automatic payment before this instant; set if this was an automatic payment.
     pub not_again_before: Option<DateTime<Utc>>,
-    /// The subscription that did not begin for it.
+    /// The subscription that did not start because of it.
     pub not_started: Option<SubscriptionId>,
-    /// The checkout session that it did not complete; another payment may.
+    /// The checkout session that it did not complete; another payment can.
     pub checkout_session_id: Option<CheckoutSessionId>,
 }
 
-/// A payment came to nothing because its customer is no more: the processor takes nothing for it any more, and gave back
-/// what it had taken.
+/// A payment was voided because its customer was deleted. The processor takes no money for it and has refunded any
+/// money taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentVoided {
     /// The payment.
@@ -173,15 +198,15 @@ pub struct PaymentVoided {
     pub wallet_id: WalletId,
     /// The customer whose wallet it was.
     pub customer_id: Option<CustomerId>,
-    /// How much it was to be, in dollars.
+    /// The requested amount in dollars.
     pub amount: Amount,
-    /// The processor's own id of the money that it gave back, all of it; none where it had taken none.
+    /// The processor's own id of the full refund; none if no money was taken.
     pub refund: Option<String>,
     /// The checkout session that it did not complete.
     pub checkout_session_id: Option<CheckoutSessionId>,
 }
 
-/// What may be shown of a card.
+/// The details of a card that may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Card {
@@ -195,42 +220,19 @@ pub struct Card {
     pub exp_year: u16,
 }
 
-/// A payment method was added to a wallet; it is the one used from now on. The card's number is the processor's alone.
+/// A payment method was added to a wallet and replaces the previous one. Only the processor knows the card number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentMethodAdded {
     /// The payment method.
     pub payment_method_id: PaymentMethodId,
     /// The wallet it pays for.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
+    /// The customer whose wallet it is; none if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
-    /// Which processor.
+    /// The payment processor.
     pub processor: String,
-    /// The processor's own name for it; pays nothing without the processor's key.
+    /// The processor's token for it; useless without the processor's key.
     pub token: String,
-    /// What may be shown of it.
+    /// The details that may be shown.
     pub card: Card,
-}
-
-/// A wallet is filled up by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Autopay {
-    /// When the balance falls below this, in dollars.
-    pub threshold: Amount,
-    /// By this, in dollars.
-    pub amount: Amount,
-}
-
-/// Whether a wallet is filled up by itself was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AutopayChanged {
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
-    pub customer_id: Option<CustomerId>,
-    /// Counts the changes of this wallet's autopay, from 1.
-    pub revision: u32,
-    /// From now on; none where it is not.
-    pub autopay: Option<Autopay>,
 }

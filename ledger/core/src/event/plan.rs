@@ -2,50 +2,79 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
 use crate::ids::{CreditBundleId, PlanId};
 use crate::money::Amount;
 use crate::plan::PlanTerms;
 
-/// A plan (in the older words a subscription config) was created.
+area! {
+    /// The events of plans and their credit bundles.
+    Event::Plan(PlanEvent) {
+        Created(PlanCreated) = "plan.created",
+        Updated(PlanUpdated) = "plan.updated",
+        Deleted(PlanDeleted) = "plan.deleted",
+        BundleCreated(CreditBundleCreated) = "credit_bundle.created",
+        BundleUpdated(CreditBundleUpdated) = "credit_bundle.updated",
+        BundleDeleted(CreditBundleDeleted) = "credit_bundle.deleted",
+    }
+}
+
+impl PlanEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Created(event) => format!("{}/created", event.plan_id),
+            Self::Updated(event) => format!("{}/updated/{}", event.plan_id, event.revision),
+            Self::Deleted(event) => format!("{}/deleted", event.plan_id),
+            Self::BundleCreated(event) => format!("{}/created", event.credit_bundle_id),
+            Self::BundleUpdated(event) => {
+                format!("{}/updated/{}", event.credit_bundle_id, event.revision)
+            }
+            Self::BundleDeleted(event) => format!("{}/deleted", event.credit_bundle_id),
+        }
+    }
+}
+
+/// A plan (formerly a subscription config) was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanCreated {
     /// The plan.
     pub plan_id: PlanId,
-    /// What it takes and gives.
+    /// Its terms.
     #[serde(flatten)]
     pub terms: PlanTerms,
 }
 
-/// A plan was changed; cycles under way keep the terms they began on. Its price and its interval never change.
+/// A plan was changed. Running cycles keep their terms. The price and the interval of a plan never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanUpdated {
     /// The plan.
     pub plan_id: PlanId,
     /// Counts the changes of this plan, from 1.
     pub revision: u32,
-    /// What it takes and gives from now on.
+    /// Its new terms.
     #[serde(flatten)]
     pub terms: PlanTerms,
 }
 
-/// A plan is no more: nobody can subscribe to it, and its bundles are gone with it. Subscriptions to it go on, on the
-/// terms of their last cycle.
+/// A plan was deleted, with its bundles. It takes no new subscribers; existing subscriptions continue on the terms of
+/// their last cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanDeleted {
     /// The plan.
     pub plan_id: PlanId,
-    /// The bundles that are no more.
+    /// The bundles deleted with it.
     pub credit_bundle_ids: Vec<CreditBundleId>,
 }
 
-/// What a bundle costs and brings.
+/// The price and the credit of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleOffer {
     /// Its display name.
     pub name: String,
-    /// What it costs, in dollars.
+    /// The price, in dollars.
     pub cost: Amount,
-    /// The credit it brings, in dollars.
+    /// The credit that it grants, in dollars.
     pub credit_amount: Amount,
 }
 
@@ -56,7 +85,7 @@ pub struct CreditBundleCreated {
     pub credit_bundle_id: CreditBundleId,
     /// The plan whose subscribers may buy it.
     pub plan_id: PlanId,
-    /// What it costs and brings.
+    /// Its price and credit.
     #[serde(flatten)]
     pub offer: BundleOffer,
 }
@@ -70,12 +99,12 @@ pub struct CreditBundleUpdated {
     pub plan_id: PlanId,
     /// Counts the changes of this bundle, from 1.
     pub revision: u32,
-    /// What it costs and brings from now on.
+    /// Its new price and credit.
     #[serde(flatten)]
     pub offer: BundleOffer,
 }
 
-/// A credit bundle can be bought no more. What was bought stays.
+/// A credit bundle was deleted. Credit that was bought stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreditBundleDeleted {
     /// The bundle.

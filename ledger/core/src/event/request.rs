@@ -6,23 +6,56 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::hold_scope::{CreditScope, HoldScope};
-use crate::ids::{
-    CustomerId, GatewayId, MeterId, PaymentId, RequestId, SpendKeyId, SubscriptionId, WalletId,
-};
-use crate::meter::{Payer, Terms};
+use super::kind::area;
+use super::webhook::{Topic, WebhookNotice};
+use crate::hold_scope::CreditScope;
+use crate::hold_scope::HoldScope;
+use crate::ids::{CustomerId, GatewayId, MeterId, RequestId, SpendKeyId, WalletId};
+use crate::meter::Payer;
+use crate::meter::Terms;
 use crate::model_price::ModelPrice;
-use crate::money::{self, Amount};
+use crate::money;
+use crate::money::Amount;
 use crate::pricing::Fee;
 use crate::pricing::ModelCost;
 use crate::usage::Usage;
 
-/// Whose provider key pays the provider.
+area! {
+    /// The events of one call.
+    Event::Request(RequestEvent) {
+        Opened(Box<RequestOpened>) = "request.opened",
+        Metered(Box<RequestMetered>) = "request.metered",
+        Failed(RequestFailed) = "request.failed",
+    }
+}
+
+impl RequestEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Opened(event) => format!("{}/opened", event.request_id),
+            Self::Metered(event) => format!("{}/metered", event.request_id),
+            Self::Failed(event) => format!("{}/failed", event.request_id),
+        }
+    }
+
+    /// The webhook event that the event leads to.
+    pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
+        match self {
+            Self::Metered(event) => {
+                Some(WebhookNotice { topic: Topic::RequestCompleted, customer_id: event.parties.customer_id })
+            }
+            Self::Opened(_) | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// The owner of the provider key that pays the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKeyType {
-    /// Ours.
+    /// The instance's managed provider key.
     Managed,
     /// The caller's own.
     Unmanaged,
@@ -31,7 +64,7 @@ pub enum ProviderKeyType {
 /// The wallets a call may draw on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parties {
-    /// The customer, when the call names one.
+    /// The customer, if the call names one.
     pub customer_id: Option<CustomerId>,
     /// The customer's wallet.
     pub wallet_id: Option<WalletId>,
@@ -39,17 +72,17 @@ pub struct Parties {
     pub merchant_wallet_id: WalletId,
 }
 
-/// Money set aside for a call between its admission and its end.
+/// Money reserved for a call between its admission and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hold {
     /// On the customer's wallet.
     pub wallet: Amount,
     /// On the merchant's wallet.
     pub merchant: Amount,
-    /// The credit of the customer's plan may not cover it: that is for calls on other meters.
+    /// The hold excludes the plan's credit, which covers calls on other meters only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside_plan: bool,
-    /// How often the meters of the customer's plan were others by then: see [`HoldScope`].
+    /// The wallet's count of plan changes when the hold was decided: see [`HoldScope`].
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub plan_changes: u32,
 }
@@ -60,87 +93,87 @@ fn is_none_yet(count: &u32) -> bool {
 }
 
 impl Hold {
-    /// How far into the customer's wallet it reaches.
+    /// The part of the customer's wallet that the hold may draw on.
     pub fn credit_scope(self) -> CreditScope {
         if self.beside_plan { CreditScope::BesidePlan } else { CreditScope::All }
     }
 
-    /// What it stands on in the customer's wallet.
+    /// The scope of the hold in the customer's wallet.
     pub fn scope(self) -> HoldScope {
         HoldScope { credit: self.credit_scope(), plan_changes: self.plan_changes }
     }
 
-    /// What is set aside on both wallets together.
+    /// The sum held on both wallets.
     pub fn total(self) -> Result<Amount, money::Error> {
         self.wallet.plus(self.merchant)
     }
 }
 
-/// The spend key that a call was made with, in each event of the call: the key's counters follow from these alone.
+/// The use of a spend key by a call, in every event of the call. The key's counters are folded from these events only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyUse {
     /// The key.
     pub spend_key_id: SpendKeyId,
-    /// When the call was admitted, by the key's own clock, which never runs backwards: the call counts in the
-    /// cycles of this instant.
+    /// When the call was admitted, by the key's clock, which never runs backwards. The call counts in the cycles of
+    /// this instant.
     pub admitted_at: DateTime<Utc>,
 }
 
-/// Who pays for a call: a row of the table in completion.md section 3.
+/// The allocation of a call's cost: a row of the table in completion.md section 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
-    /// The merchant bears the provider's cost; there is no fee.
+    /// The merchant pays the provider's cost; there is no fee.
     Merchant,
-    /// Counted on the meter; the fee is computed and charged to nobody.
+    /// Counted on the meter. The fee is computed but not charged.
     MeterOnly,
-    /// The customer's wallet bears the provider's cost; there is no fee.
+    /// The customer's wallet pays the provider's cost; there is no fee.
     Customer,
-    /// The customer pays the fee; the meter says who bears the rest.
+    /// The customer pays the fee; the meter names the payer of the other costs.
     CustomerBilling,
-    /// Recorded on the customer, borne by the merchant (`disable_billing`).
+    /// Recorded on the customer, paid by the merchant (`disable_billing`).
     Recorded,
-    /// Counted only: the caller's own provider key, no fee.
+    /// Counted only: the call uses the caller's own provider key and has no fee.
     MeteringOnly,
-    /// A spend key's wallet bears the provider's cost; there is no fee.
+    /// A spend key's wallet pays the provider's cost; there is no fee.
     SpendKey,
 }
 
-/// A call was admitted and its hold set aside.
+/// A call was admitted and its hold reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestOpened {
     /// The request.
     pub request_id: RequestId,
     /// The gateway process that carries it.
     pub gateway_id: GatewayId,
-    /// Who pays.
+    /// The allocation of the cost.
     pub charge: Charge,
-    /// From which wallets.
+    /// The wallets involved.
     pub parties: Parties,
     /// The provider's name; `other` for one that is not built in.
     pub provider: String,
-    /// Whose provider key.
+    /// The owner of the provider key.
     pub provider_key_type: ProviderKeyType,
     /// Method and full forwarded URL.
     pub endpoint: String,
-    /// The model that the body asks for.
+    /// The model named by the request body.
     pub model: Option<String>,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// The provider's list price as it was at admission; none where the call costs nothing there, or nobody knows.
+    /// The provider's list price at admission; none if the provider charges nothing or the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_price: Option<ModelPrice>,
-    /// The meter's price as it was at admission.
+    /// The meter's price at admission.
     pub terms: Option<Terms>,
-    /// The start of the usage period whose tier position counts.
+    /// The start of the usage period that the call counts in.
     pub period_start: Option<DateTime<Utc>>,
-    /// What is set aside.
+    /// The hold.
     pub hold: Hold,
-    /// The merchant's own id of a call that was made elsewhere and is only reported here: opened and metered in one
-    /// append, with nothing set aside. None for a forwarded call.
+    /// The merchant's own id of a call that was made elsewhere and reported afterwards: it is opened and metered in one
+    /// append, without a hold. None for a forwarded call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_id: Option<String>,
-    /// The spend key that the call was made with.
+    /// The spend key that the call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend_key: Option<KeyUse>,
 }
@@ -150,24 +183,24 @@ pub struct RequestOpened {
 pub struct ServiceCharge {
     /// The fee times the instance's rate.
     pub amount: Amount,
-    /// Who bears it.
+    /// Its payer.
     pub payer: Payer,
 }
 
-/// What is worth knowing about a metered call.
+/// A remark on a metered call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// The provider reported no usage: zero units were counted.
     UsageMissing,
-    /// The answer broke off; what had been reported was charged.
+    /// The response was incomplete; the usage reported by then was charged.
     Partial,
-    /// The customer's wallet fell short; the merchant bears the rest.
+    /// The customer's wallet did not cover the cost; the merchant pays the rest.
     Overrun,
 }
 
-/// A call was completed and metered; its hold is released. What it cost stands here, whoever pays.
+/// A call was completed and metered, and its hold released. The event holds the full cost, whoever pays it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestMetered {
     /// The request.
@@ -178,16 +211,16 @@ pub struct RequestMetered {
     pub meter_id: Option<MeterId>,
     /// The usage period it was counted in.
     pub period_start: Option<DateTime<Utc>>,
-    /// When it was opened: what a report of usage counts it under.
+    /// When it was opened; usage reports count it at this instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<DateTime<Utc>>,
     /// The hold that is released.
     pub hold: Hold,
     /// The provider's status.
     pub http_status: u16,
-    /// What the provider reported.
+    /// The usage reported by the provider.
     pub usage: Usage,
-    /// The tier position before the call; its units are the fee's.
+    /// The tier usage before the call, in the units of the fee.
     pub tier_position: Decimal,
     /// The units counted on the meter.
     pub units: Decimal,
@@ -199,61 +232,23 @@ pub struct RequestMetered {
     pub service_charge: ServiceCharge,
     /// `total_wallet_cost` + `total_merchant_cost`.
     pub total_request_cost: Amount,
-    /// What the customer's wallet bears.
+    /// The part paid by the customer's wallet.
     pub total_wallet_cost: Amount,
-    /// What the merchant bears.
+    /// The part paid by the merchant.
     pub total_merchant_cost: Amount,
-    /// The part of the merchant's that the customer's wallet could not cover.
+    /// The part of the merchant's cost that the customer's wallet could not cover.
     pub overrun: Amount,
-    /// What is worth knowing.
+    /// Remarks.
     pub marks: Vec<Mark>,
-    /// The provider's own id of its answer.
+    /// The provider's own id of its response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// The model named by the response.
     pub model: Option<String>,
     /// The completion time that the provider returned.
     pub provider_timestamp: Option<DateTime<Utc>>,
-    /// The spend key that the call was made with.
+    /// The spend key that the call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend_key: Option<KeyUse>,
-}
-
-/// Where drawn money came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The wallet's balance.
-    Balance,
-    /// The credit that a subscription's cycles brought.
-    PlanCredit(SubscriptionId),
-    /// The credit of a bundle, by the payment that bought it.
-    BundleCredit(PaymentId),
-}
-
-/// One source of a debit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalletSource {
-    /// Where from.
-    pub source: Source,
-    /// How much.
-    pub amount: Amount,
-}
-
-/// Money left a wallet for a metered call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalletDebited {
-    /// The request it pays for.
-    pub request_id: RequestId,
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none for the merchant's own.
-    pub customer_id: Option<CustomerId>,
-    /// How much; above zero, the sum of the sources.
-    pub amount: Amount,
-    /// What it was drawn from, in order.
-    pub sources: Vec<WalletSource>,
-    /// The balance after it.
-    pub balance_after: Amount,
 }
 
 /// Why a call was not metered.
@@ -265,21 +260,21 @@ pub enum FailureReason {
     ProviderStatus,
     /// No connection to the provider.
     ProviderUnreachable,
-    /// The provider did not answer in time.
+    /// The provider did not respond in time.
     ProviderTimeout,
-    /// The provider went away before it reported any usage.
+    /// The provider disconnected before it reported any usage.
     ProviderGone,
-    /// The provider's address is not allowed.
+    /// The provider's address is forbidden.
     AddressForbidden,
-    /// The caller went away before the provider reported any usage, and was not waited for any longer.
+    /// The caller disconnected before the provider reported any usage, and the drain window elapsed.
     CallerGone,
-    /// The reported usage is not believable; it is kept raw.
+    /// The reported usage is not plausible; it is stored raw.
     UsageInvalid,
-    /// The gateway died with the call in flight: look at it for reconciliation.
+    /// The gateway died with the call in flight; reconcile it by hand.
     Abandoned,
 }
 
-/// A call ended without being metered; its hold is released and nothing is charged.
+/// A call ended without being metered. Its hold is released and nothing is charged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFailed {
     /// The request.
@@ -288,17 +283,17 @@ pub struct RequestFailed {
     pub parties: Parties,
     /// The hold that is released.
     pub hold: Hold,
-    /// Why.
+    /// The reason.
     pub reason: FailureReason,
-    /// The provider's status, when it answered.
+    /// The provider's status, if it responded.
     pub http_status: Option<u16>,
-    /// The usage as reported, when it was not believed.
+    /// The raw usage, if it was rejected as implausible.
     pub raw_usage: Option<String>,
-    /// The provider's own id of its answer.
+    /// The provider's own id of its response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// The model named by the response.
     pub model: Option<String>,
-    /// The spend key that the call was made with.
+    /// The spend key that the call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend_key: Option<KeyUse>,
 }

@@ -1,14 +1,91 @@
-//! The events of a subscription's life, and of the credit it brings. Invariant: credit granted = credit used (the
+//! The events of subscriptions and of the credit that they grant. Invariant: credit granted = credit used (the
 //! sources of `WalletDebited`) + expired + remaining, for every wallet, at every position.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::kind::area;
+use super::movement::Movement;
+use super::webhook::{Topic, WebhookNotice};
 use crate::ids::{CreditBundleId, CustomerId, PaymentId, PaymentMethodId, PlanId, SubscriptionId, WalletId};
-use crate::money::Amount;
+use crate::money::{self, Amount};
 use crate::plan::{BillingCycle, PlanTerms};
 
-/// Whose subscription, in each event of it.
+area! {
+    /// The events of a subscription.
+    Event::Subscription(SubscriptionEvent) {
+        Started(Box<SubscriptionStarted>) = "subscription.started",
+        Updated(Box<SubscriptionUpdated>) = "subscription.updated",
+        CycleEnded(CycleEnded) = "subscription.cycle_ended",
+        Renewed(Box<SubscriptionRenewed>) = "subscription.renewed",
+        RenewalFailed(RenewalFailed) = "subscription.renewal_failed",
+        Upgraded(Box<SubscriptionUpgraded>) = "subscription.upgraded",
+        Cancelled(SubscriptionCancelled) = "subscription.cancelled",
+        BundlePurchased(BundlePurchased) = "bundle.purchased",
+    }
+}
+
+impl SubscriptionEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Started(event) => format!("{}/started", event.subscriber.subscription_id),
+            Self::Updated(event) => {
+                format!("{}/updated/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::CycleEnded(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/ended/{}", event.ended_at.timestamp_millis())
+            }
+            Self::Renewed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/renewed/{}", event.cycle.start.timestamp_millis())
+            }
+            Self::RenewalFailed(event) => {
+                let id = event.subscriber.subscription_id;
+                format!("{id}/failed/{}/{}", event.retry_at.timestamp_millis(), event.attempt)
+            }
+            Self::Upgraded(event) => {
+                format!("{}/upgraded/{}", event.subscriber.subscription_id, event.revision)
+            }
+            Self::Cancelled(event) => format!("{}/cancelled", event.subscriber.subscription_id),
+            Self::BundlePurchased(event) => format!("{}/purchased", event.payment_id),
+        }
+    }
+
+    /// The wallet whose money the event moves, and how.
+    pub(super) fn movement(&self) -> Result<Option<(WalletId, Movement)>, money::Error> {
+        Ok(Some(match self {
+            Self::Started(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::Renewed(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::Upgraded(event) => (event.subscriber.wallet_id, Movement::Granted(event.granted)),
+            Self::BundlePurchased(event) => (event.wallet_id, Movement::Granted(event.granted)),
+            Self::CycleEnded(event) => {
+                let bundles = Amount::sum(event.expired_bundles.iter().map(|bundle| bundle.amount))?;
+                (event.subscriber.wallet_id, Movement::Expired(event.expired.plus(bundles)?))
+            }
+            Self::Cancelled(event) => (event.subscriber.wallet_id, Movement::Expired(event.expired)),
+            Self::Updated(_) | Self::RenewalFailed(_) => return Ok(None),
+        }))
+    }
+
+    /// The webhook event that the event leads to.
+    pub(super) fn webhook_notice(&self) -> Option<WebhookNotice> {
+        let (topic, customer_id) = match self {
+            Self::Started(event) => (Topic::SubscriptionStarted, event.subscriber.customer_id),
+            Self::Cancelled(event) => (Topic::SubscriptionCancelled, event.subscriber.customer_id),
+            Self::Updated(_)
+            | Self::CycleEnded(_)
+            | Self::Renewed(_)
+            | Self::RenewalFailed(_)
+            | Self::Upgraded(_)
+            | Self::BundlePurchased(_) => return None,
+        };
+        Some(WebhookNotice { topic, customer_id: Some(customer_id) })
+    }
+}
+
+/// A subscription with its customer, in every event of the subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscriber {
     /// The subscription.
@@ -19,25 +96,25 @@ pub struct Subscriber {
     pub wallet_id: WalletId,
 }
 
-/// A subscription began; its first cycle's credit is granted.
+/// A subscription started, and the credit of its first cycle was granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionStarted {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
     /// The plan.
     pub plan_id: PlanId,
-    /// The plan's terms as they are now.
+    /// The plan's present terms.
     pub terms: PlanTerms,
     /// The first cycle; its start anchors all others.
     pub cycle: BillingCycle,
-    /// The credit that the cycle brings.
+    /// The credit granted for the cycle.
     pub granted: Amount,
-    /// What paid for it; none where the plan is free.
+    /// The payment for the cycle; none if the plan is free.
     pub payment_id: Option<PaymentId>,
-    /// What renewals are paid with.
+    /// The payment method of renewals.
     pub payment_method_id: Option<PaymentMethodId>,
-    /// The bundle that is bought when the credit is used up.
+    /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
 }
 
@@ -46,19 +123,19 @@ pub struct SubscriptionStarted {
 pub struct ExpiredBundle {
     /// The payment that bought it.
     pub payment_id: PaymentId,
-    /// What was left of it.
+    /// The amount that expired.
     pub amount: Amount,
 }
 
-/// A cycle came to its end: what is left of its credit is carried over or expires.
+/// A cycle ended. Its remaining credit is carried over or expires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleEnded {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
-    /// Which cycle, since the anchor.
+    /// The number of the cycle since the anchor.
     pub cycle_number: u32,
-    /// The instant it ended at, which may be before that of this event.
+    /// When it ended; may be before the instant of this event.
     pub ended_at: DateTime<Utc>,
     /// The plan's credit that is carried over.
     pub carried_over: Amount,
@@ -68,98 +145,98 @@ pub struct CycleEnded {
     pub expired_bundles: Vec<ExpiredBundle>,
 }
 
-/// A new cycle began; its credit is granted.
+/// A new cycle started, and its credit was granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionRenewed {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
-    /// The plan: another one than before where a downgrade took effect.
+    /// The plan; a new one if a downgrade took effect.
     pub plan_id: PlanId,
     /// The plan's terms for this cycle.
     pub terms: PlanTerms,
     /// The cycle.
     pub cycle: BillingCycle,
-    /// The credit that the cycle brings, beside what was carried over.
+    /// The credit granted for the cycle, in addition to the credit carried over.
     pub granted: Amount,
-    /// What paid for it; none where the plan is free.
+    /// The payment for the cycle; none if the plan is free.
     pub payment_id: Option<PaymentId>,
 }
 
-/// A subscription moved to a dearer plan at once: a new cycle begins now and anchors those after it. What was left of
-/// the credit stays.
+/// A subscription moved to a more expensive plan. A new cycle starts at once and anchors the following ones. The
+/// remaining credit stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionUpgraded {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
     /// Counts the changes of this subscription, from 1.
     pub revision: u32,
-    /// The plan left.
+    /// The old plan.
     pub from_plan_id: PlanId,
-    /// The plan from now on.
+    /// The new plan.
     pub plan_id: PlanId,
     /// Its terms.
     pub terms: PlanTerms,
-    /// The first cycle on it.
+    /// The first cycle on the new plan.
     pub cycle: BillingCycle,
-    /// The credit that the cycle brings, beside what was left.
+    /// The credit granted for the cycle, in addition to the remaining credit.
     pub granted: Amount,
-    /// What paid for it.
+    /// The payment for the cycle.
     pub payment_id: Option<PaymentId>,
-    /// What renewals are paid with from now on.
+    /// The new payment method of renewals.
     pub payment_method_id: Option<PaymentMethodId>,
 }
 
-/// What is to become of a subscription at the end of its cycle.
+/// A change that takes effect at the end of the cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum PendingChange {
-    /// It ends.
+    /// The subscription ends.
     Cancellation {
         /// The end of the cycle.
         effective_at: DateTime<Utc>,
     },
-    /// It moves to another plan.
+    /// The subscription moves to another plan.
     Downgrade {
         /// The end of the cycle.
         effective_at: DateTime<Utc>,
-        /// The plan from then on.
+        /// The new plan.
         plan_id: PlanId,
-        /// Its terms, as they were when the change was asked for.
+        /// Its terms when the change was requested.
         terms: Box<PlanTerms>,
     },
 }
 
-/// A subscription's settings were changed, or what is to become of it. All of them stand here as they are from now on.
+/// A subscription's settings or its pending change were changed. The event holds all new values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionUpdated {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
     /// Counts the changes of this subscription, from 1.
     pub revision: u32,
-    /// The bundle that is bought when the credit is used up.
+    /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// What renewals are paid with.
+    /// The payment method of renewals.
     pub payment_method_id: Option<PaymentMethodId>,
-    /// What is to happen at the end of the cycle.
+    /// The change at the end of the cycle.
     pub pending_change: Option<PendingChange>,
 }
 
-/// The payment of a renewal failed; it is tried again.
+/// The payment of a renewal failed. It is tried again at `retry_at`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalFailed {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
-    /// The cycle that was to be paid, since the anchor.
+    /// The number of the unpaid cycle since the anchor.
     pub cycle_number: u32,
     /// Counts the attempts at this cycle, from 1.
     pub attempt: u32,
-    /// The payment that failed; none where there was nothing to pay with.
+    /// The failed payment; none if there was no payment method.
     pub payment_id: Option<PaymentId>,
-    /// When it is tried again.
+    /// When the payment is tried again.
     pub retry_at: DateTime<Utc>,
 }
 
@@ -168,7 +245,7 @@ pub struct RenewalFailed {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CancelReason {
-    /// It was asked for.
+    /// A caller requested it.
     Requested,
     /// The renewal could not be paid.
     PaymentFailed,
@@ -176,15 +253,15 @@ pub enum CancelReason {
     CustomerDeleted,
 }
 
-/// A subscription ended. What was left of the plan's credit expired; bundle credit and balance stay.
+/// A subscription ended. The remaining plan credit expired; bundle credit and balance stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionCancelled {
-    /// Whose.
+    /// The subscription and its customer.
     #[serde(flatten)]
     pub subscriber: Subscriber,
-    /// The plan it was on.
+    /// Its plan.
     pub plan_id: PlanId,
-    /// Why.
+    /// The reason.
     pub reason: CancelReason,
     /// The plan's credit that expired.
     pub expired: Amount,
@@ -193,7 +270,7 @@ pub struct SubscriptionCancelled {
 /// A credit bundle was bought.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundlePurchased {
-    /// The payment that bought it; it names this credit from now on.
+    /// The payment that bought it; identifies this credit from now on.
     pub payment_id: PaymentId,
     /// The customer.
     pub customer_id: CustomerId,
@@ -201,8 +278,8 @@ pub struct BundlePurchased {
     pub wallet_id: WalletId,
     /// The bundle.
     pub credit_bundle_id: CreditBundleId,
-    /// What it cost.
+    /// Its price.
     pub cost: Amount,
-    /// The credit it brought.
+    /// The credit granted.
     pub granted: Amount,
 }

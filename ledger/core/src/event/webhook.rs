@@ -1,31 +1,51 @@
-//! The events of a merchant's webhooks, and which events of the log a webhook may tell of.
+//! The events of a merchant's webhooks, and the topics that webhooks deliver.
 
 use serde::{Deserialize, Serialize};
 
-use super::Event;
+use super::kind::area;
 use crate::ids::{CustomerId, WebhookId};
 
-/// What a webhook tells of (completion.md section 9).
+area! {
+    /// The events of a webhook.
+    Event::Webhook(WebhookEvent) {
+        Created(WebhookCreated) = "webhook.created",
+        Updated(WebhookUpdated) = "webhook.updated",
+        Deleted(WebhookDeleted) = "webhook.deleted",
+    }
+}
+
+impl WebhookEvent {
+    /// The fact's key: see [`super::Event::key`].
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Created(event) => format!("{}/created", event.webhook_id),
+            Self::Updated(event) => format!("{}/updated/{}", event.webhook_id, event.revision),
+            Self::Deleted(event) => format!("{}/deleted", event.webhook_id),
+        }
+    }
+}
+
+/// A topic of webhook events (completion.md section 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = WebhookTopic))]
 pub enum Topic {
-    /// A customer came to be.
+    /// A customer was created.
     #[serde(rename = "customer.created")]
     CustomerCreated,
-    /// A customer is no more.
+    /// A customer was deleted.
     #[serde(rename = "customer.deleted")]
     CustomerDeleted,
-    /// Money came into a customer's wallet, or left it.
+    /// The balance of a customer's wallet changed.
     #[serde(rename = "customer.wallet.balance.updated")]
     WalletBalanceUpdated,
     /// A call was metered.
     #[serde(rename = "request.completed")]
     RequestCompleted,
-    /// A spend key has a new raw key.
+    /// A spend key's raw key was replaced.
     #[serde(rename = "spend_key.rotated")]
     SpendKeyRotated,
-    /// A subscription began.
+    /// A subscription started.
     #[serde(rename = "subscription.started")]
     SubscriptionStarted,
     /// A subscription ended.
@@ -34,7 +54,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All of them.
+    /// All topics.
     pub const ALL: [Self; 7] = [
         Self::CustomerCreated,
         Self::CustomerDeleted,
@@ -45,7 +65,7 @@ impl Topic {
         Self::SubscriptionCancelled,
     ];
 
-    /// How it is written.
+    /// The name on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CustomerCreated => "customer.created",
@@ -64,117 +84,59 @@ impl Topic {
     }
 }
 
-/// What webhooks are told of one event.
+/// The webhook event that a ledger event leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebhookNotice {
-    /// What kind of news it is.
+    /// The topic.
     pub topic: Topic,
-    /// Whose, where it is a customer's: news of one customer are told in order.
+    /// The customer that it concerns, if any. Events of one customer are delivered in order.
     pub customer_id: Option<CustomerId>,
 }
 
-/// A webhook came to be: a URL that is told of what happens.
+/// A webhook was created: a URL that receives events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookCreated {
     /// The webhook.
     pub webhook_id: WebhookId,
-    /// Where, and of what.
+    /// Its URL and topics.
     #[serde(flatten)]
     pub settings: WebhookSettings,
 }
 
-/// A webhook was changed. All of its settings stand here as they are from now on.
+/// A webhook was changed. The event holds all new settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookUpdated {
     /// The webhook.
     pub webhook_id: WebhookId,
     /// Counts the changes of this webhook, from 1.
     pub revision: u32,
-    /// Where, and of what.
+    /// Its URL and topics.
     #[serde(flatten)]
     pub settings: WebhookSettings,
 }
 
-/// A webhook is no more: it is told of nothing from this position on.
+/// A webhook was deleted: it receives no event from this position on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookDeleted {
     /// The webhook.
     pub webhook_id: WebhookId,
 }
 
-/// Where a webhook is, and what it is told of.
+/// The URL and the topics of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSettings {
-    /// Where it is told.
+    /// The URL that events are delivered to.
     pub url: String,
-    /// What it is told of; none for everything.
+    /// The topics it receives; none for all.
     pub topics: Option<Vec<Topic>>,
-    /// Is it told at all?
+    /// Events are delivered.
     pub enabled: bool,
 }
 
 impl WebhookSettings {
-    /// Is it told of `topic`?
+    /// Returns true if the webhook receives events of `topic`.
     pub fn wants(&self, topic: Topic) -> bool {
         self.enabled && self.topics.as_ref().is_none_or(|topics| topics.contains(&topic))
-    }
-}
-
-impl Event {
-    /// What webhooks are told of it; none where it is not news to anybody outside.
-    pub fn webhook_notice(&self) -> Option<WebhookNotice> {
-        let (topic, customer_id) = match self {
-            Self::CustomerCreated(event) => (Topic::CustomerCreated, Some(event.customer_id)),
-            Self::CustomerDeleted(event) => (Topic::CustomerDeleted, Some(event.customer_id)),
-            // The merchant's own wallet is no customer's.
-            Self::WalletCredited(event) => (Topic::WalletBalanceUpdated, Some(event.customer_id?)),
-            Self::WalletDebited(event) => (Topic::WalletBalanceUpdated, Some(event.customer_id?)),
-            Self::RequestMetered(event) => (Topic::RequestCompleted, event.parties.customer_id),
-            Self::KeyRotated(event) => (Topic::SpendKeyRotated, event.customer_id),
-            Self::SubscriptionStarted(event) => {
-                (Topic::SubscriptionStarted, Some(event.subscriber.customer_id))
-            }
-            Self::SubscriptionCancelled(event) => {
-                (Topic::SubscriptionCancelled, Some(event.subscriber.customer_id))
-            }
-            Self::MerchantRegistered(_)
-            | Self::SecretKeyIssued(_)
-            | Self::SecretKeyRevoked(_)
-            | Self::CustomerUpdated(_)
-            | Self::MeterDefined(_)
-            | Self::MeterUpdated(_)
-            | Self::MeterDeleted(_)
-            | Self::SpendKeyCreated(_)
-            | Self::SpendKeyUpdated(_)
-            | Self::SpendKeyDeleted(_)
-            | Self::RequestOpened(_)
-            | Self::RequestFailed(_)
-            | Self::ClockAdvanced(_)
-            | Self::PlanCreated(_)
-            | Self::PlanUpdated(_)
-            | Self::PlanDeleted(_)
-            | Self::CreditBundleCreated(_)
-            | Self::CreditBundleUpdated(_)
-            | Self::CreditBundleDeleted(_)
-            | Self::SubscriptionUpdated(_)
-            | Self::CycleEnded(_)
-            | Self::SubscriptionRenewed(_)
-            | Self::RenewalFailed(_)
-            | Self::SubscriptionUpgraded(_)
-            | Self::BundlePurchased(_)
-            | Self::PaymentMethodAdded(_)
-            | Self::AutopayChanged(_)
-            | Self::PaymentRequested(_)
-            | Self::PaymentSucceeded(_)
-            | Self::PaymentDeclined(_)
-            | Self::PaymentVoided(_)
-            | Self::CheckoutSessionCreated(_)
-            | Self::CheckoutSessionCompleted(_)
-            | Self::WebhookCreated(_)
-            | Self::WebhookUpdated(_)
-            | Self::WebhookDeleted(_) => return None,
-        };
-        Some(WebhookNotice { topic, customer_id })
     }
 }
 
@@ -183,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_is_named_as_it_is_written() {
+    fn the_name_of_a_topic_is_its_wire_form() {
         for topic in Topic::ALL {
             assert_eq!(serde_json::to_value(topic).unwrap(), topic.name());
             assert_eq!(Topic::named(topic.name()), Some(topic));
@@ -192,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_wants_what_it_names_or_everything_while_it_is_enabled() {
+    fn an_enabled_webhook_receives_its_topics_or_all() {
         let mut settings = WebhookSettings { url: String::new(), topics: None, enabled: true };
         assert!(Topic::ALL.into_iter().all(|topic| settings.wants(topic)));
         settings.topics = Some(vec![Topic::CustomerCreated]);

@@ -1,15 +1,23 @@
-//! The states that decisions see: those loaded from the log's cache, and what the decisions of this batch have
-//! already changed.
+//! The states that decisions see: loaded from the database and changed by earlier decisions of the batch.
 
 use std::collections::{HashMap, HashSet};
 
 use rust_decimal::Decimal;
 
-use super::{
-    Broken, CheckoutSession, CreditBundle, Customer, Effect, Holder, IssuedKey, Merchant, Meter, OpenPayment,
-    OpenRequest, PaymentMethod, Plan, SecretKey, SpendKey, State, StateKey, Subscription, Wallet, Webhook,
-    apply, effects,
-};
+use super::apply::{InvariantBroken, apply};
+use super::customer::Customer;
+use super::effect::Effect;
+use super::effects::effects;
+use super::kinds::{Holder, State, StateKey};
+use super::merchant::{IssuedKey, Merchant, SecretKey};
+use super::meter::Meter;
+use super::payment::{CheckoutSession, OpenPayment, PaymentMethod};
+use super::plan::{CreditBundle, Plan};
+use super::request::AdmittedRequest;
+use super::spend_key::SpendKey;
+use super::subscription::Subscription;
+use super::wallet::Wallet;
+use super::webhook::Webhook;
 use crate::event::Fact;
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
@@ -18,20 +26,20 @@ use crate::ids::{
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
-/// A state is needed that has not been loaded: load it and decide again.
+/// A state that a decision needs and that is not loaded: load it and decide again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(pub StateKey);
 
-/// Why facts could not be applied.
+/// Why facts cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stuck {
+pub enum EvolveError {
     /// A state is not loaded.
     Missing(Missing),
-    /// An invariant would break.
-    Broken(Broken),
+    /// An invariant would be broken.
+    InvariantBroken(InvariantBroken),
 }
 
-/// Known states; `None` is known to be absent.
+/// Known states; `None` marks a state that is known to be absent.
 #[derive(Debug, Default)]
 pub struct StateCache {
     known: HashMap<StateKey, Option<State>>,
@@ -64,51 +72,51 @@ impl StateCache {
         merchant(id: MerchantId) = StateKey::Merchant(id) => Merchant: Merchant;
         /// A wallet.
         wallet(id: WalletId) = StateKey::Wallet(id) => Wallet: Wallet;
-        /// The secret key of a hash.
+        /// The secret key with a hash.
         secret_key(hash: &KeyHash) = StateKey::SecretKey(hash.clone()) => SecretKey: SecretKey;
-        /// The secret key of an id.
+        /// The secret key with an id.
         issued_key(id: SecretKeyId) = StateKey::IssuedKey(id) => IssuedKey: IssuedKey;
         /// A customer.
         customer(id: CustomerId) = StateKey::Customer(id) => Customer: Customer;
-        /// The customer of a reference id.
+        /// The customer with a reference id.
         reference(merchant: MerchantId, reference: &str)
             = StateKey::Reference(merchant, reference.to_owned()) => Reference: CustomerId;
         /// A meter.
         meter(id: MeterId) = StateKey::Meter(id) => Meter: Meter;
-        /// The meter of a slug.
+        /// The meter with a slug.
         meter_slug(merchant: MerchantId, slug: &str)
             = StateKey::MeterSlug(merchant, slug.to_owned()) => MeterSlug: MeterId;
         /// A spend key.
         spend_key(id: SpendKeyId) = StateKey::SpendKey(id) => SpendKey: SpendKey;
-        /// The spend key of a hash.
+        /// The spend key with a hash.
         spend_key_of(hash: &KeyHash) = StateKey::SpendKeyHash(hash.clone()) => SpendKeyHash: SpendKeyId;
-        /// The request that was reported under a merchant's own id.
+        /// The request reported under a merchant's own id.
         reported(merchant: MerchantId, reported: &str)
             = StateKey::Reported(merchant, reported.to_owned()) => Reported: RequestId;
-        /// What a spend key has spent.
+        /// The counters of a spend key.
         spending(id: SpendKeyId) = StateKey::Spending(id) => Spending: Spending;
         /// A call in flight.
-        request(id: RequestId) = StateKey::Request(id) => Request: OpenRequest;
+        request(id: RequestId) = StateKey::Request(id) => Request: AdmittedRequest;
         /// A plan.
         plan(id: PlanId) = StateKey::Plan(id) => Plan: Plan;
         /// A credit bundle.
         credit_bundle(id: CreditBundleId) = StateKey::CreditBundle(id) => CreditBundle: CreditBundle;
-        /// A subscription that lasts.
+        /// A subscription.
         subscription(id: SubscriptionId) = StateKey::Subscription(id) => Subscription: Subscription;
         /// A payment method.
         payment_method(id: PaymentMethodId) = StateKey::PaymentMethod(id) => PaymentMethod: PaymentMethod;
-        /// A payment under way.
+        /// An open payment.
         payment(id: PaymentId) = StateKey::Payment(id) => Payment: OpenPayment;
-        /// A checkout session that is not completed.
+        /// An open checkout session.
         checkout_session(id: CheckoutSessionId)
             = StateKey::CheckoutSession(id) => CheckoutSession: CheckoutSession;
         /// A webhook.
         webhook(id: WebhookId) = StateKey::Webhook(id) => Webhook: Webhook;
-        /// The webhooks of a merchant, the oldest first.
+        /// The webhooks of a merchant, oldest first.
         webhooks(merchant: MerchantId) = StateKey::Webhooks(merchant) => Webhooks: Vec<WebhookId>;
     }
 
-    /// What the clock of a merchant says when the machine's says `machine`: ahead of it in test mode alone.
+    /// The time of the merchant's clock when the machine's clock shows `machine`. They differ in test mode only.
     pub fn now(
         &self,
         merchant: MerchantId,
@@ -117,7 +125,7 @@ impl StateCache {
         Ok(self.merchant(merchant)?.map_or(machine, |merchant| merchant.now(machine)))
     }
 
-    /// The tier position of a holder on a meter; zero before the first call of the period.
+    /// The tier usage of a holder on a meter; zero before the first call of the period.
     pub fn tier_usage(
         &self,
         holder: Holder,
@@ -131,34 +139,34 @@ impl StateCache {
         }
     }
 
-    /// Takes in a loaded state, or that there is none.
+    /// Adds a loaded state; `None` if it does not exist.
     pub fn load(&mut self, key: StateKey, state: Option<State>) {
         self.known.insert(key, state);
     }
 
-    /// Is the state of `key` known?
+    /// Returns true if the state of `key` is known.
     pub fn knows(&self, key: &StateKey) -> bool {
         self.known.contains_key(key)
     }
 
-    /// How many states are known.
+    /// The number of known states.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// No state is known.
+    /// Returns true if no state is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Forgets everything.
+    /// Removes all states.
     pub fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
     }
 
-    /// Evolves by `facts`, all or nothing, and remembers what changed.
-    pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), Stuck> {
+    /// Applies `facts`, all or none, and records the changes.
+    pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), EvolveError> {
         let mut fresh: HashMap<StateKey, Option<State>> = HashMap::with_capacity(facts.len() * 2);
         for (key, effect) in facts.iter().flat_map(effects) {
             let state = match (fresh.remove(&key), &effect) {
@@ -166,10 +174,10 @@ impl StateCache {
                 (None, Effect::Create(_)) => self.known.get(&key).cloned().flatten(),
                 (None, _) => match self.known.get(&key) {
                     Some(state) => state.clone(),
-                    None => return Err(Stuck::Missing(Missing(key))),
+                    None => return Err(EvolveError::Missing(Missing(key))),
                 },
             };
-            let next = apply(&key, state, effect).map_err(Stuck::Broken)?;
+            let next = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
             fresh.insert(key, next);
         }
         for (key, state) in fresh {
@@ -179,8 +187,8 @@ impl StateCache {
         Ok(())
     }
 
-    /// Follows a fact that another writer appended: known states evolve, unknown ones stay unknown.
-    pub fn follow(&mut self, fact: &Fact) -> Result<(), Broken> {
+    /// Applies a fact that another writer appended to the known states; unknown ones stay unknown.
+    pub fn follow(&mut self, fact: &Fact) -> Result<(), InvariantBroken> {
         for (key, effect) in effects(fact) {
             if let Some(state) = self.known.get_mut(&key) {
                 *state = apply(&key, state.take(), effect)?;
@@ -189,7 +197,7 @@ impl StateCache {
         Ok(())
     }
 
-    /// What changed since the last call: the states to store, `None` to delete. Deleted ones are forgotten.
+    /// The changes since the last call: the states to store; `None` for a state to delete.
     pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
         let mut changes = Vec::with_capacity(self.changed.len());
         for key in self.changed.drain() {
@@ -197,7 +205,7 @@ impl StateCache {
             if json.is_none()
                 && matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
             {
-                // What has ended is hardly asked for again; remembering that it is gone would never end.
+                // Ended things are rarely read again, and remembering each of them would leak memory.
                 self.known.remove(&key);
             }
             changes.push((key, json));

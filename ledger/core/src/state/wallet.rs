@@ -1,7 +1,7 @@
-//! A wallet: the money in it by where it came from, and what is set aside of it. A customer's money is drawn in the
-//! order plan credit, bundle credit, balance (completion.md section 3).
+//! A wallet: its money by source, and its holds. A customer's money is drawn in the order plan credit, bundle credit,
+//! balance (completion.md section 3).
 //!
-//! Invariants: of a customer's wallet neither balance nor any credit is ever below zero; no sum of holds is.
+//! Invariants: in a customer's wallet neither the balance nor any credit is below zero; no sum of holds is below zero.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -13,64 +13,64 @@ use crate::ids::{
 };
 use crate::money::{Amount, Error};
 
-/// Nobody may ask to bring more money into a wallet than this, 10^11: a tenth of what amounts can be. The rest is room for
-/// what is under way, so that what was paid can always be entered.
+/// The most money that a request may bring a wallet to: 10^11, a tenth of the largest amount. The rest is headroom for
+/// open payments, so that money that was paid can always be credited.
 pub const CEILING: Amount = Amount::MAX_TENTH;
 
-/// Whose wallet it is.
+/// The owner of a wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WalletOwner {
-    /// The merchant's own: an overrun of a customer may take it below zero.
+    /// The merchant: overruns of customers may take the wallet below zero.
     Merchant,
-    /// A customer's: never below zero.
+    /// A customer: the wallet is never below zero.
     Customer(CustomerId),
 }
 
-/// The credit of a subscription, there (though it may be used up) as long as the subscription lasts.
+/// The credit of a subscription; exists, even if used up, until the subscription ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanCredit {
     /// The subscription.
     pub subscription_id: SubscriptionId,
-    /// When its cycle began: anchors the usage period.
+    /// When the present cycle started; anchors the usage period.
     pub cycle_start: DateTime<Utc>,
-    /// What is left.
+    /// The remaining amount.
     pub remaining: Amount,
-    /// Only calls on these meters draw it; any call where there are none.
+    /// Only calls on these meters draw it; every call does if the list is empty.
     pub meter_ids: Vec<MeterId>,
-    /// The bundle that is bought when the credit is used up.
+    /// The bundle bought automatically when the credit is used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
 }
 
-/// The credit of one bundle purchase; gone when it is used up.
+/// The credit of one bundle purchase; removed when it is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleCredit {
     /// The payment that bought it.
     pub payment_id: PaymentId,
-    /// What is left; above zero.
+    /// The remaining amount; above zero.
     pub remaining: Amount,
 }
 
 /// A wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wallet {
-    /// The merchant it belongs to or under.
+    /// The merchant that owns it, or whose customer owns it.
     pub merchant_id: MerchantId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: WalletOwner,
-    /// The money in it, credit apart.
+    /// The balance, without credit.
     pub balance: Amount,
     /// The sum of open holds.
     pub held: Amount,
-    /// The part of those that the plan's credit may not cover.
+    /// The part of the holds that the plan's credit does not cover.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held_beside_plan: Amount,
-    /// The part of those from before the plan, or from when it was for other meters: nobody knows what of it the plan's
-    /// credit may cover, so that is not counted on.
+    /// The part of the holds opened under an earlier plan or meter set. The plan's credit is conservatively assumed not
+    /// to cover them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held_before_plan: Amount,
-    /// Counts how often the meters of the plan were others.
+    /// The number of changes of the plan's meters.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub plan_changes: u32,
     /// The plan's credit.
@@ -79,19 +79,19 @@ pub struct Wallet {
     /// Bundle credit, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<BundleCredit>,
-    /// What payments are made with, where nothing else is said.
+    /// The default payment method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment_method_id: Option<PaymentMethodId>,
-    /// When it is filled up by itself.
+    /// The settings of automatic recharge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autopay: Option<Autopay>,
-    /// Counts the changes of autopay.
+    /// The number of changes of autopay.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub autopay_revision: u32,
-    /// The payment under way that nobody asked for but the wallet itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filling_up: Option<PaymentId>,
-    /// It asks for no payment before then: the last one was declined.
+    /// The open payment of an automatic recharge.
+    #[serde(rename = "filling_up", default, skip_serializing_if = "Option::is_none")]
+    pub auto_recharge_payment_id: Option<PaymentId>,
+    /// No automatic recharge before this instant: the last one was declined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_again_before: Option<DateTime<Utc>>,
 }
@@ -121,12 +121,12 @@ impl Wallet {
             payment_method_id: None,
             autopay: None,
             autopay_revision: 0,
-            filling_up: None,
+            auto_recharge_payment_id: None,
             not_again_before: None,
         }
     }
 
-    /// How far a call on `meter` may reach.
+    /// The credit scope of a call on `meter`.
     pub fn credit_scope(&self, meter: Option<MeterId>) -> CreditScope {
         match &self.plan {
             Some(plan) if !plan.meter_ids.is_empty() => {
@@ -140,12 +140,12 @@ impl Wallet {
         }
     }
 
-    /// What is left of the plan's credit.
+    /// The remaining plan credit.
     pub fn plan_credit(&self) -> Amount {
         self.plan.as_ref().map_or(Amount::ZERO, |plan| plan.remaining)
     }
 
-    /// What is left of bundle credit.
+    /// The remaining bundle credit.
     pub fn bundle_credit(&self) -> Result<Amount, Error> {
         Amount::sum(self.bundles.iter().map(|bundle| bundle.remaining))
     }
@@ -154,7 +154,7 @@ impl Wallet {
         self.balance.plus(self.bundle_credit()?)
     }
 
-    /// All the money in that reach, held or not.
+    /// All money in the scope, held or not.
     pub fn money(&self, credit_scope: CreditScope) -> Result<Amount, Error> {
         match credit_scope {
             CreditScope::All => self.beside_plan()?.plus(self.plan_credit()),
@@ -162,12 +162,12 @@ impl Wallet {
         }
     }
 
-    /// Is there room for so much more money? Money that came otherwise meanwhile does not matter: see [`CEILING`].
+    /// Checks that `amount` more does not exceed [`CEILING`].
     pub fn takes(&self, amount: Amount) -> Result<(), Error> {
         if self.money(CreditScope::All)?.plus(amount)? > CEILING { Err(Error::OutOfRange) } else { Ok(()) }
     }
 
-    /// What a new hold of that reach may take. Below zero where credit expired under open holds.
+    /// The money available to a new hold in the scope. Below zero if credit expired under open holds.
     pub fn available(&self, credit_scope: CreditScope) -> Result<Amount, Error> {
         let beside_plan = self.beside_plan()?;
         let all = beside_plan.plus(self.plan_credit())?.minus(self.held)?;
@@ -180,7 +180,7 @@ impl Wallet {
         }
     }
 
-    /// Where `amount` is drawn from, in order. What no credit covers falls to the balance.
+    /// The sources of a debit of `amount`, in order. The balance takes what no credit covers.
     pub fn draw(&self, amount: Amount, credit_scope: CreditScope) -> Result<Vec<WalletSource>, Error> {
         let mut left = amount;
         let mut sources = Vec::with_capacity(1);
@@ -201,7 +201,7 @@ impl Wallet {
         Ok(sources)
     }
 
-    /// Takes what a debit names.
+    /// Debits the sources.
     pub fn debit(&mut self, sources: &[WalletSource]) -> Result<(), Error> {
         for WalletSource { source, amount } in sources {
             match source {
@@ -222,7 +222,7 @@ impl Wallet {
         Ok(())
     }
 
-    /// Sets `amount` aside.
+    /// Holds `amount`.
     pub fn hold(&mut self, amount: Amount, scope: HoldScope) -> Result<(), Error> {
         self.held = self.held.plus(amount)?;
         if let Some(part) = self.held_part(scope) {
@@ -231,7 +231,7 @@ impl Wallet {
         Ok(())
     }
 
-    /// Sets `amount` free again.
+    /// Releases a hold of `amount`.
     pub fn release(&mut self, amount: Amount, scope: HoldScope) -> Result<(), Error> {
         self.held = self.held.minus(amount)?;
         if let Some(part) = self.held_part(scope) {
@@ -240,7 +240,7 @@ impl Wallet {
         Ok(())
     }
 
-    /// The part of what is held that a hold of this footing belongs to, where the plan's credit is not counted on for it.
+    /// The partial sum that a hold of this scope counts in; none if the plan's credit covers the hold.
     fn held_part(&mut self, scope: HoldScope) -> Option<&mut Amount> {
         if scope.plan_changes != self.plan_changes {
             return Some(&mut self.held_before_plan);
@@ -251,8 +251,7 @@ impl Wallet {
         }
     }
 
-    /// The plan's credit is this from now on. Where it is for other meters than before, all holds there are were judged by
-    /// what is no more.
+    /// Sets the plan credit. If its meters change, all open holds count as opened under an earlier plan.
     pub fn set_plan(&mut self, plan: Option<PlanCredit>) {
         let meters =
             |plan: &Option<PlanCredit>| plan.as_ref().map(|plan| plan.meter_ids.clone()).unwrap_or_default();
@@ -264,7 +263,7 @@ impl Wallet {
         self.plan = plan;
     }
 
-    /// Takes the credit of bundles that expired.
+    /// Removes expired bundle credit.
     pub fn expire_bundles(&mut self, expired: &[ExpiredBundle]) -> Result<(), Error> {
         for ExpiredBundle { payment_id, amount } in expired {
             let bundle = self.bundles.iter_mut().find(|bundle| bundle.payment_id == *payment_id);
@@ -275,12 +274,12 @@ impl Wallet {
         Ok(())
     }
 
-    /// May it ask for money by itself?
+    /// Returns true if the wallet recharges automatically.
     pub fn auto_recharge(&self) -> bool {
         self.autopay.is_some() || self.plan.as_ref().is_some_and(|plan| plan.auto_top_up_bundle_id.is_some())
     }
 
-    /// Does every sum keep the invariants?
+    /// Returns true if every sum keeps the invariants.
     pub fn is_sound(&self) -> bool {
         let money = match self.owner {
             WalletOwner::Customer(_) => !self.balance.is_negative(),
@@ -293,5 +292,21 @@ impl Wallet {
             && !self.held_beside_plan.is_negative()
             && !self.held_before_plan.is_negative()
             && self.held_beside_plan.plus(self.held_before_plan).is_ok_and(|part| part <= self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_name_of_the_open_recharge_is_kept() {
+        let ulid = ulid::Ulid::from_parts(1, 1);
+        let mut wallet = Wallet::empty(MerchantId::new(ulid), WalletOwner::Merchant);
+        let payment_id = PaymentId::new(ulid);
+        wallet.auto_recharge_payment_id = Some(payment_id);
+        let stored = serde_json::to_value(&wallet).unwrap();
+        assert_eq!(stored["filling_up"], payment_id.to_string());
+        assert_eq!(serde_json::from_value::<Wallet>(stored).unwrap(), wallet);
     }
 }

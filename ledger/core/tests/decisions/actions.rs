@@ -1,4 +1,4 @@
-//! What may happen in a shop: random actions, and what calls ask for and end with.
+//! Random actions in a shop, and the size and the end of random calls.
 
 use farthing_core::command::{Edit, Ending};
 use farthing_core::event::ProviderKeyType;
@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 /// The shape of a call that names its customer and its meter by id and is billed as usual.
 pub(crate) const USUAL_BY_ID: u8 = 0b0010_1010;
 
-/// One thing that somebody wants. Numbers name things by their order, modulo how many there are.
+/// A random action. Numbers select things by their order, modulo their count.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
     Customer { merchant: u8, reference: Option<u8> },
@@ -38,7 +38,7 @@ pub(crate) enum Action {
     Forget,
 }
 
-/// What a call asks of which provider.
+/// The provider, the price and the size of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) key: ProviderKeyType,
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Provider `other`, which costs nothing.
+    /// Provider `other`, which charges nothing.
     pub(crate) const OTHER: Self =
         Self { key: ProviderKeyType::Unmanaged, list_price: ListPrice::Nothing, output_limit: None };
 }
@@ -86,7 +86,7 @@ pub(crate) fn cents_to_amount(cents: u32) -> Amount {
     Decimal::new(cents.into(), 2).to_string().parse().unwrap()
 }
 
-/// How a call ends.
+/// The end of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Ended {
     Reported { usage: Usage, ending: Ending },
@@ -107,7 +107,7 @@ impl Action {
         Self::Open { merchant: 0, customer: Some(0), meter: Some(0), shape, asked }
     }
 
-    /// A whole answer that reports `tokens`.
+    /// A complete response that reports `tokens`.
     pub(crate) fn reported(request: u8, tokens: u64) -> Self {
         let usage = Usage { tokens: Split { input: tokens, output: 0 }, ..Usage::default() };
         Self::Settle { request, how: Ended::Reported { usage, ending: Ending::Whole } }
@@ -144,7 +144,7 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
         Just(TierType::Minutes),
         Just(TierType::Requests),
     ];
-    // A rate is in hundred-thousandths of a dollar; rarely the dearest there may be.
+    // A rate is in hundred-thousandths of a dollar; rarely the maximum rate.
     let rate = prop_oneof![9 => 0_u32..2_000_000, 1 => Just(u32::MAX)];
     let steps = proptest::collection::vec((1_u32..2_000_000, rate), 1..5);
     let edit = prop_oneof![1 => Just(Edit::Keep), 1 => Just(Edit::Clear), 3 => (0_u8..6).prop_map(Edit::Set)];

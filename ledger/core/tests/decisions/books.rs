@@ -1,11 +1,12 @@
-//! Books kept from facts alone, without the ledger's own `evolve`, and the invariants they must show.
+//! Books kept from the facts alone, without the ledger's own `evolve`, and the invariants of the books.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::{OpenRequest, Refusal};
+use farthing_core::command::{OpenRequest, Refusal, SpendKeyRefusal};
 use farthing_core::event::{
-    Charge, Event, Fact, Mark, Parties, ProviderKeyType, RequestMetered, RequestOpened,
+    Charge, CustomerEvent, Event, Fact, Mark, MerchantEvent, Parties, ProviderKeyType, RequestEvent,
+    RequestMetered, RequestOpened, SpendKeyEvent, WalletEvent,
 };
 use farthing_core::ids::{RequestId, SpendKeyId, WalletId};
 use farthing_core::meter::Payer;
@@ -15,10 +16,10 @@ use rust_decimal::Decimal;
 
 use crate::key_books::KeyBooks;
 
-/// What one wallet has seen.
+/// The sums of one wallet.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Is it a customer's?
+    /// The wallet is a customer's.
     pub(crate) of_customer: bool,
     /// The sum of its credits.
     pub(crate) credits: Decimal,
@@ -55,7 +56,7 @@ impl Books {
     /// Enters the facts of one append.
     pub(crate) fn enter(&mut self, facts: &[Fact]) {
         for fact in facts {
-            assert!(self.keys.insert(fact.event.key()), "a fact twice: {}", fact.event.key());
+            assert!(self.keys.insert(fact.event.key()), "duplicate fact: {}", fact.event.key());
             self.enter_one(fact);
         }
         check_debits_of_one_append(facts);
@@ -64,53 +65,49 @@ impl Books {
 
     fn enter_one(&mut self, fact: &Fact) {
         match &fact.event {
-            Event::MerchantRegistered(event) => {
+            Event::Merchant(MerchantEvent::Registered(event)) => {
                 self.accounts.insert(event.wallet_id, Account::default());
             }
-            Event::CustomerCreated(event) => {
+            Event::Customer(CustomerEvent::Created(event)) => {
                 self.accounts.insert(event.wallet_id, Account { of_customer: true, ..Account::default() });
             }
-            Event::SecretKeyIssued(_)
-            | Event::SecretKeyRevoked(_)
-            | Event::CustomerUpdated(_)
-            | Event::CustomerDeleted(_)
-            | Event::MeterDefined(_)
-            | Event::MeterUpdated(_)
-            | Event::MeterDeleted(_)
-            | Event::KeyRotated(_) => {}
-            Event::SpendKeyCreated(event) => {
+            Event::SecretKey(_)
+            | Event::Customer(CustomerEvent::Updated(_) | CustomerEvent::Deleted(_))
+            | Event::Meter(_)
+            | Event::SpendKey(SpendKeyEvent::Rotated(_)) => {}
+            Event::SpendKey(SpendKeyEvent::Created(event)) => {
                 let key = KeyBooks::new(event.settings.clone(), fact.occurred_at);
-                assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "a spend key twice");
+                assert!(self.spend_keys.insert(event.spend_key_id, key).is_none(), "duplicate spend key");
             }
-            Event::SpendKeyUpdated(event) => {
-                let key = self.spend_keys.get_mut(&event.spend_key_id).expect("a key there is");
+            Event::SpendKey(SpendKeyEvent::Updated(event)) => {
+                let key = self.spend_keys.get_mut(&event.spend_key_id).expect("an existing key");
                 key.update(event.status, event.settings.clone(), fact.occurred_at);
             }
-            Event::SpendKeyDeleted(event) => {
-                self.spend_keys.remove(&event.spend_key_id).expect("a key that was there");
+            Event::SpendKey(SpendKeyEvent::Deleted(event)) => {
+                self.spend_keys.remove(&event.spend_key_id).expect("an existing key");
             }
-            Event::WalletCredited(event) => {
+            Event::Wallet(WalletEvent::Credited(event)) => {
                 assert!(event.amount.is_positive());
                 let account = self.account(event.wallet_id);
                 account.credits += event.amount.decimal();
                 assert_eq!(account.balance(), event.balance_after.decimal());
             }
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 self.hold(event.parties, event.hold.wallet.decimal(), event.hold.merchant.decimal());
                 if let Some(used) = event.spend_key {
-                    let key = self.spend_keys.get_mut(&used.spend_key_id).expect("a key that works");
+                    let key = self.spend_keys.get_mut(&used.spend_key_id).expect("an active key");
                     key.admit(event.request_id, used.admitted_at, event.hold.total().unwrap());
                 }
                 assert!(!self.ended.contains(&event.request_id), "opened after its end");
                 assert!(self.open.insert(event.request_id, event.clone()).is_none(), "opened twice");
             }
-            Event::RequestMetered(event) => {
+            Event::Request(RequestEvent::Metered(event)) => {
                 let opened = self.end(event.request_id);
                 self.settle_on_key(&opened, event.total_request_cost);
                 assert_eq!(event.spend_key, opened.spend_key);
                 self.check_metered(fact, event, &opened);
             }
-            Event::WalletDebited(event) => {
+            Event::Wallet(WalletEvent::Debited(event)) => {
                 assert!(event.amount.is_positive());
                 let account = self.account(event.wallet_id);
                 account.debits += event.amount.decimal();
@@ -118,37 +115,18 @@ impl Books {
                 let drawn: Decimal = event.sources.iter().map(|source| source.amount.decimal()).sum();
                 assert_eq!(drawn, event.amount.decimal(), "a debit is the sum of its sources");
             }
-            Event::RequestFailed(event) => {
+            Event::Request(RequestEvent::Failed(event)) => {
                 let opened = self.end(event.request_id);
                 self.settle_on_key(&opened, Amount::ZERO);
                 assert_eq!(event.spend_key, opened.spend_key);
             }
-            Event::ClockAdvanced(_)
-            | Event::PlanCreated(_)
-            | Event::PlanUpdated(_)
-            | Event::PlanDeleted(_)
-            | Event::CreditBundleCreated(_)
-            | Event::CreditBundleUpdated(_)
-            | Event::CreditBundleDeleted(_)
-            | Event::SubscriptionStarted(_)
-            | Event::SubscriptionUpdated(_)
-            | Event::CycleEnded(_)
-            | Event::SubscriptionRenewed(_)
-            | Event::RenewalFailed(_)
-            | Event::SubscriptionUpgraded(_)
-            | Event::SubscriptionCancelled(_)
-            | Event::BundlePurchased(_)
-            | Event::PaymentMethodAdded(_)
-            | Event::AutopayChanged(_)
-            | Event::PaymentRequested(_)
-            | Event::PaymentSucceeded(_)
-            | Event::PaymentDeclined(_)
-            | Event::PaymentVoided(_)
-            | Event::CheckoutSessionCreated(_)
-            | Event::CheckoutSessionCompleted(_)
-            | Event::WebhookCreated(_)
-            | Event::WebhookUpdated(_)
-            | Event::WebhookDeleted(_) => {
+            Event::Merchant(MerchantEvent::ClockAdvanced(_))
+            | Event::Wallet(WalletEvent::AutopayChanged(_))
+            | Event::Plan(_)
+            | Event::Subscription(_)
+            | Event::Payment(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => {
                 unreachable!("nobody subscribes in this shop")
             }
         }
@@ -161,9 +139,9 @@ impl Books {
         }
     }
 
-    /// What the books think of a call on the spend key `id`, money left aside.
+    /// The expected decision about a call on the spend key `id`, apart from money.
     pub(crate) fn may_be_admitted(&self, id: SpendKeyId, call: &OpenRequest) -> Result<(), Refusal> {
-        self.spend_keys.get(&id).ok_or(Refusal::SpendKeyInvalid)?.may_be_admitted(call)
+        self.spend_keys.get(&id).ok_or(Refusal::SpendKey(SpendKeyRefusal::Invalid))?.may_be_admitted(call)
     }
 
     /// A spend key's counters agree with the books.
@@ -172,7 +150,7 @@ impl Books {
     }
 
     fn account(&mut self, id: WalletId) -> &mut Account {
-        self.accounts.get_mut(&id).expect("a wallet is made before it is used")
+        self.accounts.get_mut(&id).expect("a wallet is created before it is used")
     }
 
     fn hold(&mut self, parties: Parties, on_wallet: Decimal, on_merchant: Decimal) {
@@ -191,10 +169,10 @@ impl Books {
     }
 
     fn check_metered(&mut self, fact: &Fact, event: &RequestMetered, opened: &RequestOpened) {
-        assert_eq!(event.hold, opened.hold, "what is released is what was held");
+        assert_eq!(event.hold, opened.hold, "the released hold is the one that was held");
         assert_eq!(event.parties, opened.parties);
         let cost = event.total_wallet_cost.plus(event.total_merchant_cost).unwrap();
-        assert_eq!(cost, event.total_request_cost, "what the parties pay is what the call costs");
+        assert_eq!(cost, event.total_request_cost, "the parties pay the cost of the call");
         assert!(!event.total_wallet_cost.is_negative() && !event.total_merchant_cost.is_negative());
         let lines = Amount::sum(event.fee.breakdown.iter().map(|line| line.cost)).unwrap();
         assert_eq!(lines, event.fee.amount, "fee lines sum to the fee");
@@ -219,7 +197,7 @@ impl Books {
         let start = event.period_start.expect("a metered call counts in a period");
         let place = format!("{holder}/{}/{}", terms.meter_id, start.timestamp_millis());
         let position = self.positions.entry(place).or_default();
-        assert_eq!(event.tier_position, *position, "tier positions have no gap and are never shared");
+        assert_eq!(event.tier_position, *position, "tier usage has no gap and is never shared");
         *position += event.units;
     }
 
@@ -229,14 +207,14 @@ impl Books {
             assert!(account.held >= Decimal::ZERO, "{id}: holds below zero");
             if account.of_customer {
                 assert!(balance >= Decimal::ZERO, "{id}: a customer's wallet below zero");
-                assert!(account.held <= balance, "{id}: more held than there is");
+                assert!(account.held <= balance, "{id}: holds above the balance");
             }
         }
     }
 }
 
-/// The table "Who pays", read anew: every part of the cost is on one party or on nobody, and an overrun is what moves
-/// from the customer to the merchant.
+/// Checks the table "Who pays" independently: every part of the cost is paid by one party or by nobody, and an overrun
+/// moves from the customer to the merchant.
 fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
     let cost = event.model_cost;
     assert_eq!(cost.input.plus(cost.output).unwrap(), cost.total, "lines sum to the provider's cost");
@@ -264,17 +242,19 @@ fn check_who_pays(event: &RequestMetered, opened: &RequestOpened) {
     }
 }
 
-/// One settlement debits each party exactly what the request says it pays.
+/// Checks that a settlement debits each party exactly the amount stated in the request.
 fn check_debits_of_one_append(facts: &[Fact]) {
     let debited = |wallet: Option<WalletId>| -> Decimal {
         let amount = |fact: &Fact| match &fact.event {
-            Event::WalletDebited(debit) if Some(debit.wallet_id) == wallet => debit.amount.decimal(),
+            Event::Wallet(WalletEvent::Debited(debit)) if Some(debit.wallet_id) == wallet => {
+                debit.amount.decimal()
+            }
             _ => Decimal::ZERO,
         };
         facts.iter().map(amount).sum()
     };
     let settled = facts.iter().find_map(|fact| match &fact.event {
-        Event::RequestMetered(event) => Some(event),
+        Event::Request(RequestEvent::Metered(event)) => Some(event),
         _ => None,
     });
     match settled {
@@ -283,6 +263,8 @@ fn check_debits_of_one_append(facts: &[Fact]) {
             let merchant = Some(event.parties.merchant_wallet_id);
             assert_eq!(debited(merchant), event.total_merchant_cost.decimal());
         }
-        None => assert!(!facts.iter().any(|fact| matches!(fact.event, Event::WalletDebited(_)))),
+        None => {
+            assert!(!facts.iter().any(|fact| matches!(fact.event, Event::Wallet(WalletEvent::Debited(_)))))
+        }
     }
 }

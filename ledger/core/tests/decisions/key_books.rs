@@ -1,7 +1,7 @@
-//! Books of one spend key: a plain list of its calls, from which every limit is counted anew.
+//! Books of one spend key: a plain list of its calls, from which every limit is counted.
 
 use chrono::{DateTime, Datelike as _, Duration, NaiveTime, Utc};
-use farthing_core::command::{OpenRequest, Refusal};
+use farthing_core::command::{OpenRequest, Refusal, SpendKeyRefusal};
 use farthing_core::event::{Cycle, RateLimit, SpendKeySettings, SpendKeyStatus};
 use farthing_core::ids::RequestId;
 use farthing_core::money::Amount;
@@ -23,11 +23,11 @@ pub(crate) struct KeyBooks {
     settings: SpendKeySettings,
     status: SpendKeyStatus,
     calls: Vec<Call>,
-    /// The rate limit of this time, and the calls admitted under it.
+    /// The present rate limit and the calls admitted under it.
     limited_since: DateTime<Utc>,
 }
 
-/// When the cycle around `at` began, counted by days and not by the ledger's code.
+/// The start of the cycle around `at`, counted in days and without the ledger's code.
 fn start_of(cycle: Cycle, at: DateTime<Utc>) -> DateTime<Utc> {
     let mut day = at.date_naive();
     let is_first = |day: chrono::NaiveDate| match cycle {
@@ -76,7 +76,7 @@ impl KeyBooks {
         }
     }
 
-    /// No span that ends now saw more than burst and refill.
+    /// Checks that no span that ends now has more calls than burst and refill.
     fn check_rate(&self, limit: RateLimit, at: DateTime<Utc>) {
         let under_it: Vec<_> = self.calls.iter().filter(|call| call.at >= self.limited_since).collect();
         for (index, call) in under_it.iter().enumerate() {
@@ -92,17 +92,17 @@ impl KeyBooks {
         call.spent = cost.decimal();
     }
 
-    /// Everything but money and tokens: those depend on holds and on earlier limits.
+    /// Checks all limits but money and tokens, which depend on holds and earlier limits.
     pub(crate) fn may_be_admitted(&self, call: &OpenRequest) -> Result<(), Refusal> {
         let settings = &self.settings;
         if settings.expires_at.is_some_and(|at| at <= call.now) {
-            return Err(Refusal::SpendKeyExpired);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Expired));
         }
         if self.status == SpendKeyStatus::Paused {
-            return Err(Refusal::SpendKeyPaused);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::Paused));
         }
         if settings.allowed_providers.as_ref().is_some_and(|list| !list.contains(&call.provider)) {
-            return Err(Refusal::ProviderNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ProviderNotAllowed));
         }
         let model = call.model.as_ref();
         if settings
@@ -110,7 +110,7 @@ impl KeyBooks {
             .as_ref()
             .is_some_and(|list| !model.is_some_and(|model| list.contains(model)))
         {
-            return Err(Refusal::ModelNotAllowed);
+            return Err(Refusal::SpendKey(SpendKeyRefusal::ModelNotAllowed));
         }
         if let Some(limit) = settings.request_limit
             && self.in_cycle(limit.cycle, call.now).count() as u64 >= limit.count
@@ -118,7 +118,7 @@ impl KeyBooks {
             let end = match limit.cycle {
                 Cycle::Daily => Some(start_of(limit.cycle, call.now) + Duration::days(1)),
                 Cycle::Weekly => Some(start_of(limit.cycle, call.now) + Duration::days(7)),
-                // The first of the month after this one is at most 31 days on.
+                // The first of the next month is at most 31 days away.
                 Cycle::Monthly => {
                     let next = start_of(limit.cycle, call.now) + Duration::days(31);
                     Some(start_of(limit.cycle, next))
@@ -126,14 +126,14 @@ impl KeyBooks {
                 Cycle::Total => None,
             };
             let left = end.map(|end| u64::try_from((end - call.now).num_milliseconds()).unwrap());
-            return Err(Refusal::RequestLimitExceeded {
+            return Err(Refusal::SpendKey(SpendKeyRefusal::RequestLimitExceeded {
                 retry_after_seconds: left.map(|ms| ms.div_ceil(1_000)),
-            });
+            }));
         }
         Ok(())
     }
 
-    /// The ledger's counters of every cycle are what the list of calls says.
+    /// Checks that the ledger's counters of every cycle agree with the list of calls.
     pub(crate) fn check(&self, spending: &Spending, now: DateTime<Utc>) {
         for cycle in Cycle::ALL {
             let window = spending.window(cycle, spending.instant(now));

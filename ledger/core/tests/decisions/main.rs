@@ -1,5 +1,9 @@
-//! Random sequences of commands through `decide` and `evolve`: every invariant of money holds at every step, by
-//! books that are kept here from the facts alone.
+//! Random sequences of commands through `decide` and `evolve`. After every step, each invariant of money is checked
+//! against separate books that are kept here from the facts alone.
+//!
+//! The seed of a failing case is added to `proptest-regressions/decisions.txt`. Commit that file: every run replays
+//! its seeds before it makes new cases. `PROPTEST_CASES=20000` runs that many new cases of each property instead of
+//! a few hundred.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
@@ -12,12 +16,28 @@ mod till;
 mod years;
 
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 use self::actions::{Action, action};
 use self::shop::Shop;
 
+/// The seeds of cases that once failed, replayed by every property of this binary.
+const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/decisions.txt");
+
+/// Runs `cases` new cases, or as many as `PROPTEST_CASES` says, after the seeds of [`REGRESSIONS`].
+fn config(cases: u32) -> ProptestConfig {
+    let by_environment = ProptestConfig::default();
+    let is_set = std::env::var_os("PROPTEST_CASES").is_some();
+    ProptestConfig {
+        cases: if is_set { by_environment.cases } else { cases },
+        // An integration test has no `src` folder that proptest's default could derive a path from.
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(REGRESSIONS))),
+        ..by_environment
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(300))]
 
     #[test]
     fn any_sequence_of_commands_keeps_every_invariant(

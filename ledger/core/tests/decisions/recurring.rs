@@ -3,14 +3,14 @@
 use chrono::TimeDelta;
 use farthing_core::command::{
     AdvanceSubscription, Advanced, AutoRecharge, AutopayEdits, Billing, BundleEdit, Caller, CompletePayment,
-    CreatePlan, CreditTarget, CreditWallet, CustomerRef, DefineMeter, DeleteCustomer, Edit, Ending, MeterRef,
-    Metered, NewBundle, Offered, OpenRequest, Paid, Payee, PlanEdits, Purchase, Refusal, RequestPayment,
-    RequestSettings, SetAutopay, SettleRequest, Settled, Slug, StartSubscription, SubscriptionEdit,
-    UpdatePlan, UpdateSubscription, WalletShortfall,
+    CreatePlan, CreditTarget, CreditWallet, CustomerRef, CustomerRefusal, DefineMeter, DeleteCustomer, Edit,
+    Ending, MeterRef, Metered, NewBundle, Offered, OpenRequest, Paid, Payee, PaymentRefusal, PlanEdits,
+    Purchase, Refusal, RequestPayment, RequestSettings, SetAutopay, SettleRequest, Settled, Slug,
+    StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription, WalletRefusal, WalletShortfall,
 };
 use farthing_core::event::{
-    Autopay, BundleOffer, DeclineReason, Event, Mark, PaymentRequested, PendingChange, ProviderKeyType,
-    Purpose,
+    Autopay, BundleOffer, DeclineReason, Event, Mark, PaymentEvent, PaymentRequested, PendingChange,
+    ProviderKeyType, Purpose, RequestEvent, SubscriptionEvent,
 };
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::{
@@ -217,7 +217,7 @@ impl Years {
 }
 
 fn asked(event: Event) -> Option<PaymentRequested> {
-    if let Event::PaymentRequested(payment) = event { Some(*payment) } else { None }
+    if let Event::Payment(PaymentEvent::Requested(payment)) = event { Some(*payment) } else { None }
 }
 
 fn bundle_of(payment: &PaymentRequested) -> CreditBundleId {
@@ -263,7 +263,9 @@ fn after_a_downgrade_auto_top_up_stops_where_the_present_plan_has_no_bundle() {
     assert_eq!((subscription.plan_id, subscription.auto_top_up_bundle_id), (small, None));
     assert_eq!(subscription.pending_change, None);
     assert_eq!(years.call_on(customer, meter), Ok(Vec::new()), "the last of the credit");
-    let Err(Refusal::InsufficientBalance { auto_recharge, .. }) = years.open(customer, meter) else {
+    let Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { auto_recharge, .. })) =
+        years.open(customer, meter)
+    else {
         panic!("there is no money")
     };
     assert_eq!(auto_recharge, None);
@@ -289,8 +291,9 @@ fn a_call_that_may_not_use_the_plans_credit_has_its_top_up() {
     let (of_plan, other) = (years.call_meter("1"), years.call_meter("1"));
     let (plan, bundle) = years.plan(PlanTerms { meter_ids: vec![of_plan], ..terms("3", "3") }, "5");
     years.joins(customer, plan);
-    let Err(Refusal::InsufficientBalance { needed, auto_recharge: Some(short), .. }) =
-        years.open(customer, other)
+    let Err(Refusal::Wallet(WalletRefusal::InsufficientBalance {
+        needed, auto_recharge: Some(short), ..
+    })) = years.open(customer, other)
     else {
         panic!("nothing but the plan's credit is there")
     };
@@ -332,16 +335,23 @@ fn money_of_a_customer_who_is_no_more_is_given_back_before_its_payment_ends() {
     let (merchant_id, now) = (years.merchant, years.machine);
     years.execute(&DeleteCustomer { merchant_id, customer_id: customer, now }).unwrap();
     let accepted = Paid::Accepted("taken".into());
-    assert_eq!(years.complete(payment_id, accepted.clone()), Err(Refusal::CustomerNotFound));
+    assert_eq!(
+        years.complete(payment_id, accepted.clone()),
+        Err(Refusal::Customer(CustomerRefusal::NotFound))
+    );
     assert_eq!(years.open_payments().len(), 1, "it waits until the money is given back");
     let taken_back = Paid::TakenBack(Some("refund".into()));
     assert_eq!(years.complete(payment_id, taken_back.clone()), Ok(taken_back));
-    let Some(Event::PaymentVoided(voided)) = years.till.facts.last().map(|fact| &fact.event) else {
+    let Some(Event::Payment(PaymentEvent::Voided(voided))) = years.till.facts.last().map(|fact| &fact.event)
+    else {
         panic!("{:?}", years.till.facts.last())
     };
     assert_eq!((voided.amount, voided.refund.as_deref()), (dollars("20"), Some("refund")));
-    assert_eq!(years.complete(payment_id, accepted), Err(Refusal::PaymentNotOpen));
-    assert_eq!(years.ask_for(customer, Purchase::Fund(dollars("20"))), Err(Refusal::CustomerNotFound));
+    assert_eq!(years.complete(payment_id, accepted), Err(Refusal::Payment(PaymentRefusal::NotOpen)));
+    assert_eq!(
+        years.ask_for(customer, Purchase::Fund(dollars("20"))),
+        Err(Refusal::Customer(CustomerRefusal::NotFound))
+    );
     assert_eq!(years.wallet(customer).balance, Amount::ZERO);
 }
 
@@ -437,7 +447,7 @@ fn credit_of_the_next_cycle_pays_for_a_call_that_outlasts_the_one_before() {
     let call = years.open(customer, meter).unwrap();
     years.days(32);
     let events = years.end(call);
-    let Event::RequestMetered(metered) = &events[0] else { panic!("{events:?}") };
+    let Event::Request(RequestEvent::Metered(metered)) = &events[0] else { panic!("{events:?}") };
     assert_eq!((metered.total_wallet_cost, metered.overrun), (dollars("1.5"), Amount::ZERO));
     assert_eq!(years.wallet(customer).plan_credit(), dollars("0.5"));
 }
@@ -453,13 +463,17 @@ fn a_hold_from_before_a_plan_is_not_taken_for_covered_by_the_plans_credit() {
     let (plan, _) = years.plan(PlanTerms { meter_ids: vec![of_plan], ..terms("0", "2") }, "0");
     years.joins(customer, plan);
     // All that is there is 4, of which 2 are held: but the plan's 2 are for its own meter alone.
-    let Err(Refusal::InsufficientBalance { available, .. }) = years.open(customer, other) else {
+    let Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { available, .. })) =
+        years.open(customer, other)
+    else {
         panic!("the balance is held by the first call")
     };
     assert_eq!(available, Amount::ZERO);
     let of_the_plan = years.open(customer, of_plan).unwrap();
     for call in [before_the_plan, of_the_plan] {
-        let Event::RequestMetered(metered) = years.end(call).remove(0) else { panic!("not metered") };
+        let Event::Request(RequestEvent::Metered(metered)) = years.end(call).remove(0) else {
+            panic!("not metered")
+        };
         assert_eq!((metered.total_wallet_cost, metered.overrun), (dollars("2"), Amount::ZERO));
     }
     let wallet = years.wallet(customer);
@@ -497,7 +511,7 @@ fn a_call_whose_credit_is_for_another_meter_by_its_end_is_the_merchants_and_noth
 
 /// The call was charged in full, all of it to the merchant, and says so.
 fn borne_by_the_merchant(events: &[Event], cost: &str) {
-    let Event::RequestMetered(metered) = &events[0] else { panic!("{events:?}") };
+    let Event::Request(RequestEvent::Metered(metered)) = &events[0] else { panic!("{events:?}") };
     let cost = dollars(cost);
     assert_eq!((metered.total_request_cost, metered.total_wallet_cost), (cost, Amount::ZERO));
     assert_eq!((metered.total_merchant_cost, metered.overrun), (cost, cost));
@@ -529,8 +543,8 @@ fn nobody_pays_another_price_or_for_less_credit_than_was_offered() {
     let edits = PlanEdits { bundles: vec![offer], ..PlanEdits::default() };
     let (merchant_id, now) = (years.merchant, years.machine);
     years.execute(&UpdatePlan { merchant_id, plan_id: plan, edits, now }).unwrap();
-    assert_eq!(ask(&mut years, "5", "5"), Err(Refusal::OfferChanged));
-    assert_eq!(ask(&mut years, "6", "6"), Err(Refusal::OfferChanged));
+    assert_eq!(ask(&mut years, "5", "5"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
+    assert_eq!(ask(&mut years, "6", "6"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
     assert_eq!(ask(&mut years, "6", "5"), Ok(()));
 }
 
@@ -544,8 +558,9 @@ fn autopay_is_changed_in_part() {
         Ok(years.wallet(years.first()).autopay.map(|autopay| (autopay.threshold, autopay.amount)))
     };
     let (one, two, ten) = (dollars("1"), dollars("2"), dollars("10"));
-    let incomplete =
-        |enabled, threshold, amount| Err(Refusal::AutopayIncomplete { enabled, threshold, amount });
+    let incomplete = |enabled, threshold, amount| {
+        Err(Refusal::Wallet(WalletRefusal::AutopayIncomplete { enabled, threshold, amount }))
+    };
     assert_eq!(set(None, Edit::Keep, Edit::Keep), Ok(None));
     assert_eq!(set(None, Edit::Clear, Edit::Clear), Ok(None));
     assert_eq!(set(Some(true), Edit::Keep, Edit::Keep), incomplete(true, true, true));
@@ -571,7 +586,9 @@ fn what_is_asked_for_while_a_renewal_is_paid_is_told_for_the_end_of_the_new_cycl
     let pending = Some(PendingChange::Cancellation { effective_at: subscription.cycle.end });
     assert_eq!(subscription.pending_change, pending);
     // The log says so, not the fold alone: whoever reads it need not know the rule.
-    let Some(Event::SubscriptionUpdated(told)) = years.till.facts.last().map(|fact| &fact.event) else {
+    let Some(Event::Subscription(SubscriptionEvent::Updated(told))) =
+        years.till.facts.last().map(|fact| &fact.event)
+    else {
         panic!("{:?}", years.till.facts.last())
     };
     assert_eq!(told.pending_change, pending);

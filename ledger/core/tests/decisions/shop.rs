@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use chrono::{DateTime, Duration, Utc};
 use farthing_core::command::{
     Billing, Caller, Command, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet, CustomerMade,
-    CustomerRef, DefineMeter, DeleteCustomer, DeleteMeter, DeleteSpendKey, Edit, Ending, Failed,
-    IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData, Refusal, RegisterMerchant, ReportRequest,
-    Reported, RequestSettings, RevokeSecretKey, Revoker, RotateSpendKey, SettleRequest, Settled, Slug,
-    SpendKeyEdits, Stop, UpdateCustomer, UpdateMeter, UpdateSpendKey,
+    CustomerRef, CustomerRefusal, DecideError, DefineMeter, DeleteCustomer, DeleteMeter, DeleteSpendKey,
+    Edit, Ending, Failed, IssueSecretKey, MeterRef, MeterRefusal, Metered, OpenRequest, PersonalData,
+    Refusal, RegisterMerchant, ReportRequest, Reported, RequestRefusal, RequestSettings, RevokeSecretKey,
+    Revoker, RotateSpendKey, SecretKeyRefusal, SettleRequest, Settled, Slug, SpendKeyEdits, SpendKeyRefusal,
+    UpdateCustomer, UpdateMeter, UpdateSpendKey, WalletRefusal,
 };
 use farthing_core::event::{
-    Cycle, Event, FailureReason, Hold, ProviderKeyType, RateLimit, RequestLimit, SpendKeySettings,
-    SpendKeyStatus, SpendLimit,
+    Cycle, Event, FailureReason, Hold, ProviderKeyType, RateLimit, RequestEvent, RequestLimit,
+    SpendKeySettings, SpendKeyStatus, SpendLimit,
 };
 use farthing_core::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
@@ -23,7 +24,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::money::Amount;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::{KeyHash, ServerKey};
-use farthing_core::state::{Holder, Missing, State, StateCache, StateKey, Stuck};
+use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -261,7 +262,7 @@ impl Shop {
             }
             Err(refusal) => {
                 assert!(taken);
-                assert_eq!(refusal, Refusal::MeterSlugConflict);
+                assert_eq!(refusal, Refusal::Meter(MeterRefusal::SlugTaken));
             }
         }
     }
@@ -300,8 +301,8 @@ impl Shop {
                 );
                 self.customers[at].3 = new;
             }
-            Err(Refusal::CustomerNotFound) => assert!(!there),
-            Err(Refusal::ReferenceIdConflict) => assert!(there && taken),
+            Err(Refusal::Customer(CustomerRefusal::NotFound)) => assert!(!there),
+            Err(Refusal::Customer(CustomerRefusal::ReferenceIdTaken)) => assert!(there && taken),
             Err(other) => panic!("unexpected refusal: {other}"),
         }
     }
@@ -312,7 +313,7 @@ impl Shop {
         let merchant_id = self.merchants[merchant].id;
         let answer = self.execute(&DeleteCustomer { merchant_id, customer_id, now: self.now });
         let there = owner == merchant && !self.deleted_customers.contains(&customer_id);
-        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::CustomerNotFound) });
+        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::Customer(CustomerRefusal::NotFound)) });
         if there {
             self.deleted_customers.insert(customer_id);
             self.customers[at].3 = None;
@@ -340,7 +341,7 @@ impl Shop {
                 assert!(there);
                 assert_eq!((updated.meter_slug, updated.price.tiers), (slug, tiers));
             }
-            Err(refusal) => assert_eq!((there, refusal), (false, Refusal::MeterNotFound)),
+            Err(refusal) => assert_eq!((there, refusal), (false, Refusal::Meter(MeterRefusal::NotFound))),
         }
     }
 
@@ -350,7 +351,7 @@ impl Shop {
         let merchant_id = self.merchants[merchant].id;
         let answer = self.execute(&DeleteMeter { merchant_id, meter_id, now: self.now });
         let there = owner == merchant && !self.deleted_meters.contains(&meter_id);
-        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::MeterNotFound) });
+        assert_eq!(answer, if there { Ok(()) } else { Err(Refusal::Meter(MeterRefusal::NotFound)) });
         if there {
             self.deleted_meters.insert(meter_id);
         }
@@ -384,7 +385,7 @@ impl Shop {
             }
             Err(refusal) => {
                 assert!(foreign);
-                assert_eq!(refusal, Refusal::CustomerNotFound);
+                assert_eq!(refusal, Refusal::Customer(CustomerRefusal::NotFound));
             }
         }
     }
@@ -406,7 +407,11 @@ impl Shop {
             assert_eq!(rotated.key.key_hash, command.key_hash);
             let dead = std::mem::replace(&mut self.spend_keys[at].hash, command.key_hash);
             let command = self.command_on_key(dead, "model-0".into(), None);
-            assert_eq!(self.execute(&command), Err(Refusal::SpendKeyInvalid), "a rotated key works");
+            assert_eq!(
+                self.execute(&command),
+                Err(Refusal::SpendKey(SpendKeyRefusal::Invalid)),
+                "a rotated key works"
+            );
         }
     }
 
@@ -439,7 +444,7 @@ impl Shop {
                 assert_eq!(self.till.facts.len(), before, "what changes nothing appends nothing");
             }
             Err(refusal) => {
-                assert_eq!(refusal, Refusal::SpendKeyNotFound);
+                assert_eq!(refusal, Refusal::SpendKey(SpendKeyRefusal::NotFound));
                 assert!(owner != usize::from(merchant) || is_deleted);
             }
         }
@@ -476,14 +481,20 @@ impl Shop {
                 assert_eq!(may, Ok(()));
                 self.requests.push(command);
             }
-            Err(Refusal::SpendKeyInvalid) => assert!(is_dead),
-            Err(Refusal::SpendLimitExceeded { left, needed }) => assert!(left < needed),
-            Err(Refusal::InsufficientBalance { available, needed, .. }) => assert!(available < needed),
-            Err(Refusal::RateLimitExceeded { retry_after_seconds }) => assert!(retry_after_seconds > 0),
+            Err(Refusal::SpendKey(SpendKeyRefusal::Invalid)) => assert!(is_dead),
+            Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed })) => {
+                assert!(left < needed)
+            }
+            Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { available, needed, .. })) => {
+                assert!(available < needed)
+            }
+            Err(Refusal::SpendKey(SpendKeyRefusal::RateLimitExceeded { retry_after_seconds })) => {
+                assert!(retry_after_seconds > 0)
+            }
             Err(refusal) => assert_eq!(may, Err(refusal)),
         }
         if let Some(fact) = self.till.facts.get(before) {
-            let Event::RequestOpened(event) = &fact.event else { panic!("{fact:?}") };
+            let Event::Request(RequestEvent::Opened(event)) = &fact.event else { panic!("{fact:?}") };
             assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
         }
     }
@@ -516,19 +527,23 @@ impl Shop {
                 self.secret_keys.remove(at);
                 let left = self.secret_keys.iter().find(|(of, ..)| *of == owner).unwrap();
                 self.merchants[owner].secret_key = left.2.clone();
-                assert_eq!(self.execute(&command), Err(Refusal::SecretKeyNotFound), "revoked twice");
+                assert_eq!(
+                    self.execute(&command),
+                    Err(Refusal::SecretKey(SecretKeyRefusal::NotFound)),
+                    "revoked twice"
+                );
                 let mut call = self.open_command(0, None, None, 0, &Asked::OTHER);
                 call.caller = Caller::SecretKey(hash);
                 assert_eq!(
                     self.execute(&call),
-                    Err(Refusal::SecretKeyInvalid),
+                    Err(Refusal::SecretKey(SecretKeyRefusal::Invalid)),
                     "a dead key still opens calls"
                 );
             }
-            Err(refusal) if foreign => assert_eq!(refusal, Refusal::SecretKeyNotFound),
+            Err(refusal) if foreign => assert_eq!(refusal, Refusal::SecretKey(SecretKeyRefusal::NotFound)),
             Err(refusal) => {
                 assert!(last);
-                assert_eq!(refusal, Refusal::SecretKeyLastRemaining);
+                assert_eq!(refusal, Refusal::SecretKey(SecretKeyRefusal::LastRemaining));
             }
         }
     }
@@ -542,13 +557,13 @@ impl Shop {
                 let balance = self.books.accounts[&credited.wallet_id].balance();
                 assert_eq!(credited.balance.decimal(), balance);
             }
-            Err(Refusal::CustomerNotFound) => match target {
+            Err(Refusal::Customer(CustomerRefusal::NotFound)) => match target {
                 CreditTarget::Customer(id) => assert!(self.deleted_customers.contains(&id)),
                 CreditTarget::Merchant(id) => panic!("{id} is no customer"),
             },
             Err(refusal) => {
                 assert_eq!(cents, 0);
-                assert_eq!(refusal, Refusal::AmountNotPositive);
+                assert_eq!(refusal, Refusal::Wallet(WalletRefusal::AmountNotPositive));
             }
         }
     }
@@ -655,10 +670,18 @@ impl Shop {
             Err(refusal) => {
                 assert_eq!(self.till.facts.len(), before);
                 match refusal {
-                    Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => assert!(foreign_customer),
-                    Refusal::MeterNotFound | Refusal::ProductSecretInvalid => assert!(foreign_meter),
-                    Refusal::ModelNotPriced => assert_eq!(unpriced, Some(ListPrice::Unlisted)),
-                    Refusal::InsufficientBalance { available, needed, .. } => assert!(available < needed),
+                    Refusal::Customer(CustomerRefusal::NotFound | CustomerRefusal::SecretInvalid) => {
+                        assert!(foreign_customer)
+                    }
+                    Refusal::Meter(MeterRefusal::NotFound | MeterRefusal::SecretInvalid) => {
+                        assert!(foreign_meter)
+                    }
+                    Refusal::Request(RequestRefusal::ModelNotPriced) => {
+                        assert_eq!(unpriced, Some(ListPrice::Unlisted))
+                    }
+                    Refusal::Wallet(WalletRefusal::InsufficientBalance { available, needed, .. }) => {
+                        assert!(available < needed)
+                    }
                     other => panic!("unexpected refusal: {other}"),
                 }
             }
@@ -677,15 +700,15 @@ impl Shop {
         let decision = loop {
             match command.decide(&self.till.states) {
                 Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.till.load(missing),
-                Err(Stop::Refused(_)) => return,
+                Err(DecideError::Missing(missing)) => self.till.load(missing),
+                Err(DecideError::Refused(_)) => return,
             }
         };
         loop {
             match self.till.states.evolve(&decision.facts) {
                 Ok(()) => panic!("a request was opened twice"),
-                Err(Stuck::Missing(missing)) => self.till.load(missing),
-                Err(Stuck::Broken(_)) => break,
+                Err(EvolveError::Missing(missing)) => self.till.load(missing),
+                Err(EvolveError::InvariantBroken(_)) => break,
             }
         }
         assert_eq!(self.till.states.take_changes(), [], "all or nothing");
@@ -714,18 +737,18 @@ impl Shop {
         let before = self.till.facts.len();
         let answer = self.execute(&SettleRequest { request_id, settled, now: self.now });
         if !was_open {
-            assert_eq!(answer, Err(Refusal::RequestNotOpen), "settled twice");
+            assert_eq!(answer, Err(Refusal::Request(RequestRefusal::NotOpen)), "settled twice");
             return;
         }
         answer.expect("an open request can always be ended");
         match (&self.till.facts[before].event, how) {
-            (Event::RequestMetered(event), Ended::Reported { .. } | Ended::Silent) => {
+            (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Silent) => {
                 assert_eq!(event.usage, usage.unwrap_or_default());
             }
-            (Event::RequestFailed(event), Ended::Failed) => {
+            (Event::Request(RequestEvent::Failed(event)), Ended::Failed) => {
                 assert_eq!(event.reason, FailureReason::ProviderGone);
             }
-            (Event::RequestFailed(event), Ended::Reported { .. }) => {
+            (Event::Request(RequestEvent::Failed(event)), Ended::Reported { .. }) => {
                 assert_eq!(event.reason, FailureReason::UsageInvalid, "only absurd counts are not believed");
             }
             (event, how) => panic!("{how:?} ended as {event:?}"),
@@ -781,11 +804,15 @@ impl Shop {
             Err(refusal) => {
                 assert_eq!(self.till.facts.len(), before);
                 match refusal {
-                    Refusal::CustomerNotFound | Refusal::ConnectionSecretInvalid => {
+                    Refusal::Customer(CustomerRefusal::NotFound | CustomerRefusal::SecretInvalid) => {
                         assert!(foreign_customer);
                     }
-                    Refusal::MeterNotFound | Refusal::ProductSecretInvalid => assert!(foreign_meter),
-                    Refusal::UsageOutOfRange => assert!(usage.is_some(), "nothing was counted"),
+                    Refusal::Meter(MeterRefusal::NotFound | MeterRefusal::SecretInvalid) => {
+                        assert!(foreign_meter)
+                    }
+                    Refusal::Request(RequestRefusal::UsageOutOfRange) => {
+                        assert!(usage.is_some(), "nothing was counted")
+                    }
                     other => panic!("unexpected refusal: {other}"),
                 }
             }
@@ -887,7 +914,7 @@ impl Shop {
         let mut seen: HashSet<StateKey> = HashSet::new();
         for fact in &self.till.facts {
             while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
-                let Stuck::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
+                let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
                 cache.load(key, None);
             }
             for (key, _) in farthing_core::state::effects(fact) {

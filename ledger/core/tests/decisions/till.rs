@@ -1,41 +1,41 @@
-//! The appender's round without a database: decide on a `StateCache` that loads its states from a store, evolve, store.
+//! The appender without a database: decides on a `StateCache` that loads its states from a store, evolves and stores.
 
 use std::collections::BTreeMap;
 
-use farthing_core::command::{Command, Refusal, Stop, decide};
+use farthing_core::command::{Command, DecideError, Refusal, decide};
 use farthing_core::event::Fact;
-use farthing_core::state::{Missing, State, StateCache, StateKey, Stuck};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Till {
-    /// What decisions see; forgotten at times, as the appender does.
+    /// The states that decisions see; cleared at times, as in the appender.
     pub(crate) states: StateCache,
-    /// The states as they are stored.
+    /// The stored states.
     pub(crate) store: BTreeMap<(&'static str, String), (StateKey, String)>,
     /// The log.
     pub(crate) facts: Vec<Fact>,
     refusals: usize,
 }
 
-/// Every so many refusals are looked at twice.
+/// One in this many refusals is checked twice.
 const LOOKED_AT_TWICE: usize = 4;
 
 impl Till {
-    /// Loads what the store holds of `missing`.
+    /// Loads the state of `missing` from the store.
     pub(crate) fn load(&mut self, Missing(key): Missing) {
         assert!(!self.states.knows(&key), "asked for what is known");
         let state = self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, json).unwrap());
         self.states.load(key, state);
     }
 
-    /// Decides, evolves, stores; the outcome, and how many facts were appended. A refusal changes nothing.
+    /// Decides, evolves and stores; returns the outcome and the number of facts appended. A refusal changes nothing.
     pub(crate) fn execute<C: Command>(&mut self, command: &C) -> Result<(C::Outcome, usize), Refusal> {
         let decision = loop {
             match decide(command, &self.states) {
                 Ok(decision) => break decision,
-                Err(Stop::Missing(missing)) => self.load(missing),
-                Err(Stop::Refused(refusal)) => {
+                Err(DecideError::Missing(missing)) => self.load(missing),
+                Err(DecideError::Refused(refusal)) => {
                     self.refusals += 1;
                     if self.refusals.is_multiple_of(LOOKED_AT_TWICE) {
                         self.is_refused_with_everything_loaded(command, &refusal);
@@ -47,8 +47,8 @@ impl Till {
         };
         while let Err(stuck) = self.states.evolve(&decision.facts) {
             match stuck {
-                Stuck::Missing(missing) => self.load(missing),
-                Stuck::Broken(broken) => panic!("a decision broke an invariant: {broken}"),
+                EvolveError::Missing(missing) => self.load(missing),
+                EvolveError::InvariantBroken(broken) => panic!("a decision broke an invariant: {broken}"),
             }
         }
         for (key, json) in self.states.take_changes() {
@@ -62,7 +62,7 @@ impl Till {
         Ok((decision.outcome, appended))
     }
 
-    /// What is refused is refused for what is so, never for what had not been loaded.
+    /// Checks that a refusal does not depend on a state that was not loaded.
     fn is_refused_with_everything_loaded<C: Command>(&self, command: &C, refusal: &Refusal) {
         let mut states = StateCache::default();
         for (key, json) in self.store.values() {
@@ -70,8 +70,8 @@ impl Till {
         }
         loop {
             match decide(command, &states) {
-                Err(Stop::Missing(Missing(key))) => states.load(key, None),
-                Err(Stop::Refused(again)) => {
+                Err(DecideError::Missing(Missing(key))) => states.load(key, None),
+                Err(DecideError::Refused(again)) => {
                     assert_eq!(again, *refusal);
                     return;
                 }

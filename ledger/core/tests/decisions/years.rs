@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::command::{
     AddPaymentMethod, AdvanceClock, AdvanceSubscription, Advanced, AutopayEdits, Billing, Caller,
-    CompletePayment, CreateCustomer, CreatePlan, CustomerRef, DefineMeter, DeleteCustomer, DeletePlan, Edit,
-    Ending, Failed, IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, PersonalData,
-    PlanEdits, Purchase, Refusal, RegisterMerchant, RequestPayment, RequestSettings, SetAutopay,
-    SettleRequest, Settled, Slug, StartSubscription, SubscriptionEdit, UpdatePlan, UpdateSubscription,
+    CompletePayment, CreateCustomer, CreatePlan, CustomerRef, CustomerRefusal, DefineMeter, DeleteCustomer,
+    DeletePlan, Edit, Ending, Failed, IssueSecretKey, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee,
+    PaymentRefusal, PersonalData, PlanEdits, PlanRefusal, Purchase, Refusal, RegisterMerchant,
+    RequestPayment, RequestSettings, SetAutopay, SettleRequest, Settled, Slug, StartSubscription,
+    SubscriptionEdit, SubscriptionRefusal, UpdatePlan, UpdateSubscription, WalletRefusal,
 };
 use farthing_core::event::{
-    Autopay, BundleOffer, Card, DeclineReason, Event, Fact, FailureReason, Mark, ProviderKeyType, Source,
+    Autopay, BundleOffer, Card, CustomerEvent, DeclineReason, Event, Fact, FailureReason, Mark, PaymentEvent,
+    ProviderKeyType, RequestEvent, Source, SubscriptionEvent, WalletEvent,
 };
 use farthing_core::ids::{
     CreditBundleId, CustomerId, GatewayId, MerchantId, MeterId, PaymentId, PaymentMethodId, PlanId,
@@ -203,15 +205,15 @@ impl CreditBooks {
 
     fn enter_one(&mut self, fact: &Fact) {
         match &fact.event {
-            Event::WalletCredited(event) if event.customer_id.is_some() => {
+            Event::Wallet(WalletEvent::Credited(event)) if event.customer_id.is_some() => {
                 self.account(event.wallet_id).balance += event.amount.decimal();
             }
-            Event::SubscriptionStarted(event) => {
+            Event::Subscription(SubscriptionEvent::Started(event)) => {
                 let old = self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 assert!(old.is_none(), "a subscription begins once");
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::SubscriptionRenewed(event) => {
+            Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 let id = event.subscriber.subscription_id;
                 let end = self.cycles.insert(id, event.cycle.end).unwrap();
                 // What could not be paid until it was over is left out, and nothing else is.
@@ -221,14 +223,14 @@ impl CreditBooks {
                 assert!(event.cycle.end > event.cycle.start);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::SubscriptionUpgraded(event) => {
+            Event::Subscription(SubscriptionEvent::Upgraded(event)) => {
                 self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            Event::RenewalFailed(event) => {
+            Event::Subscription(SubscriptionEvent::RenewalFailed(event)) => {
                 self.unpaid.insert(event.subscriber.subscription_id, fact.occurred_at);
             }
-            Event::CycleEnded(event) => {
+            Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                 let id = event.subscriber.wallet_id;
                 assert_eq!(self.cycles[&event.subscriber.subscription_id], event.ended_at);
                 assert_eq!(
@@ -243,7 +245,7 @@ impl CreditBooks {
                     account.expired += bundle.amount.decimal();
                 }
             }
-            Event::SubscriptionCancelled(event) => {
+            Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
                 self.expire_plan(event.subscriber.wallet_id, event.expired);
                 assert_eq!(
                     self.account(event.subscriber.wallet_id).plan,
@@ -251,31 +253,31 @@ impl CreditBooks {
                     "nothing outlives it"
                 );
             }
-            Event::BundlePurchased(event) => {
+            Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
                 let account = self.account(event.wallet_id);
                 account.bundles.insert(event.payment_id, event.granted.decimal());
                 account.bought.push(event.payment_id);
                 account.granted += event.granted.decimal();
             }
-            Event::PaymentSucceeded(event) => {
+            Event::Payment(PaymentEvent::Succeeded(event)) => {
                 let customer = event.customer_id.unwrap();
                 assert!(!self.deleted.contains(&customer), "money of a customer who is no more is kept");
                 assert_eq!(self.payments.insert(event.payment_id, true), None, "a payment ends once");
             }
-            Event::PaymentDeclined(event) => {
+            Event::Payment(PaymentEvent::Declined(event)) => {
                 assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
             }
-            Event::PaymentVoided(event) => {
+            Event::Payment(PaymentEvent::Voided(event)) => {
                 assert_eq!(self.payments.insert(event.payment_id, false), None, "a payment ends once");
                 assert!(self.deleted.contains(&event.customer_id.unwrap()), "its customer is there");
             }
-            Event::CustomerDeleted(event) => {
+            Event::Customer(CustomerEvent::Deleted(event)) => {
                 self.deleted.insert(event.customer_id);
             }
-            Event::RequestOpened(event) => {
+            Event::Request(RequestEvent::Opened(event)) => {
                 self.meters.insert(event.request_id, event.terms.as_ref().map(|terms| terms.meter_id));
             }
-            Event::WalletDebited(event) if event.customer_id.is_some() => {
+            Event::Wallet(WalletEvent::Debited(event)) if event.customer_id.is_some() => {
                 let meter = self.meters[&event.request_id];
                 let account = self.account(event.wallet_id);
                 let may_draw_plan =
@@ -472,7 +474,7 @@ impl Years {
                     ..PlanEdits::default()
                 };
                 match self.execute(&UpdatePlan { merchant_id, plan_id, edits, now }) {
-                    Ok(()) | Err(Refusal::PlanNotFound | Refusal::CreditAbovePrice) => {}
+                    Ok(()) | Err(Refusal::Plan(PlanRefusal::NotFound | PlanRefusal::CreditAbovePrice)) => {}
                     Err(refusal) => panic!("{refusal:?}"),
                 }
             }
@@ -584,8 +586,11 @@ impl Years {
         };
         match self.execute(&start) {
             Ok(_) => assert!(before.is_none()),
-            Err(Refusal::PlanNotFound) => {}
-            Err(Refusal::PlanNotFree | Refusal::SubscriptionAlreadyActive) => {
+            Err(Refusal::Plan(PlanRefusal::NotFound)) => {}
+            Err(
+                Refusal::Plan(PlanRefusal::NotFree)
+                | Refusal::Subscription(SubscriptionRefusal::AlreadyActive),
+            ) => {
                 self.pay_for(customer, Purchase::Plan(plan_id, subscription_id));
             }
             Err(refusal) => panic!("{refusal:?}"),
@@ -606,12 +611,11 @@ impl Years {
         match self.execute(&request) {
             Ok(())
             | Err(
-                Refusal::PlanNotFound
-                | Refusal::SubscriptionNotFound
-                | Refusal::SubscriptionAlreadyActive
-                | Refusal::CreditBundleNotFound
-                | Refusal::CreditBundlePlanMismatch
-                | Refusal::AmountNotPositive,
+                Refusal::Plan(
+                    PlanRefusal::NotFound | PlanRefusal::BundleNotFound | PlanRefusal::BundlePlanMismatch,
+                )
+                | Refusal::Subscription(SubscriptionRefusal::NotFound | SubscriptionRefusal::AlreadyActive)
+                | Refusal::Wallet(WalletRefusal::AmountNotPositive),
             ) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
@@ -627,9 +631,9 @@ impl Years {
         };
         match self.execute(&update) {
             Ok(())
-            | Err(
-                Refusal::PlanNotFound | Refusal::CreditBundleNotFound | Refusal::CreditBundlePlanMismatch,
-            ) => {}
+            | Err(Refusal::Plan(
+                PlanRefusal::NotFound | PlanRefusal::BundleNotFound | PlanRefusal::BundlePlanMismatch,
+            )) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
     }
@@ -659,7 +663,7 @@ impl Years {
         };
         match self.execute(&open) {
             Ok(_) => self.calls.push(request_id),
-            Err(Refusal::InsufficientBalance { .. }) => {}
+            Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { .. })) => {}
             Err(refusal) => panic!("{refusal:?}"),
         }
     }
@@ -682,12 +686,12 @@ impl Years {
         let before = self.till.facts.len();
         self.execute(&SettleRequest { request_id, settled, now: self.machine }).unwrap();
         let overrun = self.till.facts[before..].iter().any(
-            |fact| matches!(&fact.event, Event::RequestMetered(event) if event.marks.contains(&Mark::Overrun)),
+            |fact| matches!(&fact.event, Event::Request(RequestEvent::Metered(event)) if event.marks.contains(&Mark::Overrun)),
         );
         let settled = &self.till.facts[before..];
         // What is the merchant's is said to be so.
         for fact in settled {
-            if let Event::RequestMetered(event) = &fact.event {
+            if let Event::Request(RequestEvent::Metered(event)) = &fact.event {
                 assert_eq!(event.overrun.is_positive(), overrun);
             }
         }
@@ -710,14 +714,18 @@ impl Years {
             let before = self.till.facts.len();
             assert_eq!(
                 self.execute(&complete),
-                Err(Refusal::CustomerNotFound),
+                Err(Refusal::Customer(CustomerRefusal::NotFound)),
                 "the money is to be given back"
             );
             assert_eq!(self.till.facts.len(), before);
             complete.paid = Paid::TakenBack(Some("refund".into()));
         }
         self.execute(&complete).unwrap();
-        assert_eq!(self.execute(&complete), Err(Refusal::PaymentNotOpen), "a second answer changes nothing");
+        assert_eq!(
+            self.execute(&complete),
+            Err(Refusal::Payment(PaymentRefusal::NotOpen)),
+            "a second answer changes nothing"
+        );
     }
 
     /// Two schedulers ask for all that is due, one after the other: the second finds nothing to do.
@@ -734,7 +742,8 @@ impl Years {
                 let advance = AdvanceSubscription { subscription_id, payment_id, now: self.machine };
                 match self.execute(&advance) {
                     Ok(Advanced::Done) => {}
-                    Ok(Advanced::NothingDue | Advanced::ToBePaid(_)) | Err(Refusal::SubscriptionNotFound) => {
+                    Ok(Advanced::NothingDue | Advanced::ToBePaid(_))
+                    | Err(Refusal::Subscription(SubscriptionRefusal::NotFound)) => {
                         break;
                     }
                     Err(refusal) => panic!("{refusal:?}"),
@@ -744,7 +753,7 @@ impl Years {
             let again = AdvanceSubscription { subscription_id, payment_id, now: self.machine };
             assert!(matches!(
                 self.execute(&again),
-                Ok(Advanced::NothingDue) | Err(Refusal::SubscriptionNotFound)
+                Ok(Advanced::NothingDue) | Err(Refusal::Subscription(SubscriptionRefusal::NotFound))
             ));
         }
     }
@@ -767,7 +776,7 @@ impl Years {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(200))]
 
     #[test]
     fn credit_granted_is_credit_used_expired_and_remaining_at_every_position(
@@ -798,7 +807,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
         for fact in &years.till.facts {
             see(farthing_core::event::codec::encode(&fact.event).kind);
             match &fact.event {
-                Event::WalletDebited(event) => {
+                Event::Wallet(WalletEvent::Debited(event)) => {
                     for part in &event.sources {
                         see(match part.source {
                             Source::Balance => "drawn from the balance",
@@ -807,7 +816,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                         });
                     }
                 }
-                Event::CycleEnded(event) => {
+                Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
                     see(if event.expired.is_positive() { "expired" } else { "nothing expired" });
                     see(if event.carried_over.is_positive() {
                         "carried over"
@@ -820,7 +829,7 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                         "a bundle expired"
                     });
                 }
-                Event::PaymentRequested(event) => see(match event.purpose {
+                Event::Payment(PaymentEvent::Requested(event)) => see(match event.purpose {
                     farthing_core::event::Purpose::Fund => "funding",
                     farthing_core::event::Purpose::Autopay => "autopay",
                     farthing_core::event::Purpose::Bundle { .. } => "a bundle",
@@ -829,13 +838,17 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                     farthing_core::event::Purpose::Upgrade { .. } => "an upgrade",
                     farthing_core::event::Purpose::Renewal { .. } => "a renewal",
                 }),
-                Event::SubscriptionCancelled(event) => see(match event.reason {
+                Event::Subscription(SubscriptionEvent::Cancelled(event)) => see(match event.reason {
                     farthing_core::event::CancelReason::Requested => "cancelled as asked",
                     farthing_core::event::CancelReason::PaymentFailed => "cancelled unpaid",
                     farthing_core::event::CancelReason::CustomerDeleted => "cancelled with its customer",
                 }),
-                Event::RequestMetered(event) if event.overrun.is_positive() => see("an overrun"),
-                Event::RequestOpened(event) if event.hold.beside_plan => see("a hold beside the plan"),
+                Event::Request(RequestEvent::Metered(event)) if event.overrun.is_positive() => {
+                    see("an overrun")
+                }
+                Event::Request(RequestEvent::Opened(event)) if event.hold.beside_plan => {
+                    see("a hold beside the plan")
+                }
                 _ => {}
             }
         }

@@ -8,13 +8,13 @@ use crate::chain::{self, Hash, Link};
 use crate::claims::Changes;
 use farthing_core::command::PersonalChange;
 use farthing_core::event::{Fact, codec};
-use farthing_core::idempotency::{ClaimId, Recorded};
+use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 
 /// The idempotency claims of a batch: the records found before it, and the changes that it makes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    pub(super) recorded: HashMap<ClaimId, Recorded>,
+    pub(super) recorded: HashMap<ClaimId, StoredClaim>,
     pub(super) changes: Changes,
 }
 

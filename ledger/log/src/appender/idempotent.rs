@@ -8,7 +8,7 @@ use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, decide, missing_state};
 use super::{Appender, Error};
 use farthing_core::command::{Command, Refusal};
-use farthing_core::idempotency::{Claim, ClaimId, Recorded, Standing};
+use farthing_core::idempotency::{Claim, ClaimId, Standing, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
 
@@ -100,7 +100,7 @@ where
         };
         let fingerprint = self.claim.fingerprint.clone();
         let in_flight = request_id.is_some();
-        let recorded = Recorded { fingerprint, request_id, in_flight, answer: answer.clone() };
+        let recorded = StoredClaim { fingerprint, request_id, in_flight, answer: answer.clone() };
         claims.recorded.insert(self.claim.id.clone(), recorded.clone());
         claims.changes.put.push((self.claim.id.clone(), recorded));
         IdempotentOutcome::Decided(outcome, answer)
@@ -210,7 +210,7 @@ mod tests {
     type Answer = Result<IdempotentOutcome<()>, Error>;
 
     fn claim(server_key: &ServerKey, body: &[u8]) -> Claim {
-        let merchant_id = MerchantId::new(ulid::Ulid::from_parts(1, 1));
+        let merchant_id: MerchantId = "mer_00000000000000000000000001".parse().unwrap();
         Claim::new(server_key, Scope { merchant_id, method: "POST", path: "/v1/a" }, "key", &[body])
     }
 
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_call_that_begins_is_in_flight_under_its_key() {
         let claim = claim(&ServerKey::random(), b"a");
-        let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
+        let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let mut batch = batch();
         let outcome = decide_job(claim.clone(), ClaimRecord::Call(request_id), &mut batch);
         assert_eq!(outcome, Ok(IdempotentOutcome::Decided(Ok(()), None)));
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn the_end_of_a_call_keeps_its_answer_or_releases_its_key() {
         let id = claim(&ServerKey::random(), b"a").id;
-        let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
+        let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let mut batch = batch();
         for end in [ClaimEnd::Answer(b"sealed".to_vec()), ClaimEnd::Release] {
             let (reply, mut answer) = oneshot::channel();

@@ -4,9 +4,9 @@ use tokio::sync::oneshot;
 
 use super::Error;
 use super::batch::AppendBatch;
-use farthing_core::command::{self, Command, Decision, Stop};
+use farthing_core::command::{self, Command, DecideError, Decision};
 use farthing_core::idempotency::ClaimId;
-use farthing_core::state::{Missing, StateCache, Stuck};
+use farthing_core::state::{EvolveError, Missing, StateCache};
 
 /// The result of deciding a job once.
 pub(super) enum DecideResult {
@@ -95,13 +95,13 @@ pub(super) fn decide<C: Command>(
 ) -> Result<Result<C::Outcome, Error>, Missing> {
     let Decision { facts, personal, outcome } = match command::decide(command, states) {
         Ok(decision) => decision,
-        Err(Stop::Missing(missing)) => return Err(missing),
-        Err(Stop::Refused(refusal)) => return Ok(Err(Error::Refused(refusal))),
+        Err(DecideError::Missing(missing)) => return Err(missing),
+        Err(DecideError::Refused(refusal)) => return Ok(Err(Error::Refused(refusal))),
     };
     match states.evolve(&facts) {
         Ok(()) => {}
-        Err(Stuck::Missing(missing)) => return Err(missing),
-        Err(Stuck::Broken(broken)) => {
+        Err(EvolveError::Missing(missing)) => return Err(missing),
+        Err(EvolveError::InvariantBroken(broken)) => {
             tracing::error!(
                 event = "appender.invariant_broken",
                 %broken,
@@ -120,7 +120,7 @@ pub(super) fn decide<C: Command>(
 /// The first state that the decision of `command` needs and `states` lacks.
 pub(super) fn missing_state<C: Command>(command: &C, states: &StateCache) -> Option<Missing> {
     match command::decide(command, states) {
-        Err(Stop::Missing(missing)) => Some(missing),
-        Ok(_) | Err(Stop::Refused(_)) => None,
+        Err(DecideError::Missing(missing)) => Some(missing),
+        Ok(_) | Err(DecideError::Refused(_)) => None,
     }
 }

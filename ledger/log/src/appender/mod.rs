@@ -43,7 +43,7 @@ pub enum Error {
 
 /// The settings of an appender.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct AppenderConfig {
     /// The database of the log.
     pub database_url: String,
     /// The role to write under.
@@ -63,7 +63,7 @@ pub struct Appender {
 
 impl Appender {
     /// Starts the task. Once `stop` is cancelled it ends, and answers all queued commands first.
-    pub fn start(config: Config, stop: CancellationToken, tasks: &TaskTracker) -> Self {
+    pub fn start(config: AppenderConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (newest, head) = watch::channel(0);
         if let Some(nats_url) = config.nats_url.clone() {

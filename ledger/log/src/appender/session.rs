@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::Config;
+use super::AppenderConfig;
 use super::batch::AppendBatch;
 use crate::chain::Hash;
 use crate::{claims, connect, states};
@@ -99,7 +99,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) async fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+    pub(super) async fn open(config: &AppenderConfig) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(&config.database_url, config.role).await?;
         client.batch_execute(SETTINGS).await?;
         let (lock_head, peek_head, read_events, load, append, claims, put_personal, erase_personal) = tokio::try_join!(

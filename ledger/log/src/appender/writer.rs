@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 
-use super::Config;
+use super::AppenderConfig;
 use super::batch::AppendBatch;
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
@@ -39,7 +39,7 @@ pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Owns the writing connection and the cache of states at its head.
 #[derive(Debug)]
 pub(super) struct Writer {
-    pub(super) config: Config,
+    pub(super) config: AppenderConfig,
     metadata: String,
     newest: watch::Sender<i64>,
     pub(super) session: Option<Session>,
@@ -53,7 +53,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer that is not connected yet; it sends each new head position to `newest`.
-    pub(super) fn new(config: Config, newest: watch::Sender<i64>) -> Self {
+    pub(super) fn new(config: AppenderConfig, newest: watch::Sender<i64>) -> Self {
         let metadata = serde_json::json!({ "by": config.writer }).to_string();
         Self {
             config,

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::stream::{self, Extent, HASH_HEADER, STREAM, SUBJECTS};
-use super::{Config, Error, nats};
+use super::{Error, RelayConfig, nats};
 use crate::reader::Reader;
 use crate::tail::{Follower, Page};
 use farthing_core::secret::hex;
@@ -67,7 +67,7 @@ struct Ack {
 
 impl Feed {
     /// Opens the stream and finds its end; creates the stream if it is gone.
-    pub(super) async fn resume(config: &Config, client: Client) -> Result<Self, Error> {
+    pub(super) async fn resume(config: &RelayConfig, client: Client) -> Result<Self, Error> {
         let connects = client.statistics().connects.load(Ordering::Relaxed);
         let context = jetstream::new(client.clone());
         let stream = context.get_or_create_stream(stream::config()).await.map_err(nats)?;
@@ -192,7 +192,7 @@ impl Ack {
 }
 
 /// Returns `position` if the event there has the hash in `headers`, those of the stream's last message.
-async fn confirm(config: &Config, position: i64, headers: &HeaderMap) -> Result<i64, Error> {
+async fn confirm(config: &RelayConfig, position: i64, headers: &HeaderMap) -> Result<i64, Error> {
     let reader = Reader::connect(&config.database_url, config.role).await?;
     let hash = reader.hash_at(position).await?.map(|hash| hex(&hash));
     let published = headers.get(HASH_HEADER).map(HeaderValue::as_str);

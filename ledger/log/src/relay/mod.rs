@@ -1,8 +1,8 @@
 //! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER`: the public feed.
 //!
 //! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes from the
-//! first event when the stream is gone. Invariant: while the relay works, the stream holds the events from the first on,
-//! each once, and nothing else; a stream that does not is deleted and created again.
+//! first event when the stream is gone. Invariant: while the relay works, the stream holds the events from the first
+//! on, each once, and nothing else; a stream that does not is deleted and created again.
 
 mod feed;
 mod stream;
@@ -63,7 +63,7 @@ fn nats(error: impl std::fmt::Display) -> Error {
 
 /// The settings of a relay.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct RelayConfig {
     /// The database of the log.
     pub database_url: String,
     /// The role to read under.
@@ -73,7 +73,7 @@ pub struct Config {
 }
 
 /// Starts a relay. It waits while another relay publishes.
-pub fn start(config: Config, tail: &Tail, stop: CancellationToken, tasks: &TaskTracker) {
+pub fn start(config: RelayConfig, tail: &Tail, stop: CancellationToken, tasks: &TaskTracker) {
     let tail = tail.clone();
     // A thread of its own: passing each message to a client on another thread costs more than all the other work.
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -86,7 +86,7 @@ pub fn start(config: Config, tail: &Tail, stop: CancellationToken, tasks: &TaskT
     });
 }
 
-async fn run(config: &Config, tail: &Tail) {
+async fn run(config: &RelayConfig, tail: &Tail) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
@@ -101,7 +101,7 @@ async fn run(config: &Config, tail: &Tail) {
 }
 
 /// Publishes until the lock is lost or something fails.
-async fn lead(config: &Config, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+async fn lead(config: &RelayConfig, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(&config.database_url, config.role).await?;
     let leadership = Leadership::wait(client, LOCK).await?;
     let options =

@@ -1,8 +1,8 @@
 //! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
 //! event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event, in order. A slow one may fall behind the window; it then reads on a connection
-//! of its own until it has caught up.
+//! Invariant: a follower sees every event, in order. A slow one may fall behind the window; it then reads on a
+//! connection of its own until it has caught up.
 
 mod follower;
 mod front;
@@ -28,7 +28,7 @@ const READ_EVENTS: usize = 2_048;
 
 /// The settings of a tail.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct TailConfig {
     /// The database of the log.
     pub database_url: String,
     /// The role to read under.
@@ -64,7 +64,7 @@ struct Shared {
 
 impl Tail {
     /// Starts to listen for wake-up notifications, until `stop` is cancelled.
-    pub fn start(config: Config, stop: CancellationToken, tasks: &TaskTracker) -> Self {
+    pub fn start(config: TailConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
         let (heads, notifications) = watch::channel(0);
         if let Some(nats_url) = config.nats_url {
             tasks.spawn(async move {

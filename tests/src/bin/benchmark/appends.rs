@@ -33,7 +33,7 @@ const PLAIN_TABLE: &str = "DROP TABLE IF EXISTS public.plain; CREATE TABLE publi
 const PLAIN_INSERT: &str = "INSERT INTO public.plain (body) VALUES ($1)";
 const SERVER_KEY: &str = "SELECT server_key FROM ledger.instance";
 
-/// Measures, and says what came of it.
+/// Measures and returns the results.
 pub(crate) async fn measure(instance: &'static Instance, length: Duration) -> String {
     let mut text = "## Appends\n\nPlain: a transaction of one inserted row. Commands: `OpenRequest` (one event) and \
         `SettleRequest` (two) in turn through one appender; a client waits for each to be durable. The projector is \
@@ -126,7 +126,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
 
     let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
     let ready = instance.ready();
-    let config = appender::Config {
+    let config = appender::AppenderConfig {
         database_url: ready.database_url,
         role: Role::Gateway,
         writer: "benchmark".to_owned(),

@@ -1,4 +1,4 @@
-//! Forwarded calls: straight to the mock provider, and through the gateway, metered and charged.
+//! Forwarded calls: directly to the mock provider, and through the gateway, metered and charged.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::projection::lag;
 
 const BODY: &str = r#"{"model":"a-model","input":"hello"}"#;
 
-/// Measures, and says what came of it.
+/// Measures and returns the results.
 pub(crate) async fn measure(instance: &'static Instance, length: Duration) -> String {
     let merchant = Merchant::of(instance).await;
     merchant.credit_own("1000000").await;
@@ -58,7 +58,7 @@ pub(crate) async fn measure(instance: &'static Instance, length: Duration) -> St
             added(500),
             added(990),
         );
-        // The second before counting starts is used as well.
+        // The calls of the warm-up second are charged too.
         let all = calls.count() + calls.count() / length.as_secs().max(1);
         let _ = writeln!(cpu, "| {connections} | {} |", used.row(&before, all));
     }

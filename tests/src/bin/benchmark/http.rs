@@ -1,5 +1,4 @@
-//! A load generator that costs little: prebuilt requests over kept connections, and no more reading of an answer than
-//! it takes to find its end.
+//! A cheap load generator: prebuilt requests over kept connections; responses are parsed only to find their end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::appends::joined;
 use crate::latency::{Latencies, since};
 
-/// Sends `request` over and over on `connections` connections for `length`, after a second that is not counted.
+/// Sends `request` repeatedly on `connections` connections for `length`, after a warm-up second that is not counted.
 pub(crate) async fn load(
     to: SocketAddr,
     request: Vec<u8>,
@@ -48,7 +47,7 @@ async fn one(to: SocketAddr, request: &[u8], start: Instant, end: Instant) -> io
     }
 }
 
-/// Reads one answer, which must be a 200.
+/// Reads one response, which must be a 200.
 async fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     let mut wanted = None;
@@ -73,7 +72,7 @@ async fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// Where an answer ends.
+/// The end of a response.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// At this byte.

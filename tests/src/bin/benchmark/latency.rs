@@ -1,8 +1,8 @@
-//! Latencies of many tries, in microseconds.
+//! Latencies of many attempts, in microseconds.
 
 use std::time::{Duration, Instant};
 
-/// What a measurement came to.
+/// The result of a measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     micros: Vec<u32>,
@@ -10,24 +10,24 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// Joins what several clients measured within `length`.
+    /// Joins the measurements of several clients within `length`.
     pub(crate) fn join(parts: &[Vec<u32>], length: Duration) -> Self {
         let mut micros = parts.concat();
         micros.sort_unstable();
         Self { micros, length }
     }
 
-    /// How many tries.
+    /// The number of attempts.
     pub(crate) fn count(&self) -> u64 {
         self.micros.len() as u64
     }
 
-    /// Tries per second.
+    /// Attempts per second.
     pub(crate) fn per_second(&self) -> u64 {
         per_second(self.count(), self.length)
     }
 
-    /// The latency that so many thousandths of the tries stayed below.
+    /// The latency that so many thousandths of the attempts did not exceed.
     pub(crate) fn percentile(&self, thousandths: usize) -> u32 {
         let at = self.micros.len() * thousandths / 1_000;
         self.micros.get(at.min(self.micros.len().saturating_sub(1))).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Lists: pages of a merchant's million requests, the first and the ten-thousandth beside each other.
+//! Lists: the first and the ten-thousandth page of a merchant's million requests.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -16,18 +16,18 @@ const REQUESTS: u64 = 1_000_000;
 /// Items of a page.
 const PAGE: u64 = 100;
 
-/// Times that each page is read, in turn with the others.
+/// How often each page is read, in turn with the others.
 const ROUNDS: usize = 200;
 
-/// Pages read with one key: fewer than its rate limit allows in a minute.
+/// Pages read with one key: fewer than its rate limit per minute.
 const ROUNDS_PER_KEY: usize = 100;
 
-/// Measures, and says what came of it.
+/// Measures and returns the results.
 pub(crate) async fn measure(instance: &Instance) -> String {
     let scratch = Scratch::filled(instance, "lists", REQUESTS).await;
     let gateway = SideGateway::on(instance, &scratch.database_url, &[]).await;
     let filter = |pairs: &str| format!("&metadata_filters={}", encoded(pairs));
-    // The page that follows so many others in a list in which every `step`th request is.
+    // The page after so many others in a list of every `step`th request.
     let deep = |pages: u64, step: u64, remainder: u64| {
         let item = REQUESTS - pages * PAGE * step;
         format!("&cursor={}", Scratch::request(item - item % step + remainder))

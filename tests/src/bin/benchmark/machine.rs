@@ -1,4 +1,4 @@
-//! The machine and the processes on it: what it is, and the CPU each process used.
+//! The machine, and the CPU time of each process on it.
 
 use farthing_tests::instance::Instance;
 
@@ -9,7 +9,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What the figures were measured on.
+/// Describes the machine.
 pub(crate) async fn description(instance: &Instance) -> String {
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("?");
@@ -58,7 +58,7 @@ fn children(parent: u32) -> Vec<u32> {
 }
 
 impl Cpu {
-    /// Reads them all.
+    /// Reads the CPU times of all parts.
     pub(crate) fn now(instance: &Instance) -> Self {
         let pids = instance.ready().pids;
         let postgres =
@@ -73,7 +73,7 @@ impl Cpu {
         }
     }
 
-    /// Microseconds per one of `count`, of each part since `before`.
+    /// Microseconds of CPU time per one of `count`, for each part since `before`.
     pub(crate) fn row(&self, before: &Self, count: u64) -> String {
         let each = |now: u64, then: u64| now.saturating_sub(then) * 1_000 / count.max(1);
         format!(

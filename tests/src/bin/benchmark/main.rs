@@ -2,7 +2,7 @@
 //!
 //! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | lists | rate]`
 //!
-//! It starts an instance of its own under the temporary folder and removes it again; `SECONDS` (5) is the length of
+//! It starts a separate instance in the temporary folder and removes it; `SECONDS` (5) is the length of
 //! each measurement; `lists` measures the long lists alone, `rate` a minute of a spend key's rate limit. All processes and the load share the machine.
 
 mod appends;
@@ -23,7 +23,7 @@ use farthing_tests::run;
 /// Clients, or connections, of each measurement.
 const WIDTHS: [usize; 3] = [1, 16, 64];
 
-/// Write-ahead segments, of 16 MiB each, that are there before anything is measured.
+/// Write-ahead segments, of 16 MiB each, that exist before the measurements.
 const WAL_SEGMENTS: usize = 120;
 
 fn main() {
@@ -46,7 +46,7 @@ fn main() {
             return instance.clear();
         }
         in_steady_state(instance).await;
-        // What is read while it is written has no part in what a write costs.
+        // Reading while writing would add to the cost of a write.
         let projector = instance.ready().pids.projectors[0];
         signal(projector, "STOP");
         say(&appends::measure(instance, length).await);
@@ -60,8 +60,8 @@ fn main() {
     });
 }
 
-/// Lets Postgres have write-ahead segments to use again, as one that has run for a while has: making each of them anew
-/// costs tens of milliseconds.
+/// Creates write-ahead segments for Postgres to recycle, as in a server that has run for a while: creating one takes tens of
+/// milliseconds.
 async fn in_steady_state(instance: &Instance) {
     let log = instance.log().await;
     for statement in ["ALTER SYSTEM SET min_wal_size = '3GB'", "SELECT pg_reload_conf()"] {
@@ -81,5 +81,5 @@ async fn in_steady_state(instance: &Instance) {
 
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).expect("somebody reads");
+    writeln!(out, "{text}").and_then(|()| out.flush()).expect("standard output is open");
 }

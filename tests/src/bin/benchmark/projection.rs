@@ -1,4 +1,4 @@
-//! Projection: how far behind the log the read models and the feed are, and how fast they catch up.
+//! Projection: the lag of the read models and the feed, and how fast they catch up.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ const READ_MODELS: [&str; 11] = [
     "subscriptions",
 ];
 
-/// How long catching up may take.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// The timeout for catching up.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 async fn position_of(log: &Log, model: &str) -> i64 {
     let statement = format!("SELECT position FROM {model}.checkpoint");
@@ -40,21 +40,21 @@ async fn slowest(log: &Log) -> i64 {
     slowest
 }
 
-/// The events that the slowest read model has not taken in yet, and the time until it had.
+/// The events that the slowest read model has not applied, and the time until it has.
 pub(crate) async fn lag(instance: &Instance) -> String {
     let log = instance.log().await;
     let start = Instant::now();
     let head = log.head().await;
-    // A read model is told of events that change no row of it a little later; only requests take all of a call.
+    // A read model moves past events that change none of its rows with a delay; only requests apply all events of a call.
     let behind = head - position_of(&log, "requests").await;
-    within(PATIENCE, "the requests are all shown", async || {
+    within(CATCH_UP_TIMEOUT, "the requests are all shown", async || {
         (position_of(&log, "requests").await >= head).then_some(())
     })
     .await;
     format!("{behind}, {} ms", start.elapsed().as_millis())
 }
 
-/// Lets a projector that was paused catch up with all that was appended meanwhile.
+/// Measures how fast a paused projector catches up.
 pub(crate) async fn catch_up(instance: &Instance) -> String {
     let log = instance.log().await;
     let (start, head) = (Instant::now(), log.head().await);
@@ -67,7 +67,7 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
     let published_before = published().await.unwrap_or(0);
     let mut read_models = None;
     let mut feed = None;
-    within(PATIENCE, "the projector and the relay catch up", async || {
+    within(CATCH_UP_TIMEOUT, "the projector and the relay catch up", async || {
         if read_models.is_none() && slowest(&log).await >= head {
             read_models = Some(start.elapsed());
         }
@@ -90,7 +90,7 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
     text
 }
 
-/// Builds the requests anew from the first event, compares and swaps.
+/// Rebuilds the requests from the first event, compares and swaps.
 pub(crate) async fn rebuild(instance: &Instance) -> String {
     let mut text =
         "## Rebuilding\n\n`farthing projections rebuild NAME`: from the first event to the swap, comparison \

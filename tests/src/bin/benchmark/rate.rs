@@ -1,5 +1,5 @@
-//! A spend key's rate limit over a whole minute: calls that come evenly, to two gateways in turn, ten times as many as the
-//! bucket lets through.
+//! A spend key's rate limit over a whole minute: evenly spaced calls to two gateways in turn, ten times as many as the bucket
+//! admits.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ const CALLS: u32 = 1022;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The bucket: tokens a minute, and how many it holds.
+/// The bucket: tokens per minute, and its capacity.
 const RPM: usize = 100;
 const BURST: usize = 10;
 
-/// What a minute of [`CALLS`] may lose to the bucket's edges: a token that was not there yet for a call is there for a later one.
+/// The tolerance in a minute of [`CALLS`]: a token that comes too late for one call serves a later one.
 const LOST: usize = 5;
 
-/// Measures, and says what came of it; panics where more or less is admitted than may be.
+/// Measures and returns the results; panics if too many or too few calls are admitted.
 pub(crate) async fn measure(instance: &'static Instance) -> String {
     let merchant = Merchant::of(instance).await;
     let body = json!({"name": "a minute's", "rate_limit": {"rpm": RPM, "burst": BURST}});
@@ -60,12 +60,9 @@ pub(crate) async fn measure(instance: &'static Instance) -> String {
         .filter_map(|event| event.body["spend_key"]["admitted_at"].as_str()?.parse().ok())
         .collect();
     let total = admitted[0] + admitted[1];
-    assert_eq!(instants.len(), total, "what the log has is what was answered");
+    assert_eq!(instants.len(), total, "the log has the admitted calls");
     let span = *instants.last().expect("calls were admitted") - instants[0];
-    assert!(
-        span.num_milliseconds() <= 60_000,
-        "the calls took {span}: the machine is too busy for a verdict"
-    );
+    assert!(span.num_milliseconds() <= 60_000, "the calls took {span}: the machine is too busy for a result");
     let most = RPM + BURST;
     assert!((most - LOST..=most).contains(&total), "{total} admitted");
     format!(
@@ -78,6 +75,6 @@ pub(crate) async fn measure(instance: &'static Instance) -> String {
         took.as_secs_f64(),
         admitted[0],
         admitted[1],
-        span.to_std().expect("time goes on").as_secs_f64(),
+        span.to_std().expect("time moves forward").as_secs_f64(),
     )
 }

@@ -1,5 +1,5 @@
-//! In test mode a merchant has a clock of its own: what an answer shows as made was made by that clock, and what is read
-//! later says the same. Every POST of the document is held to it.
+//! In test mode a merchant has its own clock. The creation times in the response of every documented POST, and in later reads,
+//! are by that clock.
 
 use chrono::{DateTime, Utc};
 use farthing_tests::document::Document;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::scene::Scene;
 use super::{documented, own_cases, provoker};
 
-/// By how much the clock is ahead: other months, other cycles.
+/// How far the clock is ahead: months and cycles differ.
 const AHEAD_SECONDS: i64 = 100 * 86_400;
 
-/// The instants that an answer shows of what has just come to be.
+/// The creation times in a response.
 const MADE: [&str; 3] = ["created_at", "started_at", "cycle_start_at"];
 
 async fn put_forward(scene: &Scene, seconds: i64) -> DateTime<Utc> {
@@ -22,7 +22,7 @@ async fn put_forward(scene: &Scene, seconds: i64) -> DateTime<Utc> {
 }
 
 #[test]
-fn what_every_post_shows_as_made_was_made_by_the_merchants_clock() {
+fn every_post_shows_creation_times_by_the_merchants_clock() {
     run(async {
         let own = own_cases();
         let mut held = 0;
@@ -52,7 +52,7 @@ fn what_every_post_shows_as_made_was_made_by_the_merchants_clock() {
     });
 }
 
-/// What is in the list below `path`, where it is a list, says when it was made as the answer did.
+/// Asserts that the list at `path`, if it is a list, shows the same creation times as the response.
 async fn is_read_later(scene: &Scene, path: &str, shown: &Value) {
     let listed = scene.merchant.get(path).await;
     if listed.status != 200 {

@@ -1,5 +1,4 @@
-//! Answers that come about alike everywhere: the credential, the limits of what is read, what the path names, keys of
-//! idempotency.
+//! Responses that all operations share: credentials, request limits, unknown resources, idempotency keys.
 
 use std::sync::LazyLock;
 
@@ -13,13 +12,13 @@ use tokio::sync::Mutex;
 use super::scene::{Call, Scene};
 use super::{Case, Provoke, documented, kind, own_cases, provoker as any_provoker};
 
-/// Calls of one key in a minute.
+/// Calls that one key may make in a minute.
 const LIMIT: usize = 1000;
 
-/// Connections on which a key's calls are used up.
+/// Connections that use up a key's calls.
 const CONNECTIONS: usize = 10;
 
-/// How the answer comes about wherever an operation has no case of its own.
+/// The cases of responses for which an operation has no case of its own.
 pub(super) fn provoker(answer: &str) -> Option<Provoke> {
     let provoke: Provoke = match answer {
         "auth_header_missing" => |scene, at| {
@@ -69,7 +68,7 @@ pub(super) fn provoker(answer: &str) -> Option<Provoke> {
     Some(provoke)
 }
 
-/// A call of the operation, whatever it names.
+/// A call of the operation with any ids.
 fn somewhere(scene: &Scene, at: &Operation) -> Call {
     let call = scene.named(at, "nobody");
     if kind(at) == "forward" { call.query(&format!("u={}", encoded(&scene.endpoint().url))) } else { call }
@@ -79,7 +78,7 @@ fn with_a_body(at: &Operation, call: Call) -> Call {
     if at.body.is_some() { call.json(&json!({})) } else { call }
 }
 
-/// A call that cannot be read: its body, its limit, what it lacks, or its idempotency key.
+/// An invalid call: its body, its limit, a missing member, or its idempotency key.
 fn unreadable(scene: &Scene, at: &Operation) -> Call {
     let call = somewhere(scene, at);
     if at.body.is_some() {
@@ -93,7 +92,7 @@ fn unreadable(scene: &Scene, at: &Operation) -> Call {
     }
 }
 
-/// A call under a key that an earlier one, which was decided, has used with another body.
+/// A call under a key that an earlier, decided call has used with another body.
 async fn reused(scene: &Scene, at: &Operation) -> Call {
     let success = documented(at).into_iter().find(|answer| answer.starts_with('2')).unwrap();
     let good = any_provoker(&own_cases(), at, &success).unwrap()(scene, at).await;
@@ -131,7 +130,7 @@ async fn calls(request: &Request, count: usize) {
     }
 }
 
-/// Operations on a thing that is not there.
+/// Operations on a resource that does not exist.
 pub(super) fn not_found() -> Vec<Case> {
     [
         ("get_checkout_session", "checkout_session_not_found"),

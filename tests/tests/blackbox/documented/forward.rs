@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases! { scene, at;
         "forward" "200" => to(scene, at, &scene.endpoint());
         "forward" "validation_error" => {
-            // Which model is it?
+            // The model is unknown.
             let (_, key) = scene.spend_key(&json!({})).await;
             let call = to(scene, at, &scene.endpoint()).bearer(&key);
             call.body("application/json", br#"{"model": "a", "model": "b"}"#)
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
             used(scene, &key).await;
             to(scene, at, &scene.endpoint()).bearer(&key)
         };
-        // A port that nobody listens at: whoever had it has gone.
+        // A port without a listener: it was just closed.
         "forward" "provider_unreachable" => {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             to_url(scene, at, &format!("http://{free}/"))
@@ -110,7 +110,7 @@ fn to_url(scene: &Scene, at: &Operation, url: &str) -> Call {
     scene.call(at).query(&format!("u={}", encoded(url)))
 }
 
-/// A call with the merchant's key and `more` in its token.
+/// A call with the merchant's key and `more` in its forward token.
 fn with(scene: &Scene, at: &Operation, more: &Value) -> Call {
     let mut fields = json!({"secret_key": scene.merchant.secret_key});
     fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -121,14 +121,14 @@ fn keyed(scene: &Scene, at: &Operation, endpoint: &Endpoint) -> Call {
     to(scene, at, endpoint).header("Idempotency-Key", scene.fresh())
 }
 
-/// A call on a gateway's own key at a provider.
+/// A call with a managed provider key of the gateway.
 async fn managed(scene: &Scene, at: &Operation, model: &str) -> Call {
     let endpoint = scene.merchant.instance.openai.endpoint(|_| answer_json(200, &json!({})));
     let call = to(scene, at, &endpoint).at(Beside::started().await.managed.address);
     call.body("application/json", json!({"model": model}).to_string().as_bytes())
 }
 
-/// One call of a spend key.
+/// A call with a spend key.
 async fn used(scene: &Scene, key: &str) {
     let target = format!("/v1/forward?u={}", encoded(&scene.endpoint().url));
     let request = Request::new("GET", target).bearer(key);

@@ -1,6 +1,5 @@
-//! Every answer that the document names really comes: the successes and the errors of each operation, each provoked over
-//! HTTP. The document leads: what it names and no case here provokes is a failure, and so are a case that it does not
-//! name and an answer that it does not name. An error changes nothing.
+//! Every documented response occurs: the successes and errors of each operation are provoked over HTTP. A documented response
+//! without a case here is a failure, and so are an undocumented case and an undocumented response. An error changes nothing.
 
 mod clock;
 mod common;
@@ -22,35 +21,35 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 
 use self::scene::{Call, Scene};
 
-/// Operations that are walked at once.
+/// Operations that are tested at once.
 const AT_ONCE: usize = 4;
 
-/// How often an answer is provoked that the clock may have overtaken.
+/// Attempts at a response that depends on the clock.
 const ATTEMPTS: usize = 5;
 
-/// What takes a fault: `faults/documented.rs` provokes these, on every operation that names them.
+/// Responses that require a fault; `faults/documented.rs` provokes them on every operation that documents them.
 const BY_FAULTS: [&str; 3] = ["ledger_unavailable", "rest_internal_server_error", "payment_in_progress"];
 
-/// Errors of forwarded calls and payments that were on record before they failed: the log says so, and no money moved.
+/// Errors of forwarded calls and payments that were recorded before they failed: the log has them, and no money moved.
 const ON_RECORD: [&str; 3] = ["provider_unreachable", "provider_timeout", "payment_declined"];
 
-/// Facts that move money.
+/// Event kinds that move money.
 const OF_MONEY: [&str; 3] = ["wallet.debited", "wallet.credited", "request.metered"];
 
-/// Prepares what an answer takes, and gives the call that meets it.
+/// Prepares the conditions of a response and returns the call that gets it.
 type Provoke = for<'a> fn(&'a Scene, &'a Operation) -> Pin<Box<dyn Future<Output = Call> + 'a>>;
 
-/// How one answer of one operation comes about.
+/// A case: how to provoke one response of one operation.
 #[derive(Clone, Copy)]
 struct Case {
-    /// The operation's name, whichever of its paths it is called at.
+    /// The operation's name, the same for all of its paths.
     operation: &'static str,
     /// The status of a success, or the code of an error.
     answer: &'static str,
     provoke: Provoke,
 }
 
-/// A list of cases: operation and answer, and what gives the call.
+/// A list of cases: operation, response, and the function that makes the call.
 macro_rules! cases {
     ($scene:ident, $at:ident; $($operation:literal $answer:literal => $call:expr;)*) => {
         vec![$($crate::documented::Case {
@@ -62,7 +61,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// The cases of each operation's own; all else is in [`common`].
+/// The cases of single operations; shared ones are in [`common`].
 fn own_cases() -> Vec<Case> {
     [
         people::cases(),
@@ -76,7 +75,7 @@ fn own_cases() -> Vec<Case> {
     .concat()
 }
 
-/// What an operation is called, whichever of its paths and methods this is.
+/// The name of an operation, the same for all of its paths and methods.
 fn kind(operation: &Operation) -> &str {
     if operation.path.starts_with("/forward") {
         return "forward";
@@ -84,31 +83,31 @@ fn kind(operation: &Operation) -> &str {
     operation.id.split("_at_").next().unwrap_or_default()
 }
 
-/// The answers that the document names: statuses of success, and codes of errors.
+/// The documented responses: success statuses and error codes.
 fn documented(operation: &Operation) -> Vec<String> {
     let mut answers = Vec::new();
     for status in operation.responses.as_object().unwrap().keys() {
         match status.parse::<u16>() {
             Ok(success) if success < 300 => answers.push(status.clone()),
             Ok(error) => answers.extend(operation.codes(error)),
-            // A provider's own.
+            // The provider's own responses.
             Err(_) => assert_eq!(status, "default"),
         }
     }
     answers
 }
 
-/// How `answer` of `operation` comes about: the operation's own case, else the common one.
+/// The case of `answer` of `operation`: the operation's own, else the shared one.
 fn provoker(own: &[Case], operation: &Operation, answer: &str) -> Option<Provoke> {
     let own = own.iter().find(|case| case.operation == kind(operation) && case.answer == answer);
     own.map(|case| case.provoke).or_else(|| common::provoker(answer))
 }
 
 #[test]
-fn every_documented_answer_has_a_case_and_every_case_is_documented() {
+fn every_documented_response_has_a_case_and_every_case_is_documented() {
     run(async {
         let own = own_cases();
-        let (mut told, mut missing) = (BTreeSet::new(), Vec::new());
+        let (mut seen, mut missing) = (BTreeSet::new(), Vec::new());
         let operations = Document::served().await.operations();
         for operation in &operations {
             let answers = documented(operation);
@@ -117,25 +116,25 @@ fn every_documented_answer_has_a_case_and_every_case_is_documented() {
                 if !BY_FAULTS.contains(&answer.as_str()) && provoker(&own, operation, &answer).is_none() {
                     missing.push(format!("{} {answer}", operation.name()));
                 }
-                told.insert((kind(operation).to_owned(), answer));
+                seen.insert((kind(operation).to_owned(), answer));
             }
         }
         assert!(missing.is_empty(), "no case provokes\n{}", missing.join("\n"));
         let stale = own.iter().map(|case| (case.operation.to_owned(), case.answer.to_owned()));
-        let stale: Vec<_> = stale.filter(|case| !told.contains(case)).collect();
+        let stale: Vec<_> = stale.filter(|case| !seen.contains(case)).collect();
         assert!(stale.is_empty(), "the document does not name {stale:?}");
-        assert!(operations.len() > 80 && told.len() > 500, "{} {}", operations.len(), told.len());
+        assert!(operations.len() > 80 && seen.len() > 500, "{} {}", operations.len(), seen.len());
     });
 }
 
 #[test]
-fn every_documented_answer_comes_and_no_error_changes_anything() {
+fn every_documented_response_occurs_and_no_error_changes_anything() {
     run(async {
         let document = Document::served().await;
         let walks = document.operations().into_iter().map(|operation| {
             let document = &document;
             async move {
-                // What went wrong with it is told already; the others are walked all the same.
+                // Its failure is printed already; the others are still tested.
                 let walked = AssertUnwindSafe(walk(document, &operation)).catch_unwind().await;
                 walked.is_err().then(|| operation.name())
             }
@@ -146,7 +145,7 @@ fn every_documented_answer_comes_and_no_error_changes_anything() {
     });
 }
 
-/// Has every answer of one operation happen, to a merchant of its own.
+/// Provokes every response of one operation, with a new merchant.
 async fn walk(document: &Document, operation: &Operation) {
     let (scene, own) = (Scene::new().await, own_cases());
     for answer in documented(operation) {
@@ -176,7 +175,7 @@ async fn happens(document: &Document, scene: &Scene, operation: &Operation, answ
             }
             return;
         }
-        // The minute in which a key's calls were used up may have ended meanwhile.
+        // The minute in which a key's calls were used up may have ended.
         let overtaken = answer == "rate_limit_exceeded" && response.status != 429;
         if overtaken && attempt < ATTEMPTS {
             continue;

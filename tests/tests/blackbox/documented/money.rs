@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         };
         "create_payment_method" "201" => scene.posts(at, &card("5555555555554444"));
         "advance_test_clock" "200" => scene.posts(at, &json!({"advance_seconds": 1}));
-        // Where money is real, clocks are, too.
+        // In live mode clocks cannot be advanced.
         "advance_test_clock" "route_not_found" => {
             let real = RealMoney::started().await;
             scene.posts(at, &json!({"advance_seconds": 1})).bearer(&real.secret_key).at(real.gateway.address)

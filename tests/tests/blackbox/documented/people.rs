@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
             let id = scene.id("/v1/checkout_sessions", "checkout_session_id", &session).await;
             scene.named(at, &id)
         };
-        // The page's address is made of the host that the caller addressed.
+        // The URL of the page uses the host that the caller addressed.
         "get_checkout_session" "validation_error" => {
             let path = at.target(|_| encoded("nobody"));
             scene.call_of(at, format!("http://somebody@here{path}"))

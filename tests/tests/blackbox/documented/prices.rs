@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Case, cases};
 
-/// The form of an id, of nothing that is there.
+/// A well-formed id that does not exist.
 const NO_METER: &str = "prd_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 pub(super) fn cases() -> Vec<Case> {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Case, cases};
 
-/// The forms of ids, of nothing that is there.
+/// Well-formed ids that do not exist.
 const NO_BUNDLE: &str = "cb_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const NO_METER: &str = "prd_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const NO_PLAN: &str = "sc_01ARZ3NDEKTSV4RRFFQ69G5FAV";

@@ -1,4 +1,4 @@
-//! Where an answer is provoked: a merchant, what it makes, and the calls that are made for it.
+//! The setting of a case: a merchant, its resources, and its calls.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, Gate, json as answer_json};
 use serde_json::{Value, json};
 
-/// A call, and who is called.
+/// A call and the address of its gateway.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) request: Request,
@@ -45,7 +45,7 @@ impl Call {
         self
     }
 
-    /// With so much more in the query.
+    /// Adds to the query.
     pub(super) fn query(mut self, more: &str) -> Self {
         self.request.target.push(if self.request.target.contains('?') { '&' } else { '?' });
         self.request.target.push_str(more);
@@ -53,7 +53,7 @@ impl Call {
     }
 }
 
-/// A merchant with money, and ways to call for it.
+/// A merchant with money, and functions that make calls for it.
 pub(super) struct Scene {
     pub(super) merchant: Merchant,
     gates: Mutex<Vec<Gate>>,
@@ -65,7 +65,7 @@ impl Scene {
         Self { merchant: Merchant::funded("100").await, gates: Mutex::default(), made: AtomicU32::new(0) }
     }
 
-    /// Lets go of all that was held up.
+    /// Releases everything that waits at the gate.
     pub(super) async fn close(self) {
         for gate in self.gates.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             gate.open();
@@ -80,7 +80,7 @@ impl Scene {
         gate
     }
 
-    /// A name that was not used before.
+    /// An unused name.
     pub(super) fn fresh(&self) -> String {
         format!("fresh-{}", self.made.fetch_add(1, Ordering::Relaxed))
     }
@@ -89,7 +89,7 @@ impl Scene {
     pub(super) fn call(&self, at: &Operation) -> Call {
         self.call_of(
             at,
-            at.target(|segment| panic!("{}: what is it that stands behind {segment}/?", at.name())),
+            at.target(|segment| panic!("{}: no value for the parameter after {segment}/", at.name())),
         )
     }
 
@@ -98,7 +98,7 @@ impl Scene {
         self.call_of(at, at.target(|_| encoded(name)))
     }
 
-    /// The same, with the words of `name` in place of the path's parameters.
+    /// The same, with the words of `name` in place of the path's parameters, in order.
     pub(super) fn call_of(&self, at: &Operation, target: String) -> Call {
         let request = Request::new(&at.method, target).bearer(&self.merchant.secret_key);
         Call { request, to: self.merchant.gateway() }
@@ -109,12 +109,12 @@ impl Scene {
         self.call(at).json(body)
     }
 
-    /// What `POST` at `path` makes of `body`.
+    /// The response to a `POST` of `body` at `path`.
     pub(super) async fn made(&self, path: &str, body: &Value) -> Value {
         self.merchant.post(path, body).await.expect(201)
     }
 
-    /// The id, in the member `name`, of what `POST` at `path` makes of `body`.
+    /// The member `name` of the response to a `POST` of `body` at `path`.
     pub(super) async fn id(&self, path: &str, name: &str, body: &Value) -> String {
         let made = self.made(path, body).await;
         made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned()
@@ -125,14 +125,14 @@ impl Scene {
         self.id("/v1/customers", "customer_id", &json!({})).await
     }
 
-    /// A new meter's id, at so much a call.
+    /// A new meter's id, with this price per call.
     pub(super) async fn meter(&self, rate: &str) -> String {
         let meter =
             json!({"name": "per call", "tier_type": "requests", "tiers": [{"start": 0, "rate": rate}]});
         self.id("/v1/meters", "meter_id", &meter).await
     }
 
-    /// A new plan, with a bundle, that costs so much a month.
+    /// A new plan with a bundle, at this price per month.
     pub(super) async fn plan(&self, price: &str) -> Value {
         let plan = json!({
             "name": "a plan", "period_amount": price,
@@ -174,12 +174,12 @@ impl Scene {
         key
     }
 
-    /// A card of the merchant's, by one of the well-known test numbers.
+    /// Adds a card with a well-known test number to the merchant.
     pub(super) async fn card(&self, number: &str) {
         self.made("/v1/payment_methods", &card(number)).await;
     }
 
-    /// A provider of kind `other` that answers at once.
+    /// An endpoint of kind `other` that responds at once.
     pub(super) fn endpoint(&self) -> Endpoint {
         self.merchant.instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 1}})))
     }
@@ -189,7 +189,7 @@ pub(super) fn card(number: &str) -> Value {
     json!({"card": {"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"}})
 }
 
-/// A gateway with a key and a price of its own at the instance's `openai`, and one that waits a second for answers.
+/// A gateway with a managed key and its own prices for the instance's `openai`, and one with a response timeout of a second.
 pub(super) struct Beside {
     pub(super) managed: SideGateway,
     pub(super) hurried: SideGateway,
@@ -222,7 +222,7 @@ impl Beside {
     }
 }
 
-/// A gateway on a database of real money beside the instance's, and a merchant's key there.
+/// A gateway on a live-mode database beside the instance's, and a merchant's key there.
 pub(super) struct RealMoney {
     pub(super) gateway: SideGateway,
     pub(super) secret_key: String,

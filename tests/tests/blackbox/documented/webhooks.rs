@@ -1,4 +1,4 @@
-//! Webhooks and what they are told.
+//! Webhooks and their deliveries.
 
 use farthing_tests::provider::json as answer_json;
 use farthing_tests::wait::eventually;
@@ -33,14 +33,14 @@ pub(super) fn cases() -> Vec<Case> {
         "update_webhook" "200" => scene.named(at, &webhook(scene).await).json(&json!({"enabled": false}));
         "delete_webhook" "200" => scene.named(at, &webhook(scene).await);
         "list_webhook_deliveries" "200" => {
-            let (webhook, _) = told(scene).await;
+            let (webhook, _) = delivered(scene).await;
             scene.named(at, &webhook)
         };
         "list_webhook_deliveries" "cursor_invalid" => {
             scene.named(at, &webhook(scene).await).query("cursor=nobody")
         };
         "resend_webhook_delivery" "200" => {
-            let (webhook, event) = told(scene).await;
+            let (webhook, event) = delivered(scene).await;
             scene.call_of(at, at.target(|before| if before == "webhooks" { webhook.clone() } else { event.clone() }))
         };
         "resend_webhook_delivery" "webhook_event_not_found" => {
@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
 }
 
-/// A new webhook's id; there is room for it.
+/// A new webhook's id. At the limit of three, all are deleted first.
 async fn webhook(scene: &Scene) -> String {
     if listed(scene).await.len() >= MOST {
         clear(scene).await;
@@ -70,18 +70,18 @@ async fn clear(scene: &Scene) {
     }
 }
 
-/// A webhook that was told of something, and of what.
-async fn told(scene: &Scene) -> (String, String) {
+/// A webhook with a delivery: its id and the event's.
+async fn delivered(scene: &Scene) -> (String, String) {
     clear(scene).await;
     let receiver = scene.merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
     let body = json!({"url": receiver.url, "events": ["customer.created"]});
     let webhook = scene.id("/v1/webhooks", "webhook_id", &body).await;
     scene.customer().await;
     let deliveries = format!("/v1/webhooks/{webhook}/deliveries");
-    let told = eventually("the webhook is told", async || {
-        let told = scene.merchant.get(&deliveries).await.expect(200)["data"][0].clone();
-        (told["status"] == "delivered").then_some(told)
+    let delivery = eventually("the webhook is delivered", async || {
+        let delivery = scene.merchant.get(&deliveries).await.expect(200)["data"][0].clone();
+        (delivery["status"] == "delivered").then_some(delivery)
     })
     .await;
-    (webhook, told["webhook_event_id"].as_str().unwrap().to_owned())
+    (webhook, delivery["webhook_event_id"].as_str().unwrap().to_owned())
 }

@@ -6,9 +6,10 @@ mod chunk;
 mod decoding;
 mod document;
 mod framing;
-mod priced_apart;
+mod provider_text;
 mod request;
 mod shape;
+mod unpriced;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +22,11 @@ pub(crate) use self::chunk::ChunkFilter;
 use self::decoding::Coding;
 use self::document::Member;
 use self::framing::Framing;
-pub(crate) use self::priced_apart::priced_apart;
-pub(crate) use self::request::{asking_for_usage, read_request};
+use self::provider_text::{clean, string};
+pub(crate) use self::request::{read_request, requesting_usage};
 use self::shape::Counts;
-pub(crate) use self::shape::{Reported, Shape};
-
-/// The longest text of a provider that is kept, in characters.
-const MAX_TEXT: usize = 255;
+pub(crate) use self::shape::{ReportedUsage, Shape};
+pub(crate) use self::unpriced::unpriced_member;
 
 /// The longest raw usage that is kept, in characters.
 const MAX_RAW: usize = 4096;
@@ -35,7 +34,7 @@ const MAX_RAW: usize = 4096;
 /// What a provider's answer says of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
-    pub(crate) reported: Reported,
+    pub(crate) reported: ReportedUsage,
     /// The last `usage` as it was reported.
     pub(crate) raw_usage: Option<String>,
     pub(crate) response_id: Option<String>,
@@ -150,19 +149,6 @@ fn replace<T>(known: &mut Option<T>, found: Option<T>) {
     }
 }
 
-/// A JSON string's text, made fit for every store: no control characters, bounded.
-fn string(json: &str) -> Option<String> {
-    let text: String = serde_json::from_str(json).ok()?;
-    (!text.is_empty()).then(|| clean(&text, MAX_TEXT))
-}
-
-fn clean(text: &str, max_chars: usize) -> String {
-    text.chars()
-        .take(max_chars)
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect()
-}
-
 /// Seconds since 1970, or an ISO 8601 text.
 fn instant(json: &str) -> Option<DateTime<Utc>> {
     let at = if let Ok(seconds) = json.parse::<i64>() {
@@ -229,15 +215,15 @@ mod tests {
             for chunk in [1, 10, 10_000] {
                 let report = scan(body, encoding, chunk);
                 let usage = Usage { tokens: Split { input: 3, output: 4 }, ..Usage::default() };
-                assert_eq!(report.reported, Reported::Usage(usage), "{encoding:?} in chunks of {chunk}");
+                assert_eq!(report.reported, ReportedUsage::Usage(usage), "{encoding:?} in chunks of {chunk}");
                 assert_eq!(report.response_id.as_deref(), Some("chatcmpl-1"));
                 assert_eq!(report.model.as_deref(), Some("m"));
                 assert_eq!(report.timestamp.unwrap().timestamp(), 1_700_000_000);
             }
         }
-        assert_eq!(scan(&gzip, "br", 5).reported, Reported::Nothing);
-        assert_eq!(scan(&gzip[..20], "gzip", 5).reported, Reported::Nothing);
-        assert_eq!(scan(&gzip, "unheard-of", 5).reported, Reported::Nothing);
+        assert_eq!(scan(&gzip, "br", 5).reported, ReportedUsage::Nothing);
+        assert_eq!(scan(&gzip[..20], "gzip", 5).reported, ReportedUsage::Nothing);
+        assert_eq!(scan(&gzip, "unheard-of", 5).reported, ReportedUsage::Nothing);
     }
 
     #[test]
@@ -246,7 +232,7 @@ mod tests {
         let report = scan(body.as_bytes(), "", 9);
         assert_eq!(report.response_id.as_deref(), Some("a\u{fffd}b"));
         assert_eq!(report.model, None);
-        assert_eq!(report.reported, Reported::Invalid);
+        assert_eq!(report.reported, ReportedUsage::Invalid);
         assert_eq!(report.raw_usage.as_deref(), Some(r#"{"prompt_tokens":-1,"x":"\u0000"}"#));
     }
 }

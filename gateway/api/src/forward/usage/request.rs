@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::string;
+use super::provider_text::string;
 
 /// The output limits of the dialects of OpenAI, Anthropic and Google.
 const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
@@ -18,7 +18,7 @@ const DECISIVE: [&str; 3] = ["model", "stream", "stream_options"];
 
 /// What a request body asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct AskedFor {
+pub(crate) struct RequestedOptions {
     /// The model.
     pub(crate) model: Option<String>,
     /// The member that another reader could find with another value in the body, the model before all.
@@ -32,9 +32,9 @@ pub(crate) struct AskedFor {
 }
 
 /// Reads what is asked for from a whole JSON body.
-pub(crate) fn read_request(body: &[u8]) -> AskedFor {
+pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
-    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return AskedFor::default() };
+    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
     let times = |name: &str| members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).count();
     let ambiguous = DECISIVE.into_iter().find(|name| times(name) > 1);
     let body: Members<'_> = members.into_iter().collect();
@@ -50,7 +50,7 @@ pub(crate) fn read_request(body: &[u8]) -> AskedFor {
     let tells_usage = options.and_then(Result::ok).is_some_and(|options| is_true(&options, "include_usage"));
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let answers = largest(&COUNTS).unwrap_or(1);
-    AskedFor {
+    RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
         hides_usage: streams && !tells_usage,
@@ -61,7 +61,7 @@ pub(crate) fn read_request(body: &[u8]) -> AskedFor {
 
 /// The whole JSON body with `stream_options.include_usage` asked for and every other byte as it came; none where
 /// there is no room for it.
-pub(crate) fn asking_for_usage(body: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     const ASKED: &str = r#""include_usage":true"#;
     let Ordered(members) = serde_json::from_slice(body).ok()?;
     let Some((_, options)) = members.iter().find(|(name, _)| name == "stream_options") else {
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(read_request(body.as_bytes()).ambiguous, Some(name), "{body}");
         }
         assert_eq!(read_request(br#"{"model":"models/gemini"}"#).model.as_deref(), Some("gemini"));
-        assert_eq!(read_request(b"not json"), AskedFor::default());
+        assert_eq!(read_request(b"not json"), RequestedOptions::default());
         let told = read_request(br#"{"stream":true,"stream_options":{"include_usage":true}}"#);
         assert!(!told.hides_usage && !told.is_background);
         assert!(read_request(br#"{"stream":true,"stream_options":{"include_usage":false}}"#).hides_usage);
@@ -182,7 +182,7 @@ mod tests {
                 r#"{"stream_options":{"include_usage":true,"o\"k":[1, 2]},"a":1}"#,
             ),
         ] {
-            let asked = asking_for_usage(body.as_bytes()).unwrap();
+            let asked = requesting_usage(body.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(asked.clone()).unwrap(), asking);
             let read = serde_json::from_slice::<serde_json::Value>(&asked).unwrap();
             assert_eq!(read["stream_options"]["include_usage"], true);
@@ -190,7 +190,7 @@ mod tests {
         for body in
             [r#"{"stream_options":7}"#, r#"{"stream_options":"x"}"#, r#"{"stream_options":[]}"#, "[]", "x"]
         {
-            assert_eq!(asking_for_usage(body.as_bytes()), None, "{body}");
+            assert_eq!(requesting_usage(body.as_bytes()), None, "{body}");
         }
     }
 }

@@ -185,12 +185,12 @@ impl Counts {
     }
 
     /// What all reports come to, from a provider that reports in `shape`.
-    pub(super) fn reported(&self, shape: Shape) -> Reported {
+    pub(super) fn reported(&self, shape: Shape) -> ReportedUsage {
         if self.invalid {
-            return Reported::Invalid;
+            return ReportedUsage::Invalid;
         }
         if !self.seen {
-            return Reported::Nothing;
+            return ReportedUsage::Nothing;
         }
         let told = |count: Count| self.reported.get(&count).and_then(Decimal::to_u64);
         let count = |count: Count| told(count).unwrap_or(0);
@@ -211,10 +211,10 @@ impl Counts {
             },
         };
         if cached.read + cached.write > tokens.input {
-            return Reported::Invalid;
+            return ReportedUsage::Invalid;
         }
         let seconds = self.reported.get(&Count::Seconds).copied().unwrap_or_default();
-        Reported::Usage(Usage {
+        ReportedUsage::Usage(Usage {
             tokens,
             cached,
             reasoning_tokens: reasoning.min(tokens.output),
@@ -226,7 +226,7 @@ impl Counts {
 
 /// What a provider reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub(crate) enum ReportedUsage {
     /// No usage at all.
     Nothing,
     /// This.
@@ -267,7 +267,7 @@ fn believed(count: Count, text: &str) -> Option<Decimal> {
 mod tests {
     use super::*;
 
-    fn reported(shape: Shape, reports: &[&str]) -> Reported {
+    fn reported(shape: Shape, reports: &[&str]) -> ReportedUsage {
         let mut counts = Counts::default();
         for text in reports {
             let google = shape == Shape::Google && text.contains("Count");
@@ -276,8 +276,8 @@ mod tests {
         counts.reported(shape)
     }
 
-    fn tokens(input: u64, output: u64) -> Reported {
-        Reported::Usage(Usage { tokens: Split { input, output }, ..Usage::default() })
+    fn tokens(input: u64, output: u64) -> ReportedUsage {
+        ReportedUsage::Usage(Usage { tokens: Split { input, output }, ..Usage::default() })
     }
 
     #[test]
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(standard(r#"{"output_tokens":1e3}"#), tokens(0, 1000));
         assert_eq!(standard(r#"{"input_tokens":5.0,"output_tokens":null}"#), tokens(5, 0));
         assert_eq!(standard(r#"{"prompt_tokens":5}"#), tokens(0, 0));
-        assert_eq!(standard("null"), Reported::Nothing);
-        let Reported::Usage(usage) = standard(r#"{"characters":12,"duration_seconds":1.25}"#) else {
+        assert_eq!(standard("null"), ReportedUsage::Nothing);
+        let ReportedUsage::Usage(usage) = standard(r#"{"characters":12,"duration_seconds":1.25}"#) else {
             panic!("usage is reported")
         };
         assert_eq!(usage.characters.input, 12);
@@ -308,9 +308,9 @@ mod tests {
         assert_eq!(reported(Shape::OpenAi, &[r#"{"total_tokens":8}"#]), tokens(8, 0));
     }
 
-    fn cached(input: u64, output: u64, read: u64, write: u64, reasoning_tokens: u64) -> Reported {
+    fn cached(input: u64, output: u64, read: u64, write: u64, reasoning_tokens: u64) -> ReportedUsage {
         let (tokens, cached) = (Split { input, output }, Cached { read, write });
-        Reported::Usage(Usage { tokens, cached, reasoning_tokens, ..Usage::default() })
+        ReportedUsage::Usage(Usage { tokens, cached, reasoning_tokens, ..Usage::default() })
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
             r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}"#,
             r#"{"prompt_tokens":5,"completion_tokens_details":{"reasoning_tokens":0.5}}"#,
         ] {
-            assert_eq!(openai(text), Reported::Invalid, "{text}");
+            assert_eq!(openai(text), ReportedUsage::Invalid, "{text}");
         }
     }
 
@@ -405,7 +405,7 @@ mod tests {
             "{",
             r#"{"input_tokens":1,"output_tokens":-5}"#,
         ] {
-            assert_eq!(reported(Shape::Standard, &[text]), Reported::Invalid, "{text}");
+            assert_eq!(reported(Shape::Standard, &[text]), ReportedUsage::Invalid, "{text}");
         }
         assert_eq!(reported(Shape::Standard, &[r#"{"tokens":1000000000000}"#]), tokens(1_000_000_000_000, 0));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_core::command::{DeleteCustomer, Refusal};
+use farthing_core::command::{CustomerRefusal, DeleteCustomer, Refusal};
 use farthing_log::appender;
 
 use crate::app::App;
@@ -32,7 +32,7 @@ pub(super) async fn delete(
     match app.ledger.submit(command).await {
         Ok(()) => Ok(Reply::ok(Deleted::DONE)),
         // Somebody else was faster.
-        Err(appender::Error::Refused(Refusal::CustomerNotFound)) => Err(unknown),
+        Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Err(unknown),
         Err(error) => Err(error.into()),
     }
 }

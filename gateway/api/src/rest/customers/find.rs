@@ -1,7 +1,7 @@
 //! `GET /customers/{id}`, by id or reference id.
 
 use farthing_core::command::PersonalData;
-use farthing_core::event::{Event, codec};
+use farthing_core::event::{CustomerEvent, Event, codec};
 use farthing_core::ids::{CustomerId, MerchantId};
 use farthing_core::state::StateKey;
 use farthing_projector::ReadModel;
@@ -65,7 +65,7 @@ async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiErro
     let row = client.query_one(CREATION, &[&format!("{id}/created"), &id.to_string()]).await?;
     let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let created = match event {
-        Ok(Event::CustomerCreated(created)) => created,
+        Ok(Event::Customer(CustomerEvent::Created(created))) => created,
         Ok(other) => return Err(ApiError::internal(format!("{id} was created by {}", other.key()))),
         Err(error) => return Err(ApiError::internal(error.to_string())),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{CustomerRef, Ending, MeterRef, Metered, ReportRequest, Reported, Timed};
-use farthing_core::event::{Event, RequestMetered, RequestOpened, codec};
+use farthing_core::event::{Event, RequestEvent, RequestMetered, RequestOpened, codec};
 use farthing_core::ids::RequestId;
 use farthing_core::usage::{MAX_COUNT, Split, Usage};
 use farthing_projector::ReadModel;
@@ -107,8 +107,8 @@ async fn as_reported(client: &Client, id: RequestId) -> Result<RequestRow, ApiEr
     for row in rows {
         let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         match event.map_err(|error| ApiError::internal(error.to_string()))? {
-            Event::RequestOpened(event) => opened = Some(*event),
-            Event::RequestMetered(event) => metered = Some(*event),
+            Event::Request(RequestEvent::Opened(event)) => opened = Some(*event),
+            Event::Request(RequestEvent::Metered(event)) => metered = Some(*event),
             other => return Err(ApiError::internal(format!("{id} was reported by {}", other.key()))),
         }
         at = row.try_get(3)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_core::command::{CreateSpendKey, SpendKeyNow, Timed};
+use farthing_core::command::{CreateSpendKey, SpendKeySnapshot, Timed};
 use farthing_core::ids::SpendKeyId;
 use farthing_core::secret;
 
@@ -48,7 +48,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         settings,
         now,
     };
-    let render = move |(made, at): &(SpendKeyNow, DateTime<Utc>)| {
+    let render = move |(made, at): &(SpendKeySnapshot, DateTime<Utc>)| {
         Reply::created(SpendKey::new(spend_key_id, made.clone(), *at).with_raw(&raw))
     };
     writes.submit(Timed { command, merchant_id, now }, render).await

@@ -3,7 +3,7 @@
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::SpendKeyNow;
+use farthing_core::command::SpendKeySnapshot;
 use farthing_core::event::{Cycle, RateLimit, RequestLimit, RequestShape, SpendKeyStatus, SpendLimit};
 use farthing_core::ids::{CustomerId, SpendKeyId, WalletId};
 use farthing_core::money::Amount;
@@ -46,8 +46,8 @@ pub(in crate::rest) struct SpendKey {
 
 impl SpendKey {
     /// The key as a command left it, its current cycles being those around `now`.
-    pub(super) fn new(spend_key_id: SpendKeyId, made: SpendKeyNow, now: DateTime<Utc>) -> Self {
-        let SpendKeyNow { key, spending } = made;
+    pub(super) fn new(spend_key_id: SpendKeyId, made: SpendKeySnapshot, now: DateTime<Utc>) -> Self {
+        let SpendKeySnapshot { key, spending } = made;
         let at = spending.instant(now);
         let current_spend = spending.window(key.settings.spend_cycle(), at).spent;
         let current_requests = spending.window(key.settings.request_cycle(), at).requests;

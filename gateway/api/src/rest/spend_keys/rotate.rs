@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_core::command::{RotateSpendKey, SpendKeyNow, Timed};
+use farthing_core::command::{RotateSpendKey, SpendKeySnapshot, Timed};
 use farthing_core::secret;
 
 use super::resource::SpendKey;
@@ -41,7 +41,7 @@ pub(super) async fn rotate(
         key_preview: raw.preview(),
         now,
     };
-    let render = move |(rotated, at): &(SpendKeyNow, DateTime<Utc>)| {
+    let render = move |(rotated, at): &(SpendKeySnapshot, DateTime<Utc>)| {
         Reply::ok(SpendKey::new(spend_key_id, rotated.clone(), *at).with_raw(&raw))
     };
     writes.submit(Timed { command, merchant_id: writes.merchant_id, now }, render).await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_core::command::{AutopayEdits, Payee, Refusal, SetAutopay};
+use farthing_core::command::{AutopayEdits, CustomerRefusal, Payee, Refusal, SetAutopay};
 use farthing_core::ids::MerchantId;
 use farthing_core::money::Amount;
 use farthing_log::appender;
@@ -85,7 +85,7 @@ pub(in crate::rest) async fn change_of_customer(
     match app.ledger.submit(SetAutopay { merchant_id, payee, edits, now }).await {
         Ok(()) => Wallet::of_customer(app, merchant_id, name).await,
         // Somebody deleted it meanwhile.
-        Err(appender::Error::Refused(Refusal::CustomerNotFound)) => Ok(None),
+        Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

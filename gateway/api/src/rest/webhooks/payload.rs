@@ -3,7 +3,9 @@
 
 use std::pin::Pin;
 
-use farthing_core::event::{Event, Fact, Recorded, Topic};
+use farthing_core::event::{
+    CustomerEvent, Event, Fact, Recorded, RequestEvent, SpendKeyEvent, SubscriptionEvent, Topic, WalletEvent,
+};
 use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId, WebhookEventId};
 use farthing_core::money::Amount;
 use farthing_projector::{customers, requests, spend_keys};
@@ -99,7 +101,7 @@ async fn customer(
 ) -> Result<Option<Customer>, ApiError> {
     let row = customers::query::find_even_deleted(db, merchant_id, id).await?;
     Ok(row.map(|mut row| {
-        if let Event::CustomerDeleted(deleted) = event {
+        if let Event::Customer(CustomerEvent::Deleted(deleted)) = event {
             // By which the merchant knows it.
             row.reference_id.clone_from(&deleted.reference_id);
         }
@@ -111,66 +113,49 @@ async fn customer(
 async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
     let (mut data, merchant_id) = (News::default(), fact.merchant_id);
     match &fact.event {
-        Event::WalletCredited(event) => {
+        Event::Wallet(WalletEvent::Credited(event)) => {
             data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
         }
-        Event::WalletDebited(event) => {
+        Event::Wallet(WalletEvent::Debited(event)) => {
             data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
         }
-        Event::RequestMetered(event) => {
+        Event::Request(RequestEvent::Metered(event)) => {
             let id = event.request_id.to_string();
             data.request = requests::query::find(db, merchant_id, &id).await?.map(Request::from);
         }
-        Event::KeyRotated(event) => {
+        Event::SpendKey(SpendKeyEvent::Rotated(event)) => {
             let row = spend_keys::query::find(db, merchant_id, event.spend_key_id, fact.occurred_at).await?;
             data.spend_key = row.map(SpendKey::from);
         }
-        Event::SubscriptionStarted(event) => {
+        Event::Subscription(SubscriptionEvent::Started(event)) => {
             let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
             data.subscription = Some(Subscription { subscription_id, plan_id, status: "active" });
         }
-        Event::SubscriptionCancelled(event) => {
+        Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
             let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
             data.subscription = Some(Subscription { subscription_id, plan_id, status: "cancelled" });
         }
-        Event::CustomerCreated(_)
-        | Event::CustomerDeleted(_)
-        | Event::MerchantRegistered(_)
-        | Event::SecretKeyIssued(_)
-        | Event::SecretKeyRevoked(_)
-        | Event::CustomerUpdated(_)
-        | Event::MeterDefined(_)
-        | Event::MeterUpdated(_)
-        | Event::MeterDeleted(_)
-        | Event::SpendKeyCreated(_)
-        | Event::SpendKeyUpdated(_)
-        | Event::SpendKeyDeleted(_)
-        | Event::RequestOpened(_)
-        | Event::RequestFailed(_)
-        | Event::ClockAdvanced(_)
-        | Event::PlanCreated(_)
-        | Event::PlanUpdated(_)
-        | Event::PlanDeleted(_)
-        | Event::CreditBundleCreated(_)
-        | Event::CreditBundleUpdated(_)
-        | Event::CreditBundleDeleted(_)
-        | Event::SubscriptionUpdated(_)
-        | Event::CycleEnded(_)
-        | Event::SubscriptionRenewed(_)
-        | Event::RenewalFailed(_)
-        | Event::SubscriptionUpgraded(_)
-        | Event::BundlePurchased(_)
-        | Event::PaymentMethodAdded(_)
-        | Event::AutopayChanged(_)
-        | Event::PaymentRequested(_)
-        | Event::PaymentSucceeded(_)
-        | Event::PaymentDeclined(_)
-        | Event::PaymentVoided(_)
-        | Event::CheckoutSessionCreated(_)
-        | Event::CheckoutSessionCompleted(_)
-        | Event::WebhookCreated(_)
-        | Event::WebhookUpdated(_)
-        | Event::WebhookDeleted(_) => {}
+        Event::Merchant(_)
+        | Event::SecretKey(_)
+        | Event::Customer(_)
+        | Event::Meter(_)
+        | Event::SpendKey(
+            SpendKeyEvent::Created(_) | SpendKeyEvent::Updated(_) | SpendKeyEvent::Deleted(_),
+        )
+        | Event::Wallet(WalletEvent::AutopayChanged(_))
+        | Event::Request(RequestEvent::Opened(_) | RequestEvent::Failed(_))
+        | Event::Plan(_)
+        | Event::Subscription(
+            SubscriptionEvent::Updated(_)
+            | SubscriptionEvent::CycleEnded(_)
+            | SubscriptionEvent::Renewed(_)
+            | SubscriptionEvent::RenewalFailed(_)
+            | SubscriptionEvent::Upgraded(_)
+            | SubscriptionEvent::BundlePurchased(_),
+        )
+        | Event::Payment(_)
+        | Event::Checkout(_)
+        | Event::Webhook(_) => {}
     }
     Ok(data)
 }

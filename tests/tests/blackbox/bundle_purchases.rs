@@ -1,5 +1,5 @@
-//! Credit that is bought when the plan's does not last: a bundle on a hosted page, the one that a subscription buys by
-//! itself, and what becomes of both when the cycle ends or the card is declined.
+//! Bundles of extra credit: bought on a hosted page or automatically by a subscription, and their fate when the cycle ends or
+//! the card is declined.
 
 use farthing_tests::client::Response;
 use farthing_tests::merchant::{Customer, Merchant};
@@ -10,7 +10,7 @@ use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-/// A customer who pays 10 a month for 2 of credit, may buy 4 for 5, and whose calls cost 1 each.
+/// A customer on a plan with 2 of credit for 10 a month and a bundle of 4 for 5, whose calls cost 1 each.
 struct Buyer {
     merchant: Merchant,
     customer: Customer,
@@ -44,7 +44,7 @@ impl Buyer {
         self.began["subscription_id"].as_str().unwrap()
     }
 
-    /// What is left of the plan's credit and of bundles.
+    /// The remaining credit of the plan and of bundles.
     async fn left(&self) -> (String, String) {
         let shown = self.merchant.subscription_of(&self.customer).await;
         let credits = &shown["credits"];
@@ -70,7 +70,7 @@ impl Buyer {
         assert_eq!(self.merchant.charges().await, wanted);
     }
 
-    /// So many bundles have been bought.
+    /// Asserts the number of bundles bought.
     async fn bought(&self, count: usize) {
         let purchases = eventually("a bundle is bought", async || {
             let purchases = self.merchant.of_kind("bundle.purchased").await;
@@ -83,7 +83,7 @@ impl Buyer {
 }
 
 #[test]
-fn a_bundle_is_bought_on_its_page_and_expires_with_the_cycle_where_the_plan_says_so() {
+fn a_bundle_is_bought_on_its_page_and_expires_with_the_cycle_if_the_plan_says_so() {
     run(async {
         let buyer = Buyer::new("none").await;
         let merchant = &buyer.merchant;
@@ -116,7 +116,7 @@ fn a_bundle_is_bought_on_its_page_and_expires_with_the_cycle_where_the_plan_says
         buyer.has_left("2", "0").await;
         buyer.charged(&[("10", true), ("5", true), ("5", true), ("10", true)]).await;
 
-        // A bundle is for subscribers of its plan: nobody else is sold one.
+        // A bundle is sold to subscribers of its plan only.
         let other = merchant.customer_called("other", "0").await;
         let asked = json!({
             "checkout_mode": "credit_bundle", "customer_id": other.id,
@@ -130,7 +130,7 @@ fn a_bundle_is_bought_on_its_page_and_expires_with_the_cycle_where_the_plan_says
 }
 
 #[test]
-fn a_subscription_buys_its_bundle_by_itself_when_its_credit_is_used_up() {
+fn a_subscription_buys_its_bundle_automatically_when_its_credit_is_used_up() {
     run(async {
         let buyer = Buyer::new("full").await;
         let merchant = &buyer.merchant;
@@ -138,7 +138,7 @@ fn a_subscription_buys_its_bundle_by_itself_when_its_credit_is_used_up() {
         let chosen = json!({"auto_top_up_bundle_id": buyer.bundle["credit_bundle_id"]});
         let shown = merchant.patch(&path, &chosen).await.expect(200);
         assert_eq!(shown["auto_top_up_bundle_id"], buyer.bundle["credit_bundle_id"]);
-        // One more call is covered by what is left: nothing is bought.
+        // The remaining credit covers one more call: nothing is bought.
         buyer.call().await.expect(200);
         buyer.has_left("1", "0").await;
         assert_eq!(merchant.of_kind("payment.requested").await.len(), 1);
@@ -147,7 +147,7 @@ fn a_subscription_buys_its_bundle_by_itself_when_its_credit_is_used_up() {
         buyer.has_left("0", "4").await;
         buyer.charged(&[("10", true), ("5", true)]).await;
 
-        // A declined card: the calls go as far as the credit does, and nothing is tried again for a day.
+        // A declined card: calls succeed while the credit lasts, and the purchase is not retried for a day.
         merchant.leave_card(&buyer.customer, IS_DECLINED).await;
         for _ in 0..4 {
             buyer.call().await.expect(200);
@@ -164,20 +164,20 @@ fn a_subscription_buys_its_bundle_by_itself_when_its_credit_is_used_up() {
         assert_eq!(merchant.of_kind("payment.requested").await.len(), 3);
         merchant.clock_to(again).await;
         buyer.call().await.refused(402, "insufficient_balance");
-        eventually("it is tried again", async || {
+        eventually("it is retried", async || {
             (merchant.of_kind("payment.declined").await.len() == 2).then_some(())
         })
         .await;
         buyer.charged(&[("10", true), ("5", true), ("5", false), ("5", false)]).await;
 
-        // A new card is tried at the next call that is not covered.
+        // A new card is charged at the next call that is not covered.
         merchant.leave_card(&buyer.customer, PAYS).await;
         buyer.call().await.refused(402, "insufficient_balance");
         buyer.bought(2).await;
         buyer.has_left("0", "4").await;
         buyer.call().await.expect(200);
         buyer.has_left("0", "3").await;
-        // Rolled over beside the next cycle's credit.
+        // The bundle rolls over beside the next cycle's credit.
         merchant.clock_to(instant(&buyer.began["cycle_end_at"])).await;
         merchant.comes_to(buyer.id(), "subscription.renewed", 1).await;
         buyer.has_left("2", "3").await;

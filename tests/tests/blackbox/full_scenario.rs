@@ -1,6 +1,6 @@
-//! The whole walk of a user in one test: customer, checkout, plan, forwarded calls, credit used up, 402, bundle, renewals
-//! with rollover, usage, downgrade, cancellation. Every figure was computed by hand from the specification: the service
-//! charge is 0.019 of a fee, and the wallet bears it.
+//! A complete scenario in one test: customer, checkout, plan, forwarded calls, used-up credit, 402, bundle, renewals with
+//! rollover, usage, downgrade, cancellation. Every figure is computed by hand from the specification: the service charge is
+//! 0.019 of a fee and paid by the wallet.
 
 use chrono::{FixedOffset, TimeDelta};
 use farthing_tests::books::{Books, decimal};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::usage_report;
 
-/// Where money is: plan credit, bundle credit, balance.
+/// The sources of money: plan credit, bundle credit, balance.
 type Left = [&'static str; 3];
 
-/// Where a debit was drawn from, in order.
+/// The sources of a debit, in order.
 #[derive(Debug, Clone, Copy)]
 enum From {
     Plan(&'static str),
@@ -26,32 +26,32 @@ enum From {
     Balance(&'static str),
 }
 
-/// What a call costs the wallet, by hand: its fee and the service charge on that.
+/// The price of a call for the wallet: its fee and the service charge on it.
 #[derive(Debug, Clone, Copy)]
 struct Price(&'static str, &'static str);
 
-/// A call of the meter `calls`: 1.25 and 0.019 of it.
+/// A call on the meter `calls`: 1.25 and 0.019 of it.
 const A_CALL: Price = Price("1.25", "0.02375");
 
-/// A call of the meter `outside`: 0.01 and 0.019 of it.
+/// A call on the meter `outside`: 0.01 and 0.019 of it.
 const OUTSIDE: Price = Price("0.01", "0.00019");
 
 struct Walk {
     merchant: Merchant,
     customer: Customer,
     subscription_id: String,
-    /// Of the only bundle that is bought.
+    /// The only bundle that is bought.
     bundle_id: String,
     calls: Meter,
     tokens: Meter,
     outside: Meter,
     endpoint: Endpoint,
     receiver: Endpoint,
-    /// What the webhook is to be told, in order: the event, and the id or the balance that it is about.
-    news: Vec<(&'static str, String)>,
+    /// The expected deliveries in order: the event, and its id or balance.
+    expected: Vec<(&'static str, String)>,
 }
 
-/// With ten fractional digits, as money is written.
+/// An amount with ten fractional digits, as the API writes it.
 fn ten(amount: &str) -> String {
     format!("{:.10}", amount.parse::<Decimal>().unwrap())
 }
@@ -78,7 +78,7 @@ impl Walk {
             let tokens: u64 = call.target().split_once("tokens=").unwrap().1.parse().unwrap();
             answer_json(200, &json!({"usage": {"input_tokens": tokens}}))
         });
-        let news = vec![("customer.created", String::new()), ("balance", ten("0.5"))];
+        let expected = vec![("customer.created", String::new()), ("balance", ten("0.5"))];
         let (subscription_id, bundle_id) = (String::new(), String::new());
         Self {
             merchant,
@@ -90,7 +90,7 @@ impl Walk {
             outside,
             endpoint,
             receiver,
-            news,
+            expected,
         }
     }
 
@@ -99,7 +99,7 @@ impl Walk {
         self.merchant.fetch(&self.merchant.billing(&self.customer, meter), &url).await
     }
 
-    /// A call that costs `price`, drawn from there; then there is so much left.
+    /// Makes a call that costs `price`, and asserts the sources of the debit and the remaining amounts.
     async fn call(&mut self, meter: &Meter, tokens: u64, price: Price, from: &[From], left: Left) {
         let called = self.try_call(meter, tokens).await;
         called.expect(200);
@@ -141,10 +141,10 @@ impl Walk {
             .collect();
         assert_eq!(debit.body["sources"], json!(sources), "the order of spending");
         self.has(left).await;
-        self.news.extend([("request.completed", id), ("balance", ten(left[2]))]);
+        self.expected.extend([("request.completed", id), ("balance", ten(left[2]))]);
     }
 
-    /// A call that there is not enough money for: no request, and nothing changes.
+    /// Makes a call that the wallet does not cover: it opens no request and changes nothing.
     async fn refused(&self, meter: &Meter, left: Left) {
         let before = self.merchant.get("/v1/requests?limit=1").await.expect(200);
         let calls = self.endpoint.calls().len();
@@ -158,7 +158,7 @@ impl Walk {
         self.merchant.get(&format!("/v1/subscriptions/{}", self.subscription_id)).await.expect(200)
     }
 
-    /// So much is left, wherever it is shown.
+    /// Asserts the remaining amounts wherever they are shown.
     async fn has(&self, left: Left) {
         let [plan, bundle, balance] = left.map(ten);
         let subscription = self.subscription().await;
@@ -187,7 +187,7 @@ impl Walk {
         );
     }
 
-    /// The subscription is in this cycle of the plan, which is the usage period.
+    /// Asserts the subscription's plan and cycle, which is the usage period.
     async fn is_on(&self, plan: &Value, cycle: (&Value, &Value)) -> Value {
         let subscription = self.subscription().await;
         assert_eq!(self.merchant.subscription_of(&self.customer).await, subscription);
@@ -215,7 +215,7 @@ impl Walk {
         subscription
     }
 
-    /// The clock comes to the end of the cycle, and the `number`th renewal to pass.
+    /// Advances the clock to the end of the cycle and waits for the `number`th renewal.
     async fn renews(&self, number: usize, plan: &Value, left: Left) -> Value {
         let before = self.subscription().await;
         self.merchant.clock_to(instant(&before["cycle_end_at"])).await;
@@ -229,7 +229,7 @@ impl Walk {
         next
     }
 
-    /// `GET /usage` says what these are, and what the list of requests sums up to.
+    /// Asserts that `GET /usage` has these values and equals the sum of the listed requests.
     async fn usage(&self, totals: Value) {
         let created = self.merchant.get("/v1/customers/ada").await.expect(200)["created_at"].clone();
         let start =
@@ -245,31 +245,31 @@ impl Walk {
         assert_eq!(shown["totals"], totals);
     }
 
-    /// The webhook was told of everything in its order.
-    async fn was_told(&self) {
-        let told = eventually("everything is told", async || {
-            let told: Vec<Value> = self
+    /// Asserts that the webhook received everything in order.
+    async fn received_everything(&self) {
+        let received = eventually("everything is delivered", async || {
+            let received: Vec<Value> = self
                 .receiver
                 .calls()
                 .iter()
                 .map(|call| serde_json::from_slice(&call.body).unwrap())
                 .collect();
-            (told.len() >= self.news.len()).then_some(told)
+            (received.len() >= self.expected.len()).then_some(received)
         })
         .await;
         let mut last = String::new();
-        let mut news = Vec::new();
-        for told in told {
-            let data = &told["data"];
-            assert_eq!(data["customer"]["customer_id"], self.customer.id.as_str(), "{told}");
+        let mut delivered = Vec::new();
+        for delivery in received {
+            let data = &delivery["data"];
+            assert_eq!(data["customer"]["customer_id"], self.customer.id.as_str(), "{delivery}");
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            // A call may be repeated, under its own id.
-            if std::mem::replace(&mut last, text(&told["webhook_event_id"]))
-                == text(&told["webhook_event_id"])
+            // A delivery may be repeated under its own id.
+            if std::mem::replace(&mut last, text(&delivery["webhook_event_id"]))
+                == text(&delivery["webhook_event_id"])
             {
                 continue;
             }
-            news.push(match told["event"].as_str().unwrap() {
+            delivered.push(match delivery["event"].as_str().unwrap() {
                 "customer.created" => ("customer.created", String::new()),
                 "customer.wallet.balance.updated" => ("balance", text(&data["wallet"]["balance"])),
                 "request.completed" => ("request.completed", text(&data["request"]["request_id"])),
@@ -278,16 +278,17 @@ impl Walk {
                 other => panic!("{other}"),
             });
         }
-        assert_eq!(news, self.news);
+        assert_eq!(delivered, self.expected);
     }
 
-    fn subscription_news(&self, plan: &Value, status: &str) -> String {
+    fn subscription_event(&self, plan: &Value, status: &str) -> String {
         json!({"subscription_id": self.subscription_id, "plan_id": plan["plan_id"], "status": status})
             .to_string()
     }
 }
 
-/// The dear plan, whose credit is for two meters and rolls over, with a bundle; and the cheap one, whose credit is for any.
+/// The expensive plan, whose credit is for two meters and rolls over, with a bundle; and the cheap one, whose credit is for
+/// all meters.
 async fn plans(walk: &Walk) -> (Value, Value) {
     let pro = json!({
         "name": "Pro", "period_amount": "10", "included_credit": "4", "billing_interval": "month",
@@ -302,35 +303,35 @@ async fn plans(walk: &Walk) -> (Value, Value) {
 }
 
 #[test]
-fn a_user_walks_from_the_first_page_to_the_end_of_the_subscription() {
+fn a_subscription_from_checkout_to_cancellation() {
     run(async {
         let mut walk = Walk::begin().await;
         let (calls, tokens, outside) = (walk.calls.clone(), walk.tokens.clone(), walk.outside.clone());
         let (pro, basic) = plans(&walk).await;
 
-        // Checkout: the plan is paid on its page, and its credit is there.
+        // Checkout: the plan is paid on its page, and its credit is added.
         let made = walk.merchant.subscribe(&walk.customer, &pro, Means::Card(PAYS)).await;
         walk.subscription_id = made["subscription_id"].as_str().unwrap().to_owned();
-        walk.news.push(("subscription.started", walk.subscription_news(&pro, "active")));
+        walk.expected.push(("subscription.started", walk.subscription_event(&pro, "active")));
         walk.is_on(&pro, (&made["started_at"], &made["cycle_end_at"])).await;
         assert_eq!((&made["status"], &made["pending_change"]), (&json!("active"), &Value::Null));
         walk.has(["4", "0", "0.5"]).await;
 
-        // Calls: on the plan's meters its credit pays, on others the balance; then the one and the other.
+        // Calls: the plan's credit pays on its meters, the balance on others; then one call takes from both.
         walk.call(&outside, 5, OUTSIDE, &[From::Balance("0.01019")], ["4", "0", "0.48981"]).await;
         let from = [From::Plan("1.27375")];
         walk.call(&calls, 7, A_CALL, &from, ["2.72625", "0", "0.48981"]).await;
         walk.call(&calls, 7, A_CALL, &from, ["1.4525", "0", "0.48981"]).await;
         walk.call(&calls, 7, A_CALL, &from, ["0.17875", "0", "0.48981"]).await;
         walk.refused(&calls, ["0.17875", "0", "0.48981"]).await;
-        // 250,000 tokens at 2.4 a million; those after them are in the next tier, at 1.2.
+        // 250,000 tokens at 2.4 per million; further ones are in the next tier, at 1.2.
         let from = [From::Plan("0.17875"), From::Balance("0.43265")];
         walk.call(&tokens, 250_000, Price("0.6", "0.0114"), &from, ["0", "0", "0.05716"]).await;
         let (price, from) = (Price("0.014814", "0.000281466"), [From::Balance("0.015095466")]);
         walk.call(&tokens, 12_345, price, &from, ["0", "0", "0.042064534"]).await;
         walk.refused(&calls, ["0", "0", "0.042064534"]).await;
 
-        // A bundle, with the card that is known by now: its credit is for any call.
+        // A bundle, paid with the stored card: its credit is for any call.
         walk.merchant.buy(&walk.customer, &pro["credit_bundles"][0], Means::Known).await;
         let bought = walk.merchant.of_kind("bundle.purchased").await;
         walk.bundle_id = bought[0].text("payment_id").to_owned();
@@ -338,16 +339,16 @@ fn a_user_walks_from_the_first_page_to_the_end_of_the_subscription() {
         walk.call(&calls, 7, A_CALL, &[From::Bundle("1.27375")], ["0", "4.72625", "0.042064534"]).await;
         walk.call(&outside, 5, OUTSIDE, &[From::Bundle("0.01019")], ["0", "4.71606", "0.042064534"]).await;
 
-        // The next cycle: credit again, drawn before the bundle's, and the tiers from their beginning.
+        // The next cycle: new credit, which is drawn before the bundle's, and the tiers start again.
         walk.renews(1, &pro, ["4", "4.71606", "0.042064534"]).await;
         let (price, from) = (Price("0.029628", "0.000562932"), [From::Plan("0.030190932")]);
         walk.call(&tokens, 12_345, price, &from, ["3.969809068", "4.71606", "0.042064534"]).await;
         let from = [From::Plan("1.27375")];
         walk.call(&calls, 7, A_CALL, &from, ["2.696059068", "4.71606", "0.042064534"]).await;
-        // And the next: what is left rolls over.
+        // The cycle after it: the remaining credit rolls over.
         let third = walk.renews(2, &pro, ["6.696059068", "4.71606", "0.042064534"]).await;
 
-        // A cheaper plan, from the end of the cycle on; nothing is paid before.
+        // A downgrade at the end of the cycle; nothing is paid before.
         let asked = walk.merchant.subscribe(&walk.customer, &basic, Means::None).await;
         let pending = json!({
             "type": "downgrade", "effective_at": third["cycle_end_at"], "plan_id": basic["plan_id"],
@@ -358,11 +359,11 @@ fn a_user_walks_from_the_first_page_to_the_end_of_the_subscription() {
         assert_eq!(walk.merchant.charges().await.len(), 4);
         walk.call(&calls, 7, A_CALL, &from, ["5.422309068", "4.71606", "0.042064534"]).await;
         walk.renews(3, &basic, ["7.422309068", "4.71606", "0.042064534"]).await;
-        // Its credit is for every meter.
+        // Its credit is for all meters.
         let from = [From::Plan("0.01019")];
         walk.call(&outside, 5, OUTSIDE, &from, ["7.412119068", "4.71606", "0.042064534"]).await;
 
-        // The end, with the end of the cycle: the plan's credit expires, the rest stays and is drawn.
+        // Cancellation at the end of the cycle: the plan's credit expires, the rest is kept and drawn.
         let path = format!("/v1/subscriptions/{}", walk.subscription_id);
         let ending = walk.merchant.delete(&path).await.expect(200);
         let pending = json!({"type": "cancellation", "effective_at": ending["cycle_end_at"]});
@@ -370,7 +371,7 @@ fn a_user_walks_from_the_first_page_to_the_end_of_the_subscription() {
         walk.has(["7.412119068", "4.71606", "0.042064534"]).await;
         walk.merchant.clock_to(instant(&ending["cycle_end_at"])).await;
         walk.merchant.comes_to(&walk.subscription_id, "subscription.cancelled", 1).await;
-        walk.news.push(("subscription.cancelled", walk.subscription_news(&basic, "cancelled")));
+        walk.expected.push(("subscription.cancelled", walk.subscription_event(&basic, "cancelled")));
         let ended = walk.subscription().await;
         assert_eq!((&ended["status"], &ended["pending_change"]), (&json!("cancelled"), &Value::Null));
         assert!(instant(&ended["cancelled_at"]) >= instant(&ending["cycle_end_at"]), "{ended}");
@@ -399,7 +400,7 @@ fn a_user_walks_from_the_first_page_to_the_end_of_the_subscription() {
         let account = books.of_customer(&walk.customer.id);
         let credit: Decimal = account.credit.values().sum();
         assert_eq!((account.balance(), credit), ("0.042064534".parse().unwrap(), "0.88462".parse().unwrap()));
-        walk.was_told().await;
+        walk.received_everything().await;
         walk.merchant.nothing_is_held().await;
     });
 }

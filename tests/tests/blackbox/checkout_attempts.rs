@@ -1,4 +1,4 @@
-//! A checkout page that is tried more than once: with cards that are declined, too often, and by customers who go.
+//! Repeated attempts on a checkout page: declined cards, too many attempts, and customers who are deleted.
 
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
 
 #[test]
-fn a_declined_card_takes_nothing_and_another_one_pays_once() {
+fn after_a_declined_card_another_one_pays_once() {
     run(async {
         let checkout = Checkout::new("topup").await;
         let declined = checkout.post(&money("25.50", DECLINED)).await;
@@ -25,19 +25,19 @@ fn a_declined_card_takes_nothing_and_another_one_pays_once() {
         let (one, two) = tokio::join!(checkout.post_to(0, &fields), checkout.post_to(1, &fields));
         went_through(&one, &checkout);
         went_through(&two, &checkout);
-        let html = eventually("the page tells that it is paid", async || {
+        let html = eventually("the page shows that it is paid", async || {
             let page = checkout.get().await;
             Some(page.text()).filter(|html| html.contains("checkout_success"))
         })
         .await;
         assert!(html.contains("All done"), "{html}");
-        assert_eq!(checkout.told("payment.succeeded").await.len(), 1);
-        assert_eq!(checkout.told("customer.created").await.len(), 1);
-        let kept = checkout.told("payment_method.added").await;
+        assert_eq!(checkout.of_kind("payment.succeeded").await.len(), 1);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
+        let kept = checkout.of_kind("payment_method.added").await;
         assert_eq!(
             (kept.len(), &kept[0]["card"]["last4"]),
             (1, &json!("4242")),
-            "the declined one is not kept"
+            "the declined card is not stored"
         );
         let session = checkout.shown().await;
         let connection = format!("/v1/connections/{}", session["connection_id"].as_str().unwrap());
@@ -50,14 +50,14 @@ fn a_declined_card_takes_nothing_and_another_one_pays_once() {
         let output = checkout.merchant.instance.output();
         assert!(
             !output.contains("4242424242424242") && !output.contains(ACCEPTED),
-            "a card in the program's output"
+            "the program's output contains a card"
         );
-        assert!(!output.contains(DECLINED), "a card in the program's output");
+        assert!(!output.contains(DECLINED), "the program's output contains a card");
     });
 }
 
 #[test]
-fn a_page_that_was_tried_ten_times_is_closed_for_good() {
+fn a_page_is_closed_after_ten_attempts() {
     run(async {
         let checkout = Checkout::new("topup").await;
         for attempt in 0..10 {
@@ -65,19 +65,19 @@ fn a_page_that_was_tried_ten_times_is_closed_for_good() {
             let refused = checkout.post_to(attempt % 2, &money("25", number)).await;
             assert_eq!(refused.status, 422, "{attempt}: {}", refused.text());
         }
-        let requested = checkout.told("payment.requested").await.len();
+        let requested = checkout.of_kind("payment.requested").await.len();
         assert_eq!(requested, 5);
         for closed in [checkout.post(&money("25", ACCEPTED)).await, checkout.get().await] {
             assert_eq!(closed.status, 403, "{}", closed.text());
             assert!(closed.text().contains("Too many attempts"), "{}", closed.text());
         }
-        assert_eq!(checkout.told("payment.requested").await.len(), requested);
+        assert_eq!(checkout.of_kind("payment.requested").await.len(), requested);
         assert_eq!(checkout.shown().await["completed_at"], Value::Null);
     });
 }
 
 #[test]
-fn no_more_than_ten_attempts_go_through_at_once() {
+fn concurrent_attempts_are_limited_to_ten_too() {
     run(async {
         let checkout = Checkout::new("onboarding").await;
         let fields = [&PERSON[..], &card("4242424242424241")].concat();
@@ -94,7 +94,7 @@ fn no_more_than_ten_attempts_go_through_at_once() {
 }
 
 #[test]
-fn a_card_that_is_declined_does_not_become_what_the_wallet_pays_with() {
+fn a_declined_card_does_not_become_the_payment_method_of_the_wallet() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("0").await;
@@ -102,24 +102,24 @@ fn a_card_that_is_declined_does_not_become_what_the_wallet_pays_with() {
         let first = Checkout::of(merchant, body.clone()).await;
         let html = first.post(&money("25", DECLINED)).await.text();
         assert!(!html.contains("ending in"), "a declined card is offered: {html}");
-        assert_eq!(first.told("payment_method.added").await.len(), 0);
+        assert_eq!(first.of_kind("payment_method.added").await.len(), 0);
         went_through(&first.post(&money("25", ACCEPTED)).await, &first);
 
         let second = Checkout::of(first.merchant, body.clone()).await;
         let html = second.post(&[&money("10", DECLINED)[..], &[("pay", "card")]].concat()).await.text();
         assert!(html.contains("The card was declined.") && html.contains("Visa ending in 4242"), "{html}");
-        assert_eq!(second.told("payment_method.added").await.len(), 1);
+        assert_eq!(second.of_kind("payment_method.added").await.len(), 1);
         went_through(&second.post(&[("amount", "10"), ("pay", "known")]).await, &second);
         assert_eq!(second.merchant.balance(&customer).await, "35.0000000000");
     });
 }
 
 #[test]
-fn a_customer_who_is_deleted_between_two_tries_cannot_pay_any_more() {
+fn a_customer_who_is_deleted_between_two_attempts_cannot_pay() {
     run(async {
         let checkout = Checkout::new("topup").await;
         assert_eq!(checkout.post(&money("25", DECLINED)).await.status, 422);
-        let created = checkout.told("customer.created").await;
+        let created = checkout.of_kind("customer.created").await;
         let customer_id = created[0]["customer_id"].as_str().unwrap();
         checkout.merchant.delete(&format!("/v1/customers/{customer_id}")).await.expect(200);
         for gateway in 0..2 {
@@ -128,17 +128,17 @@ fn a_customer_who_is_deleted_between_two_tries_cannot_pay_any_more() {
             assert!(gone.text().contains("Not on offer any more"), "{}", gone.text());
         }
         assert_eq!(checkout.get().await.status, 410);
-        assert_eq!(checkout.told("payment.requested").await.len(), 1);
-        assert_eq!(checkout.told("customer.created").await.len(), 1);
+        assert_eq!(checkout.of_kind("payment.requested").await.len(), 1);
+        assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
     });
 }
 
 #[test]
-fn a_try_that_broke_off_made_a_customer_who_is_found_again_and_gone_when_deleted() {
+fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it_was_deleted() {
     run(async {
         let (one, other) = (Checkout::new("topup").await, Checkout::new("topup").await);
         for checkout in [&one, &other] {
-            // Postgres takes no request to pay of this merchant: the try ends between the customer and the payment.
+            // Postgres rejects payment requests of this merchant: the attempt ends between the customer and the payment.
             let name = checkout.merchant.id.to_lowercase();
             let refuse = format!(
                 "CREATE FUNCTION public.refuse_{name}() RETURNS trigger LANGUAGE plpgsql AS
@@ -155,20 +155,20 @@ fn a_try_that_broke_off_made_a_customer_who_is_found_again_and_gone_when_deleted
                 format!("DROP TRIGGER refuse_{name} ON ledger.events; DROP FUNCTION public.refuse_{name}()");
             checkout.merchant.log.sql.batch_execute(&accept).await.unwrap();
             assert_eq!(broken_off.status, 503, "{}", broken_off.text());
-            assert_eq!(checkout.told("customer.created").await.len(), 1);
-            assert_eq!(checkout.told("payment.requested").await.len(), 0);
+            assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
+            assert_eq!(checkout.of_kind("payment.requested").await.len(), 0);
         }
-        // Who is there pays, and is not made again.
+        // An existing customer pays and is not created again.
         went_through(&one.post(&money("25", ACCEPTED)).await, &one);
-        assert_eq!(one.told("payment.succeeded").await.len(), 1);
-        assert_eq!(one.told("customer.created").await.len(), 1);
-        // Who is there no more does not.
-        let created = other.told("customer.created").await;
+        assert_eq!(one.of_kind("payment.succeeded").await.len(), 1);
+        assert_eq!(one.of_kind("customer.created").await.len(), 1);
+        // A deleted customer does not pay.
+        let created = other.of_kind("customer.created").await;
         let customer = format!("/v1/customers/{}", created[0]["customer_id"].as_str().unwrap());
         other.merchant.delete(&customer).await.expect(200);
         for gone in [other.post(&money("25", ACCEPTED)).await, other.get().await] {
             assert_eq!(gone.status, 410, "{}", gone.text());
         }
-        assert_eq!(other.told("payment.requested").await.len(), 0);
+        assert_eq!(other.of_kind("payment.requested").await.len(), 0);
     });
 }

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
+use super::provider_text::string;
 use super::request::Ordered;
-use super::string;
 
 /// The tiers whose price is the standard one; `auto` is the standard tier unless the operator's own account says otherwise.
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
@@ -36,7 +36,7 @@ const TOOL_MEMBERS: [&str; 6] = [
 ];
 
 /// The first member of a JSON body that asks for what is charged for apart, where there is one.
-pub(crate) fn priced_apart(body: &[u8]) -> Option<&'static str> {
+pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
     let Ordered(members) = serde_json::from_slice(body).ok()?;
     let member = members.iter().find_map(|(name, value)| {
         let text = value.get();
@@ -123,7 +123,7 @@ mod tests {
             (r#"{"system":[{"text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}]}"#, "cache_control"),
             (r#"{"system":[{"cache\u005fcontrol":{"t\u0074l":"1h"}}]}"#, "cache_control"),
         ] {
-            assert_eq!(priced_apart(body.as_bytes()), Some(member), "{body}");
+            assert_eq!(unpriced_member(body.as_bytes()), Some(member), "{body}");
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
             r#"{"messages":[{"content":"cache_control \"ttl\":\"1h\"","cache_control":{"ttl":"5m"}}]}"#,
             r#"{"metadata":{"service_tier":"priority"}}"#,
         ] {
-            assert_eq!(priced_apart(body.as_bytes()), None, "{body}");
+            assert_eq!(unpriced_member(body.as_bytes()), None, "{body}");
         }
     }
 }

@@ -20,7 +20,7 @@ fn is_replay(response: &Response) -> bool {
     }
 }
 
-/// The answers to the same call on either gateway.
+/// The responses to the same call on both gateways.
 async fn again(merchant: &Merchant, credential: &str, request: &Request) -> Vec<Response> {
     let mut answers = Vec::new();
     for gateway in [1, 0] {
@@ -30,7 +30,7 @@ async fn again(merchant: &Merchant, credential: &str, request: &Request) -> Vec<
     answers
 }
 
-/// Every further call is 409 `idempotency_completed` and names the first one.
+/// Asserts that every further call is 409 `idempotency_completed` and names the first one.
 async fn is_completed(merchant: &Merchant, credential: &str, request: &Request, first: &str) {
     for answer in again(merchant, credential, request).await {
         let error = answer.refused(409, "idempotency_completed");
@@ -81,7 +81,7 @@ fn fifty_calls_with_one_key_on_two_gateways_reach_the_provider_once_and_are_char
             let answer = call.await.unwrap();
             if answer.status == 200 { first = Some(answer) } else { others.push(answer) }
         }
-        let first = first.expect("one call was answered");
+        let first = first.expect("one call got a response");
         assert!(!is_replay(&first) && first.complete);
         for other in &others {
             let error = other.refused(409, "idempotency_in_progress");
@@ -106,7 +106,7 @@ fn fifty_calls_with_one_key_on_two_gateways_reach_the_provider_once_and_are_char
 }
 
 #[test]
-fn a_whole_answer_is_given_again_and_another_body_is_another_call() {
+fn a_complete_response_is_replayed_and_another_body_is_refused() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let endpoints = [
@@ -139,8 +139,8 @@ fn a_whole_answer_is_given_again_and_another_body_is_another_call() {
         let other = Merchant::funded("10").await;
         let request = keyed(&endpoints[0], &endpoints[0].path, &json!({"input": "hello"}));
         let theirs = other.send(&other.secret_key, request).await;
-        assert!(theirs.status == 200 && !is_replay(&theirs), "another merchant's key is another");
-        // A method that changes nothing has no such keys.
+        assert!(theirs.status == 200 && !is_replay(&theirs), "another merchant's key is a different key");
+        // Safe methods ignore the header.
         for _ in 0..2 {
             let request = forward("GET", &endpoints[0].url).header("Idempotency-Key", "one");
             assert!(!is_replay(&merchant.send(&merchant.secret_key, request).await));
@@ -149,14 +149,14 @@ fn a_whole_answer_is_given_again_and_another_body_is_another_call() {
     });
 }
 
-/// A request to a path of the endpoint's own choosing.
+/// A request to this path of the endpoint.
 fn at(path: &str, target: &str) -> Request {
     let request = Request::new("POST", format!("{path}?u={target}")).json(&json!({"input": "hello"}));
     request.header("Idempotency-Key", "one")
 }
 
 #[test]
-fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
+fn a_key_cannot_be_reused_for_another_target_or_payer() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let (customer, other_customer) =
@@ -179,7 +179,7 @@ fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
         first.expect(200);
         assert!(!is_replay(&first));
 
-        // The same call, however it is spelled.
+        // The same call in other spellings.
         let metadata = |request: Request, text: &str| request.header("x-service-metadata", text);
         let plain = encoded(&endpoint.url);
         for (credential, request) in [
@@ -196,7 +196,7 @@ fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
             assert!(is_replay(&answer) && answer.request_id() == first.request_id(), "{}", answer.text());
         }
 
-        // Another call under the same key.
+        // A different call under the same key.
         let meant = json!({"customer_id": customer.id, "meter_slug": meter.slug});
         let changed = |name: &str, value: Value| {
             let mut fields = meant.clone();
@@ -226,7 +226,7 @@ fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
         }
         assert_eq!((endpoint.calls().len(), elsewhere.calls().len()), (1, 0));
         assert_eq!(merchant.balance(&customer).await, "9.5000000000");
-        // A deleted customer's credential stops at once: it is not answered from before either.
+        // A deleted customer's credential is refused at once and gets no replay either.
         merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
         merchant.send(&credential, request()).await.refused(404, "customer_not_found");
         assert_eq!(endpoint.calls().len(), 1);
@@ -234,7 +234,7 @@ fn a_key_names_one_call_wherever_it_goes_and_whoever_pays() {
 }
 
 #[test]
-fn a_providers_failure_ends_the_call_and_is_named_rather_than_repeated() {
+fn a_providers_failure_ends_the_call_and_is_reported_instead_of_replayed() {
     run(async {
         let merchant = Merchant::funded("10").await;
         for status in [500, 502, 503, 529] {
@@ -252,7 +252,7 @@ fn a_providers_failure_ends_the_call_and_is_named_rather_than_repeated() {
 }
 
 #[test]
-fn an_answer_that_is_not_kept_is_named_and_the_provider_is_not_called_again() {
+fn a_response_that_is_not_stored_is_reported_and_the_provider_is_not_called_again() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let provider = &merchant.instance.provider;
@@ -267,7 +267,7 @@ fn an_answer_that_is_not_kept_is_named_and_the_provider_is_not_called_again() {
             merchant.send(&merchant.secret_key, other).await.refused(422, "idempotency_key_reused");
             assert_eq!(endpoint.calls().len(), 1);
         }
-        // A body too long to be held is told apart by its beginning and its length, and its answer is not kept.
+        // A body too long to be buffered is identified by its beginning and its length, and its response is not stored.
         let whole_body = provider.endpoint(|_| json(200, &json!({})));
         let with_body = |bytes: Vec<u8>, key: &str| {
             forward("POST", &whole_body.url).body(Body::Whole(bytes)).header("Idempotency-Key", key)
@@ -286,7 +286,7 @@ fn an_answer_that_is_not_kept_is_named_and_the_provider_is_not_called_again() {
             other.refused(422, "idempotency_key_reused");
         }
         assert_eq!(whole_body.calls().len(), 1);
-        // However a short body is framed or called, it is the same.
+        // The framing and the content type of a short body do not matter.
         let chunked =
             forward("POST", &whole_body.url).body(chunks(&["a", "bc"])).header("Idempotency-Key", "c");
         let first = merchant.send(&merchant.secret_key, chunked).await;
@@ -310,7 +310,7 @@ fn a_call_that_never_reached_a_provider_leaves_its_key_free() {
         merchant.credit_own("1").await;
         let first = merchant.send(&credential, request.clone()).await;
         first.expect(200);
-        assert!(!is_replay(&first), "a refused call is no call");
+        assert!(!is_replay(&first), "a refused call does not count as a call");
 
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let nobody = forward("POST", &format!("http://{closed}/")).header("Idempotency-Key", "two");
@@ -320,13 +320,13 @@ fn a_call_that_never_reached_a_provider_leaves_its_key_free() {
             assert_eq!(merchant.failed(&answer).await["reason"], "provider_unreachable");
             ids.insert(answer.request_id());
         }
-        assert_eq!(ids.len(), 2, "each try is a call of its own");
+        assert_eq!(ids.len(), 2, "each attempt is a separate call");
         assert_eq!(merchant.balance(&customer).await, "0.5000000000");
     });
 }
 
 #[test]
-fn an_answer_whose_caller_has_gone_is_kept_for_the_next_try() {
+fn a_response_whose_caller_disconnected_is_stored_for_the_next_attempt() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let gate = Gate::default();
@@ -342,7 +342,7 @@ fn an_answer_whose_caller_has_gone_is_kept_for_the_next_try() {
         eventually("the call is in flight", async || (endpoint.calls().len() == 1).then_some(())).await;
         drop(connection);
         gate.open();
-        let answer = eventually("the answer is there for the next try", async || {
+        let answer = eventually("the response is stored for the next attempt", async || {
             let answer = request.send(merchant.instance.gateway(1)).await.unwrap();
             (answer.status != 409).then_some(answer)
         })
@@ -354,7 +354,7 @@ fn an_answer_whose_caller_has_gone_is_kept_for_the_next_try() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_before_anything_is_opened() {
+fn an_invalid_key_is_refused_before_a_request_is_opened() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

@@ -1,5 +1,5 @@
-//! What webhooks are told: signed, in order per customer, again until the receiver takes it, and never where the guard
-//! forbids it. The receivers are servers of the tests' own; signatures are verified by the published library.
+//! Webhook deliveries: signed, in order per customer, retried until the receiver accepts them, and never sent to a forbidden
+//! address. The receivers are servers of the tests; the published library verifies the signatures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ struct Hook {
 }
 
 impl Hook {
-    /// A webhook of `merchant` whose receiver answers with what `respond` makes of a call.
+    /// A webhook of `merchant` whose receiver responds with `respond`.
     async fn new(
         merchant: &Merchant,
         events: Value,
@@ -37,22 +37,23 @@ impl Hook {
         Self { id: text("webhook_id"), secret: text("webhook_secret"), receiver }
     }
 
-    /// What it was told, in the order it came.
-    fn told(&self) -> Vec<Value> {
+    /// The received deliveries, in order.
+    fn received(&self) -> Vec<Value> {
         self.receiver.calls().iter().map(|call| serde_json::from_slice(&call.body).unwrap()).collect()
     }
 
-    /// The one time that it was told of `event`, once it was.
-    async fn told_of(&self, event: &str) -> Value {
-        eventually(event, async || self.told().into_iter().find(|told| told["event"] == event)).await
+    /// Waits for a delivery of `event` and returns the first.
+    async fn received_event(&self, event: &str) -> Value {
+        eventually(event, async || self.received().into_iter().find(|delivery| delivery["event"] == event))
+            .await
     }
 
-    /// What `GET` shows of its deliveries, newest first.
+    /// Its deliveries as the API shows them, newest first.
     async fn deliveries(&self, merchant: &Merchant) -> Vec<Value> {
         merchant.pages(&format!("/v1/webhooks/{}/deliveries", self.id), 100).await
     }
 
-    /// Its deliveries, once all of them satisfy `so`.
+    /// Waits until all of its deliveries satisfy `so` and returns them.
     async fn once(&self, merchant: &Merchant, what: &str, so: impl Fn(&Value) -> bool) -> Vec<Value> {
         eventually(what, async || {
             let deliveries = self.deliveries(merchant).await;
@@ -66,11 +67,11 @@ fn ok(_: &Call) -> Vec<Step> {
     json(200, &json!({}))
 }
 
-fn customer_of(told: &Value) -> String {
-    told["data"]["customer"]["customer_id"].as_str().unwrap_or_default().to_owned()
+fn customer_of(delivery: &Value) -> String {
+    delivery["data"]["customer"]["customer_id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A fresh spending of so many tokens by the customer: the call's request id.
+/// Makes a call of the customer and returns its request id.
 async fn call(merchant: &Merchant, customer: &Customer) -> String {
     let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 3}})));
     let meter = merchant.call_meter("0.25").await;
@@ -80,12 +81,12 @@ async fn call(merchant: &Merchant, customer: &Customer) -> String {
 }
 
 #[test]
-fn what_a_webhook_is_told_is_signed_in_both_ways() {
+fn deliveries_have_both_signatures() {
     run(async {
         let merchant = Merchant::new().await;
         let hook = Hook::new(&merchant, Value::Null, ok).await;
         merchant.customer("0").await;
-        let told = hook.told_of("customer.created").await;
+        let received = hook.received_event("customer.created").await;
         let call = hook.receiver.only_call();
         assert_eq!(call.method(), "POST");
         assert_eq!(call.head.header("content-type"), Some("application/json"));
@@ -96,7 +97,7 @@ fn what_a_webhook_is_told_is_signed_in_both_ways() {
         }
         let library = standardwebhooks::Webhook::new(&hook.secret).unwrap();
         library.verify(&call.body, &headers).unwrap();
-        assert_eq!(headers["webhook-id"], told["webhook_event_id"].as_str().unwrap());
+        assert_eq!(headers["webhook-id"], received["webhook_event_id"].as_str().unwrap());
         let mut forged = call.body.clone();
         forged.push(b' ');
         library.verify(&forged, &headers).unwrap_err();
@@ -112,7 +113,7 @@ fn what_a_webhook_is_told_is_signed_in_both_ways() {
 }
 
 #[test]
-fn each_event_is_told_with_what_it_is_about() {
+fn each_event_carries_its_resource() {
     run(async {
         let merchant = Merchant::funded("5").await;
         let hook = Hook::new(&merchant, Value::Null, ok).await;
@@ -120,22 +121,24 @@ fn each_event_is_told_with_what_it_is_about() {
         let made = merchant.post("/v1/customers", &body).await.expect(201);
         let customer =
             Customer { id: made["customer_id"].as_str().unwrap().to_owned(), reference_id: "ada".to_owned() };
-        let told = hook.told_of("customer.created").await;
-        assert_eq!(told["data"], json!({"customer": made}));
-        assert_eq!(told["created_at"], made["created_at"]);
-        assert!(told["webhook_event_id"].as_str().unwrap().starts_with("evt_"));
+        let received = hook.received_event("customer.created").await;
+        assert_eq!(received["data"], json!({"customer": made}));
+        assert_eq!(received["created_at"], made["created_at"]);
+        assert!(received["webhook_event_id"].as_str().unwrap().starts_with("evt_"));
 
         merchant.credit(&customer, "2").await;
-        let told = hook.told_of("customer.wallet.balance.updated").await;
-        assert_eq!(told["data"]["wallet"]["balance"], "2.0000000000");
-        assert_eq!(told["data"]["customer"], made);
+        let received = hook.received_event("customer.wallet.balance.updated").await;
+        assert_eq!(received["data"]["wallet"]["balance"], "2.0000000000");
+        assert_eq!(received["data"]["customer"], made);
 
         let request_id = call(&merchant, &customer).await;
-        let told = hook.told_of("request.completed").await;
-        assert_eq!(told["data"]["request"], merchant.shown(&request_id, "completed").await);
-        assert_eq!(customer_of(&told), customer.id);
-        eventually("the debit is told", async || {
-            hook.told().into_iter().find(|told| told["data"]["wallet"]["balance"] == "1.7500000000")
+        let received = hook.received_event("request.completed").await;
+        assert_eq!(received["data"]["request"], merchant.shown(&request_id, "completed").await);
+        assert_eq!(customer_of(&received), customer.id);
+        eventually("the debit is delivered", async || {
+            hook.received()
+                .into_iter()
+                .find(|delivery| delivery["data"]["wallet"]["balance"] == "1.7500000000")
         })
         .await;
 
@@ -143,33 +146,36 @@ fn each_event_is_told_with_what_it_is_about() {
         let key = merchant.post("/v1/spend_keys", &body).await.expect(201);
         let path = format!("/v1/spend_keys/{}", key["spend_key_id"].as_str().unwrap());
         let rotated = merchant.post(&format!("{path}/rotate"), &json!({})).await.expect(200);
-        let told = hook.told_of("spend_key.rotated").await;
-        assert_eq!(told["data"]["spend_key"], merchant.get(&path).await.expect(200));
-        assert_eq!(customer_of(&told), customer.id);
-        assert!(!told.to_string().contains(rotated["key"].as_str().unwrap()), "a raw key is told nobody");
+        let received = hook.received_event("spend_key.rotated").await;
+        assert_eq!(received["data"]["spend_key"], merchant.get(&path).await.expect(200));
+        assert_eq!(customer_of(&received), customer.id);
+        assert!(
+            !received.to_string().contains(rotated["key"].as_str().unwrap()),
+            "a raw key is never delivered"
+        );
 
         merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
-        let told = hook.told_of("customer.deleted").await;
-        let shown = &told["data"]["customer"];
+        let received = hook.received_event("customer.deleted").await;
+        let shown = &received["data"]["customer"];
         assert_eq!((&shown["customer_id"], &shown["reference_id"]), (&json!(customer.id), &json!("ada")));
         assert_eq!((&shown["contact"]["first_name"], &shown["metadata"]), (&Value::Null, &json!({})));
 
-        // Money of the merchant's own is nobody else's news.
+        // Changes of the merchant's own wallet are not delivered.
         let events: Vec<_> =
-            hook.told().iter().map(|told| told["event"].as_str().unwrap().to_owned()).collect();
+            hook.received().iter().map(|delivery| delivery["event"].as_str().unwrap().to_owned()).collect();
         assert_eq!(
             events.iter().filter(|event| *event == "customer.wallet.balance.updated").count(),
             2,
             "{events:?}"
         );
         let ids: std::collections::BTreeSet<_> =
-            hook.told().iter().map(|told| told["webhook_event_id"].to_string()).collect();
-        assert_eq!(ids.len(), events.len(), "each event has an id of its own");
+            hook.received().iter().map(|delivery| delivery["webhook_event_id"].to_string()).collect();
+        assert_eq!(ids.len(), events.len(), "each event has its own id");
     });
 }
 
 #[test]
-fn a_webhook_is_told_of_what_it_names_and_of_nothing_while_it_is_disabled() {
+fn a_webhook_receives_the_events_it_names_and_none_while_it_is_disabled() {
     run(async {
         let merchant = Merchant::new().await;
         let all = Hook::new(&merchant, Value::Null, ok).await;
@@ -180,20 +186,22 @@ fn a_webhook_is_told_of_what_it_names_and_of_nothing_while_it_is_disabled() {
         };
         let first = merchant.customer_called("first", "0").await;
         delete(&first).await;
-        // What is pending when it is disabled would be given up.
-        eventually("the first is told", async || (some.told().len() == 1).then_some(())).await;
+        // A delivery that is pending when the webhook is disabled would be given up.
+        eventually("the first is delivered", async || (some.received().len() == 1).then_some(())).await;
         merchant.patch(&path, &json!({"enabled": false})).await.expect(200);
         delete(&merchant.customer_called("second", "0").await).await;
         merchant.patch(&path, &json!({"enabled": true})).await.expect(200);
         let third = merchant.customer_called("third", "0").await;
         delete(&third).await;
-        eventually("all is told", async || (some.told().len() >= 2 && all.told().len() >= 6).then_some(()))
-            .await;
+        eventually("everything is delivered", async || {
+            (some.received().len() >= 2 && all.received().len() >= 6).then_some(())
+        })
+        .await;
         let deliveries = some.deliveries(&merchant).await;
-        assert_eq!(deliveries.len(), 2, "nothing was queued besides: {deliveries:?}");
-        let told: Vec<_> = some.told().iter().map(customer_of).collect();
-        assert_eq!(told.len(), 2);
-        assert!(told.contains(&first.id) && told.contains(&third.id), "{told:?}");
+        assert_eq!(deliveries.len(), 2, "nothing else was queued: {deliveries:?}");
+        let received: Vec<_> = some.received().iter().map(customer_of).collect();
+        assert_eq!(received.len(), 2);
+        assert!(received.contains(&first.id) && received.contains(&third.id), "{received:?}");
         let listed = all.deliveries(&merchant).await;
         assert_eq!(listed.len(), 6);
         let paths = [&all.id, &some.id].map(|id| format!("/v1/webhooks/{id}/deliveries"));
@@ -206,7 +214,7 @@ fn a_webhook_is_told_of_what_it_names_and_of_nothing_while_it_is_disabled() {
 }
 
 #[test]
-fn a_receiver_that_was_down_gets_everything_in_order_per_customer_once_it_is_back() {
+fn a_receiver_that_was_down_gets_everything_in_order_per_customer() {
     run(async {
         let merchant = Merchant::new().await;
         let up = Arc::new(AtomicBool::new(false));
@@ -226,14 +234,14 @@ fn a_receiver_that_was_down_gets_everything_in_order_per_customer_once_it_is_bac
         let deliveries = hook.deliveries(&merchant).await;
         assert_eq!(deliveries.len(), 15);
         assert!(deliveries.iter().all(|delivery| delivery["status"] == "pending"), "{deliveries:?}");
-        eventually("each customer's first news are tried again", async || {
+        eventually("each customer's first delivery is retried", async || {
             let deliveries = hook.deliveries(&merchant).await;
             let tried = deliveries.iter().filter(|shown| shown["attempts"].as_u64() >= Some(2));
             let tried: Vec<_> = tried.collect();
             assert!(
                 tried.iter().all(|shown| shown["last_status_code"] == 503 && shown["last_error"].is_string())
             );
-            // What comes after it waits for it.
+            // Later deliveries wait for it.
             assert!(
                 deliveries.iter().all(|shown| shown["event"] == "customer.created" || shown["attempts"] == 0)
             );
@@ -241,49 +249,49 @@ fn a_receiver_that_was_down_gets_everything_in_order_per_customer_once_it_is_bac
         })
         .await;
         up.store(true, Ordering::SeqCst);
-        let before = hook.told().len();
-        hook.once(&merchant, "everything is told", |delivery| delivery["status"] == "delivered").await;
-        let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for news in &hook.told()[before.saturating_sub(3)..] {
-            let balances = told.entry(customer_of(news)).or_default();
-            let balance = news["data"]["wallet"]["balance"].to_string();
+        let before = hook.received().len();
+        hook.once(&merchant, "everything is delivered", |delivery| delivery["status"] == "delivered").await;
+        let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for delivery in &hook.received()[before.saturating_sub(3)..] {
+            let balances = received.entry(customer_of(delivery)).or_default();
+            let balance = delivery["data"]["wallet"]["balance"].to_string();
             if balances.last() != Some(&balance) {
                 balances.push(balance);
             }
         }
-        assert_eq!(told, wanted, "none is lost, and each customer's are in order");
+        assert_eq!(received, wanted, "none is lost, and each customer's are in order");
     });
 }
 
 #[test]
-fn news_of_one_customer_that_are_not_taken_hold_up_no_other_customer() {
+fn failing_deliveries_of_one_customer_do_not_delay_another() {
     run(async {
         let merchant = Merchant::new().await;
         let stuck = merchant.customer_called("stuck", "0").await;
         let id = stuck.id.clone();
         let hook = Hook::new(&merchant, json!(["customer.wallet.balance.updated"]), move |call| {
-            let told: Value = serde_json::from_slice(&call.body).unwrap();
-            json(if customer_of(&told) == id { 500 } else { 200 }, &json!({}))
+            let delivery: Value = serde_json::from_slice(&call.body).unwrap();
+            json(if customer_of(&delivery) == id { 500 } else { 200 }, &json!({}))
         })
         .await;
         merchant.credit(&stuck, "1").await;
         merchant.credit(&stuck, "1").await;
         let free = merchant.customer_called("free", "1").await;
-        eventually("the other customer's news are told", async || {
-            hook.told().iter().any(|told| customer_of(told) == free.id).then_some(())
+        eventually("the other customer's event is delivered", async || {
+            hook.received().iter().any(|delivery| customer_of(delivery) == free.id).then_some(())
         })
         .await;
-        let told = hook.told();
-        let of_stuck: Vec<_> = told.iter().filter(|told| customer_of(told) == stuck.id).collect();
+        let received = hook.received();
+        let of_stuck: Vec<_> = received.iter().filter(|delivery| customer_of(delivery) == stuck.id).collect();
         assert!(
-            of_stuck.iter().all(|told| told["data"]["wallet"]["balance"] == "1.0000000000"),
+            of_stuck.iter().all(|delivery| delivery["data"]["wallet"]["balance"] == "1.0000000000"),
             "{of_stuck:?}"
         );
     });
 }
 
 #[test]
-fn what_failed_is_shown_and_can_be_sent_again() {
+fn a_failed_delivery_is_shown_and_can_be_resent() {
     run(async {
         let merchant = Merchant::new().await;
         let up = Arc::new(AtomicBool::new(false));
@@ -293,7 +301,7 @@ fn what_failed_is_shown_and_can_be_sent_again() {
         let path = format!("/v1/webhooks/{}", hook.id);
         merchant.customer("0").await;
         hook.once(&merchant, "it is tried", |delivery| delivery["last_status_code"] == 410).await;
-        // What is pending of a disabled webhook is given up.
+        // Pending deliveries of a disabled webhook are given up.
         merchant.patch(&path, &json!({"enabled": false})).await.expect(200);
         let failed = hook.once(&merchant, "it is given up", |delivery| delivery["status"] == "failed").await;
         assert_eq!(failed[0]["next_attempt_at"], Value::Null, "{failed:?}");
@@ -304,22 +312,25 @@ fn what_failed_is_shown_and_can_be_sent_again() {
         let resend = |id: &str| Request::new("POST", format!("{path}/deliveries/{id}/resend"));
         let again = merchant.rest(resend(event_id).header("Idempotency-Key", "again")).await;
         assert_eq!(again.expect(200)["status"], "pending");
-        let told = hook.once(&merchant, "it is told", |delivery| delivery["status"] == "delivered").await;
-        assert_eq!(told[0]["webhook_event_id"], event_id);
-        assert_eq!((&told[0]["attempts"], &told[0]["last_error"]), (&json!(1), &Value::Null));
-        assert!(told[0]["delivered_at"].is_string());
-        let ids: Vec<_> = hook.told().iter().map(|told| told["webhook_event_id"].clone()).collect();
+        let received =
+            hook.once(&merchant, "it is delivered", |delivery| delivery["status"] == "delivered").await;
+        assert_eq!(received[0]["webhook_event_id"], event_id);
+        assert_eq!((&received[0]["attempts"], &received[0]["last_error"]), (&json!(1), &Value::Null));
+        assert!(received[0]["delivered_at"].is_string());
+        let ids: Vec<_> =
+            hook.received().iter().map(|delivery| delivery["webhook_event_id"].clone()).collect();
         assert!(ids.len() >= 2 && ids.iter().all(|id| *id == event_id), "{ids:?}");
 
-        // A repeated call sends nothing; another one does, though all was told.
-        let count = hook.told().len();
+        // A replayed call sends nothing; a new one does, even after a success.
+        let count = hook.received().len();
         assert_eq!(
             merchant.rest(resend(event_id).header("Idempotency-Key", "again")).await.expect(200)["status"],
             "pending"
         );
         assert_eq!(hook.deliveries(&merchant).await[0]["status"], "delivered");
         merchant.rest(resend(event_id)).await.expect(200);
-        eventually("it is told once more", async || (hook.told().len() == count + 1).then_some(())).await;
+        eventually("it is delivered once more", async || (hook.received().len() == count + 1).then_some(()))
+            .await;
 
         merchant.rest(resend("evt_01ARZ3NDEKTSV4RRFFQ69G5FAV")).await.refused(404, "webhook_event_not_found");
         merchant.rest(resend("x")).await.refused(404, "webhook_event_not_found");
@@ -327,7 +338,7 @@ fn what_failed_is_shown_and_can_be_sent_again() {
 }
 
 #[test]
-fn a_redirect_is_not_followed_and_a_forbidden_address_not_called() {
+fn redirects_are_not_followed_and_forbidden_addresses_are_not_called() {
     run(async {
         let merchant = Merchant::new().await;
         let elsewhere = merchant.instance.provider.endpoint(ok);
@@ -347,20 +358,20 @@ fn a_redirect_is_not_followed_and_a_forbidden_address_not_called() {
             forbidden.once(&merchant, "it is tried", |delivery| delivery["last_error"].is_string()).await;
         assert_eq!(tried[0]["last_error"], "the receiver's address is not allowed");
         assert_eq!(tried[0]["last_status_code"], Value::Null);
-        assert!(forbidden.told().is_empty(), "the redirect was followed");
+        assert!(forbidden.received().is_empty(), "the redirect was followed");
     });
 }
 
 #[test]
-fn a_receiver_that_does_not_answer_in_time_is_left_and_what_is_given_up_holds_up_nothing() {
+fn a_receiver_that_does_not_answer_times_out_and_a_given_up_delivery_delays_nothing() {
     run(async {
         let flags = &["--webhook-timeout-seconds=1", "--webhook-give-up-seconds=0", "--webhook-retry-ms=50"];
         let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(1, flags).await));
         let merchant = Merchant::of(instance).await;
         let gate = Gate::default();
         let hook = Hook::new(&merchant, Value::Null, move |call| {
-            let told: Value = serde_json::from_slice(&call.body).unwrap();
-            if told["event"] == "customer.created" { vec![Step::Wait(gate.clone())] } else { ok(call) }
+            let delivery: Value = serde_json::from_slice(&call.body).unwrap();
+            if delivery["event"] == "customer.created" { vec![Step::Wait(gate.clone())] } else { ok(call) }
         })
         .await;
         merchant.customer("1").await;
@@ -379,22 +390,23 @@ fn a_receiver_that_does_not_answer_in_time_is_left_and_what_is_given_up_holds_up
 }
 
 #[test]
-fn what_is_sent_again_and_not_taken_keeps_no_newer_news_waiting() {
+fn a_failing_resent_delivery_does_not_delay_newer_ones() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer_called("again", "0").await;
         let refuses = Arc::new(AtomicBool::new(false));
         let refuses_first = Arc::clone(&refuses);
         let hook = Hook::new(&merchant, json!(["customer.wallet.balance.updated"]), move |call| {
-            let told: Value = serde_json::from_slice(&call.body).unwrap();
-            let is_first = told["data"]["wallet"]["balance"] == "1.0000000000";
+            let delivery: Value = serde_json::from_slice(&call.body).unwrap();
+            let is_first = delivery["data"]["wallet"]["balance"] == "1.0000000000";
             json(if is_first && refuses_first.load(Ordering::SeqCst) { 400 } else { 200 }, &json!({}))
         })
         .await;
         merchant.credit(&customer, "1").await;
-        let told = hook.once(&merchant, "it is told", |delivery| delivery["status"] == "delivered").await;
+        let received =
+            hook.once(&merchant, "it is delivered", |delivery| delivery["status"] == "delivered").await;
         refuses.store(true, Ordering::SeqCst);
-        let id = told[0]["webhook_event_id"].as_str().unwrap();
+        let id = received[0]["webhook_event_id"].as_str().unwrap();
         let path = format!("/v1/webhooks/{}/deliveries/{id}/resend", hook.id);
         let again = merchant.rest(Request::new("POST", path)).await.expect(200);
         assert_eq!((&again["status"], &again["delivered_at"]), (&json!("pending"), &Value::Null));
@@ -403,24 +415,27 @@ fn what_is_sent_again_and_not_taken_keeps_no_newer_news_waiting() {
         })
         .await;
         merchant.credit(&customer, "1").await;
-        eventually("the newer news are told", async || {
-            let told = hook.told();
-            told.iter().any(|told| told["data"]["wallet"]["balance"] == "2.0000000000").then_some(())
+        eventually("the newer event is delivered", async || {
+            let received = hook.received();
+            received
+                .iter()
+                .any(|delivery| delivery["data"]["wallet"]["balance"] == "2.0000000000")
+                .then_some(())
         })
         .await;
-        eventually("that is shown", async || {
+        eventually("the newer one is shown as delivered", async || {
             let shown = hook.deliveries(&merchant).await;
-            assert_eq!(shown[1]["status"], "pending", "what was sent again waits for its next try");
+            assert_eq!(shown[1]["status"], "pending", "the resent delivery waits for its next attempt");
             (shown[0]["status"] == "delivered").then_some(())
         })
         .await;
         refuses.store(false, Ordering::SeqCst);
-        hook.once(&merchant, "both are told", |delivery| delivery["status"] == "delivered").await;
+        hook.once(&merchant, "both are delivered", |delivery| delivery["status"] == "delivered").await;
     });
 }
 
 #[test]
-fn receivers_that_do_not_answer_keep_no_other_merchant_waiting() {
+fn receivers_that_do_not_answer_do_not_delay_another_merchant() {
     run(async {
         let (slow, other) = (Merchant::new().await, Merchant::new().await);
         let gate = Gate::default();
@@ -437,17 +452,20 @@ fn receivers_that_do_not_answer_keep_no_other_merchant_waiting() {
         for number in 0..30 {
             slow.customer_called(&format!("slow {number}"), "0").await;
         }
-        // Each of the instance's gateways tells at most eight lanes of one webhook at once.
+        // Each of the instance's gateways delivers at most eight queues of one webhook at once.
         let waiting = || hooks.iter().map(|hook| hook.receiver.calls().len()).sum::<usize>();
         eventually("the slow receivers are called", async || (waiting() >= 24).then_some(())).await;
         let hook = Hook::new(&other, json!(["customer.created"]), ok).await;
         for number in 0..30 {
             other.customer_called(&format!("other {number}"), "0").await;
         }
-        eventually("the other merchant's are told", async || (hook.told().len() >= 30).then_some(())).await;
+        eventually("the other merchant's are delivered", async || {
+            (hook.received().len() >= 30).then_some(())
+        })
+        .await;
         gate.open();
         for hook in &hooks {
-            hook.once(&slow, "all are told", |delivery| delivery["status"] == "delivered").await;
+            hook.once(&slow, "all are delivered", |delivery| delivery["status"] == "delivered").await;
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Reported usage: priced and charged like a forwarded call, once per id, and shown like any other request.
+//! Reported usage: priced and charged like a forwarded call, once per id, and shown like other requests.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
@@ -50,7 +50,7 @@ fn a_report_is_priced_charged_and_shown_like_a_forwarded_call() {
         assert_eq!(merchant.balance(&customer).await, "4.2936000000");
         merchant.nothing_is_held().await;
 
-        // Shown as it was answered, by its own id, in the list, to any filter, in the report of usage.
+        // It is shown the same by its id, in the list, under every filter, and in the usage report.
         let shown = merchant.get("/v1/requests/req_of%20a%20provider%2F1").await.expect(200);
         assert_eq!(shown, made);
         for filter in [
@@ -67,13 +67,13 @@ fn a_report_is_priced_charged_and_shown_like_a_forwarded_call() {
         assert_eq!(usage["totals"]["total_requests"], 1);
         assert_eq!(usage["totals"]["total_wallet_cost"], "5.7064000000");
 
-        // The same id again: the stored object, whatever the report says.
+        // The same id again returns the stored object, whatever the report contains.
         for body in [body, json!({"request_id": "req_of a provider/1", "usage": {"tokens": 1}})] {
             let again = merchant.post("/v1/requests", &body).await.expect(200);
             assert_eq!(again, made);
         }
         assert_eq!(merchant.balance(&customer).await, "4.2936000000");
-        // Another merchant has ids of its own.
+        // Ids are scoped to the merchant.
         let other = Merchant::new().await;
         other.get("/v1/requests/req_of%20a%20provider%2F1").await.refused(404, "request_not_found");
         other.post("/v1/requests", &json!({"request_id": "req_of a provider/1"})).await.expect(201);
@@ -81,7 +81,7 @@ fn a_report_is_priced_charged_and_shown_like_a_forwarded_call() {
 }
 
 #[test]
-fn what_a_wallet_does_not_cover_is_the_merchants() {
+fn a_shortfall_of_the_wallet_is_charged_to_the_merchant() {
     run(async {
         let merchant = Merchant::new().await;
         let customer = merchant.customer("1").await;
@@ -98,11 +98,11 @@ fn what_a_wallet_does_not_cover_is_the_merchants() {
         assert_eq!(made["marks"], json!(["overrun"]));
         assert_eq!(merchant.balance(&customer).await, "0.0000000000");
         assert_eq!(merchant.own_balance().await, "-1.0380000000");
-        // Without a balance as well, and without counts.
+        // Also without a balance and without counts.
         let made = merchant.post("/v1/requests", &json!({"request_id": "nothing"})).await.expect(201);
         assert_eq!((&made["marks"], &made["endpoint"]), (&json!(["usage_missing"]), &json!("reported")));
         assert_eq!(made["total_request_cost"], "0.0000000000");
-        // Reports go on from the tier position of those before.
+        // Reports continue from the tier usage of earlier ones.
         merchant.credit(&customer, "100").await;
         let made = merchant.post("/v1/requests", &report("on", 1_000_000)).await.expect(201);
         assert_eq!(made["fee"]["amount"], "4.2000000000");
@@ -110,7 +110,7 @@ fn what_a_wallet_does_not_cover_is_the_merchants() {
 }
 
 #[test]
-fn a_hundred_equal_reports_on_two_gateways_have_one_effect() {
+fn a_hundred_identical_reports_on_two_gateways_have_one_effect() {
     run(async {
         let merchant: &'static Merchant = Box::leak(Box::new(Merchant::new().await));
         let customer = merchant.customer("10").await;
@@ -144,7 +144,7 @@ fn a_hundred_equal_reports_on_two_gateways_have_one_effect() {
 }
 
 #[test]
-fn reports_are_listed_among_forwarded_calls_page_by_page() {
+fn reports_are_listed_with_forwarded_calls_page_by_page() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let url =
@@ -172,7 +172,7 @@ fn reports_are_listed_among_forwarded_calls_page_by_page() {
 }
 
 #[test]
-fn a_report_that_is_not_valid_is_refused_whole() {
+fn an_invalid_report_is_refused() {
     run(async {
         let merchant = Merchant::new().await;
         let other = Merchant::new().await;
@@ -207,7 +207,7 @@ fn a_report_that_is_not_valid_is_refused_whole() {
         let absurd = json!({"request_id": "a", "meter_id": dear.id, "input_tokens": 1_000_000_000_000_u64, "output_tokens": 1});
         let error = merchant.post("/v1/requests", &absurd).await.refused(400, "validation_error");
         assert_eq!(error["issues"][0]["path"], json!(["usage"]));
-        assert_eq!(merchant.events().await.len(), before + 1, "nothing but the meter");
+        assert_eq!(merchant.events().await.len(), before + 1, "only the meter");
         Request::new("POST", "/v1/requests")
             .json(&json!({"request_id": "a"}))
             .send(merchant.gateway())

@@ -1,6 +1,5 @@
-//! Callers and providers who take their time: every wait has its end, and at its end the call is settled and its
-//! hold released. The bounds are those of a gateway of the test's own: some seconds, so that what is to come in time does,
-//! on a busy machine as well.
+//! Slow callers and providers: every wait has a timeout, after which the call is settled and its hold released. The tests use
+//! a gateway with timeouts of some seconds, enough for a busy machine.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +22,7 @@ struct Shop {
     gateway: SideGateway,
 }
 
-/// A customer with money on a meter at 1 per million tokens, and a gateway with these bounds.
+/// A customer with money on a meter at 1 per million tokens, and a gateway with these timeouts.
 async fn shop(bounds: &[&str]) -> Shop {
     let merchant = Merchant::funded("10").await;
     let customer = merchant.customer("10").await;
@@ -44,7 +43,7 @@ impl Shop {
         Connection::open(self.gateway.address).await.unwrap()
     }
 
-    /// A call under way: its connection and its id, the answer's head read.
+    /// Starts a call and reads the head of the response: its connection and its id.
     async fn begun(&self, endpoint: &Endpoint) -> (Connection, String) {
         let mut connection = self.connection().await;
         let credential = self.merchant.billing(&self.customer, &self.meter);
@@ -61,7 +60,7 @@ impl Shop {
 }
 
 #[test]
-fn a_caller_who_takes_nothing_of_its_answer_is_taken_for_gone_and_charged() {
+fn a_caller_who_does_not_read_the_response_is_disconnected_and_charged() {
     run(async {
         let shop = shop(&["--stall-timeout-seconds=3"]).await;
         let filler: u64 = 32 * 1024 * 1024;
@@ -82,13 +81,13 @@ fn a_caller_who_takes_nothing_of_its_answer_is_taken_for_gone_and_charged() {
         assert_eq!(metered["marks"], json!([]), "the provider's answer was read to its end");
         shop.merchant.nothing_is_held().await;
         let (body, end) = connection.read.rest().await;
-        assert!(end.is_err(), "the caller was given up, yet sees a whole answer");
+        assert!(end.is_err(), "the caller was disconnected, yet the response is complete");
         assert!((body.len() as u64) < filler);
     });
 }
 
 #[test]
-fn a_head_that_does_not_come_is_not_waited_for() {
+fn a_missing_request_head_times_out() {
     run(async {
         let shop = shop(&["--head-timeout-seconds=3"]).await;
         let never = async |begun: &str| {
@@ -96,14 +95,14 @@ fn a_head_that_does_not_come_is_not_waited_for() {
             connection.write.write_all(begun.as_bytes()).await.unwrap();
             assert!(connection.response("GET").await.is_err(), "{begun:?} was answered");
         };
-        // Not byte by byte either.
+        // Also if it comes byte by byte.
         let slowly = async || {
             let mut connection = shop.connection().await;
             connection.write.write_all(b"GET /v1/requests HTTP/1.1\r\nX: ").await.unwrap();
             eventually("the connection is closed", async || connection.write.write_all(b"x").await.err())
                 .await;
         };
-        // Nor on a connection that has carried a call.
+        // Also on a connection that has carried a call.
         let again = async || {
             let mut connection = shop.connection().await;
             let request = farthing_tests::client::Request::new("GET", "/v1/requests");
@@ -117,7 +116,7 @@ fn a_head_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
+fn a_missing_request_body_times_out() {
     run(async {
         let shop = shop(&["--body-timeout-seconds=3"]).await;
         let endpoint = shop.provider(|| json(200, &json!({})));
@@ -133,7 +132,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
         }
         assert!(shop.merchant.events().await.iter().all(|event| event.kind != "request.opened"));
 
-        // One that streams was forwarded as far as it came.
+        // A streaming body was forwarded as far as it came.
         let credential = shop.merchant.billing(&shop.customer, &shop.meter);
         let request = forward("POST", &endpoint.url).bearer(&credential);
         let mut connection = shop.connection().await;
@@ -142,27 +141,27 @@ fn a_body_that_does_not_come_is_not_waited_for() {
         let response = connection.response("POST").await.unwrap();
         response.refused(400, "validation_error");
         assert_eq!(shop.merchant.failed(&response).await["reason"], "caller_gone");
-        assert!(!endpoint.only_call().body_complete, "the provider was told of a whole body");
+        assert!(!endpoint.only_call().body_complete, "the provider received a complete body");
         shop.merchant.nothing_is_held().await;
         assert_eq!(shop.merchant.balance(&shop.customer).await, "10.0000000000");
     });
 }
 
 #[test]
-fn a_body_that_goes_on_coming_may_take_longer_than_any_one_wait() {
+fn a_body_that_keeps_coming_may_take_longer_than_the_timeout() {
     run(async {
         let shop = shop(&["--body-timeout-seconds=3"]).await;
         let endpoint = shop.merchant.instance.provider.endpoint(|call| whole(200, &[], &call.body));
         let request = forward("POST", &endpoint.url).bearer(&shop.merchant.secret_key);
         let mut connection = shop.connection().await;
         connection.send_head(&request.clone().header("Transfer-Encoding", "chunked")).await.unwrap();
-        // One that began later and falls silent tells when the bound is over.
+        // A later call that falls silent shows when the timeout has passed.
         let mut silent = shop.connection().await;
         silent.send_head(&request.header("Transfer-Encoding", "chunked")).await.unwrap();
         silent.write.write_all(&chunked(b"x")).await.unwrap();
         let given_up = tokio::spawn(async move { silent.response("POST").await });
         let mut sent = 0;
-        eventually("the silent caller is given up", async || {
+        eventually("the silent caller is disconnected", async || {
             connection.write.write_all(&chunked(b"x")).await.unwrap();
             sent += 1;
             given_up.is_finished().then_some(())
@@ -192,7 +191,7 @@ fn a_provider_that_does_not_answer_in_time_costs_nothing() {
 }
 
 #[test]
-fn a_provider_that_falls_silent_is_paid_what_it_had_reported() {
+fn a_provider_that_falls_silent_is_charged_as_reported() {
     run(async {
         let shop = shop(&["--silence-timeout-seconds=3"]).await;
         let gate = Gate::default();
@@ -203,7 +202,7 @@ fn a_provider_that_falls_silent_is_paid_what_it_had_reported() {
         let endpoint = silent("data: {\"usage\":{\"tokens\":1000000}}\n\n");
         let (mut connection, id) = shop.begun(&endpoint).await;
         let (_, end) = connection.read.rest().await;
-        assert!(end.is_err(), "a silent provider's answer was completed");
+        assert!(end.is_err(), "the response of a silent provider was completed");
         let metered = shop.metered(&id).await;
         assert_eq!(metered["total_wallet_cost"], "1.0000000000", "{metered}");
         assert_eq!(metered["marks"], json!(["partial"]));

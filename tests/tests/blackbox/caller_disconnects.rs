@@ -1,5 +1,5 @@
-//! Callers who go away: a meter may have their calls cancelled, a merchant's places for reading on are bounded, and no
-//! other merchant pays for it.
+//! Callers who disconnect: a meter may cancel their calls, a merchant's drain slots are bounded, and other merchants keep
+//! theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
-/// Calls of one merchant that a gateway reads on at once.
+/// Drain slots of one merchant in a gateway.
 pub(crate) const PLACES: usize = 100;
 
-/// How long a hundred calls may take to begin, on a slow machine that also builds.
+/// The limit for a hundred calls to start, on a slow machine that also compiles.
 pub(crate) const MANY: Duration = Duration::from_mins(1);
 
-/// An answer that reports 7 tokens, waits, and ends with a report of 9.
+/// A response that reports 7 tokens, waits, and ends with a report of 9.
 fn reports_twice(merchant: &Merchant, gate: &Gate) -> Endpoint {
     let gate = gate.clone();
     merchant.instance.provider.endpoint(move |_| {
@@ -31,12 +31,12 @@ fn reports_twice(merchant: &Merchant, gate: &Gate) -> Endpoint {
     })
 }
 
-/// A call whose first report has been read.
+/// Starts a call and waits until its first report was read.
 async fn begun(merchant: &Merchant, endpoint: &Endpoint) -> (Connection, String) {
     begun_with(merchant, &merchant.secret_key, endpoint).await
 }
 
-/// How the merchant's metered calls ended: how many whole, how many in part.
+/// How many of the merchant's metered calls were read to the end, and how many in part.
 async fn metered(merchant: &Merchant) -> (usize, usize) {
     let events = merchant.events().await;
     let metered: Vec<_> = events.iter().filter(|event| event.kind == "request.metered").collect();
@@ -49,7 +49,7 @@ async fn metered(merchant: &Merchant) -> (usize, usize) {
 }
 
 #[test]
-fn a_merchant_whose_callers_leave_in_numbers_takes_no_place_from_another() {
+fn disconnecting_callers_of_one_merchant_take_no_drain_slots_of_another() {
     run(async {
         let (crowd, other) = (Merchant::funded("10").await, Merchant::funded("10").await);
         let (crowds, others) = (Gate::default(), Gate::default());
@@ -59,10 +59,10 @@ fn a_merchant_whose_callers_leave_in_numbers_takes_no_place_from_another() {
             calls.push(begun(&crowd, &endpoint).await);
         }
         drop(calls);
-        // Three find no place: they are charged what was reported so far, and marked.
-        within(MANY, "three are left", async || (metered(&crowd).await == (0, 3)).then_some(())).await;
+        // Three get no drain slot: they are charged for the usage reported so far, and marked.
+        within(MANY, "three end early", async || (metered(&crowd).await == (0, 3)).then_some(())).await;
 
-        // All the crowd's places are taken now; the other merchant's call is read on all the same.
+        // All drain slots of the crowd are taken; the other merchant's call is still drained.
         let theirs = reports_twice(&other, &others);
         let (connection, id) = begun(&other, &theirs).await;
         drop(connection);
@@ -71,7 +71,7 @@ fn a_merchant_whose_callers_leave_in_numbers_takes_no_place_from_another() {
         let whole = eventually("it is read to its end", async || other.log.event(&key).await).await;
         assert_eq!(whole.body["marks"], json!([]));
         assert_eq!(metered(&other).await, (1, 0));
-        assert_eq!(metered(&crowd).await, (0, 3), "the others of the crowd keep their places");
+        assert_eq!(metered(&crowd).await, (0, 3), "the other calls of the crowd keep their drain slots");
 
         crowds.open();
         within(MANY, "the crowd's calls are read to their end", async || {
@@ -84,7 +84,7 @@ fn a_merchant_whose_callers_leave_in_numbers_takes_no_place_from_another() {
 }
 
 #[test]
-fn a_call_that_finds_no_place_and_has_reported_nothing_ends_as_left_by_its_caller() {
+fn a_call_without_a_drain_slot_or_reported_usage_ends_as_caller_gone() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let gate = Gate::default();
@@ -98,7 +98,7 @@ fn a_call_that_finds_no_place_and_has_reported_nothing_ends_as_left_by_its_calle
             calls.push(begun(&merchant, &endpoint).await);
         }
         drop(calls);
-        within(MANY, "one is left", async || (metered(&merchant).await == (0, 1)).then_some(())).await;
+        within(MANY, "one ends early", async || (metered(&merchant).await == (0, 1)).then_some(())).await;
         let (connection, id) = begun(&merchant, &silent).await;
         drop(connection);
         let failed = merchant.failed_request(&id).await;
@@ -112,7 +112,7 @@ fn a_call_that_finds_no_place_and_has_reported_nothing_ends_as_left_by_its_calle
     });
 }
 
-/// The same with another credential.
+/// The same request with another credential.
 async fn begun_with(merchant: &Merchant, credential: &str, endpoint: &Endpoint) -> (Connection, String) {
     let mut connection = Connection::open(merchant.gateway()).await.unwrap();
     connection.send(&forward("GET", &endpoint.url).bearer(credential)).await.unwrap();
@@ -127,7 +127,7 @@ fn price(on_disconnect: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_meter_that_cancels_stops_the_provider_when_the_caller_goes_and_charges_what_was_reported_so_far() {
+fn a_cancelling_meter_stops_the_provider_and_charges_the_usage_reported_so_far() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let customer = merchant.customer("100").await;
@@ -146,7 +146,7 @@ fn a_meter_that_cancels_stops_the_provider_when_the_caller_goes_and_charges_what
         });
         let (connection, id) = begun_with(&merchant, &credential, &endpoint).await;
         drop(connection);
-        // The provider has not gone on, and the call is charged all the same.
+        // The provider did not continue, and the call is charged.
         let key = format!("{id}/metered");
         let charged = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
         assert_eq!(
@@ -157,7 +157,7 @@ fn a_meter_that_cancels_stops_the_provider_when_the_caller_goes_and_charges_what
         let call = endpoint.only_call();
         eventually("the provider is stopped", async || call.was_left().then_some(())).await;
 
-        // Nothing reported yet, nothing charged: amid an answer, and before it has begun.
+        // Nothing was reported, so nothing is charged: during a response, and before it has begun.
         let gate = Gate::default();
         let (silent, mute) = (gate.clone(), gate.clone());
         let silent = merchant.instance.provider.endpoint(move |_| {
@@ -186,7 +186,7 @@ fn a_meter_that_cancels_stops_the_provider_when_the_caller_goes_and_charges_what
 }
 
 #[test]
-fn what_becomes_of_a_call_whose_caller_goes_is_what_its_meter_said_at_its_admission() {
+fn the_meter_as_of_admission_decides_whether_a_call_is_cancelled() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let customer = merchant.customer("100").await;

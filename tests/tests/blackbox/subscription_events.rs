@@ -1,5 +1,5 @@
-//! What webhooks are told of subscriptions, end to end: that one began and that it ended, in order with all other news of
-//! the customer; what happens in between is no news.
+//! Webhook events of subscriptions end to end: the start and the end of each, in order with the customer's other events.
+//! Changes in between have no event.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-/// Declined at once.
+/// A card that is declined.
 const DECLINED: &str = "4000000000000002";
 
-/// The news of each customer, in the order they came: the event and the subscription's status, plan and id, where there is
-/// one.
-type News = BTreeMap<String, Vec<(String, Value)>>;
+/// The deliveries of each customer in order: the event, and the subscription's status, plan and id if there is one.
+type Deliveries = BTreeMap<String, Vec<(String, Value)>>;
 
 fn of_subscription(subscription: &Value, status: &str) -> Value {
     json!({
@@ -29,10 +28,10 @@ async fn plan(merchant: &Merchant, name: &str, price: u64) -> Value {
 }
 
 #[test]
-fn the_beginning_and_the_end_of_each_subscription_are_told_once_and_in_their_customers_order() {
+fn the_start_and_the_end_of_each_subscription_are_delivered_once_and_in_order() {
     run(async {
         let merchant = Merchant::new().await;
-        // The first two times nobody takes what is told: it comes again, and in order still.
+        // The receiver refuses the first two attempts: deliveries are retried in order.
         let calls = std::sync::atomic::AtomicUsize::new(0);
         let receiver = merchant.instance.provider.endpoint(move |_| {
             let tried = calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -44,20 +43,20 @@ fn the_beginning_and_the_end_of_each_subscription_are_told_once_and_in_their_cus
             plan(&merchant, "Small", 10).await,
             plan(&merchant, "Big", 20).await,
         );
-        let mut wanted = News::new();
+        let mut wanted = Deliveries::new();
         let named = async |name: &str| merchant.customer_called(name, "0").await;
         let created = || vec![("customer.created".to_owned(), Value::Null)];
-        let told = |event: &str, of: Value| (event.to_owned(), of);
+        let event = |event: &str, of: Value| (event.to_owned(), of);
 
-        // One that is renewed, and ends when it was to.
+        // A subscription that is renewed, cancelled and ended.
         let ends = named("ends").await;
         let began = merchant.subscribe(&ends, &free, Means::None).await;
-        // One that becomes a dearer one, and then a cheaper one.
+        // One that is upgraded and then downgraded.
         let changes = named("changes").await;
         let changing = merchant.subscribe(&changes, &small, Means::Card(PAYS)).await;
         merchant.subscribe(&changes, &big, Means::Known).await;
         merchant.subscribe(&changes, &small, Means::None).await;
-        // One whose customer goes; and one that never began, for its card was declined.
+        // One whose customer is deleted, and one that never began because the card was declined.
         let goes = named("goes").await;
         let going = merchant.subscribe(&goes, &small, Means::Card(PAYS)).await;
         merchant.delete(&format!("/v1/customers/{}", goes.id)).await.expect(200);
@@ -77,43 +76,46 @@ fn the_beginning_and_the_end_of_each_subscription_are_told_once_and_in_their_cus
         let ending = merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200);
         merchant.clock_to(instant(&ending["cycle_end_at"])).await;
         merchant.comes_to(id, "subscription.cancelled", 1).await;
-        // The same customer begins once more.
+        // The same customer subscribes again.
         let again = merchant.subscribe(&ends, &small, Means::Card(PAYS)).await;
 
-        let mut expect = |customer: &Customer, news: Vec<(String, Value)>| {
-            wanted.insert(customer.id.clone(), created().into_iter().chain(news).collect());
+        let mut expect = |customer: &Customer, events: Vec<(String, Value)>| {
+            wanted.insert(customer.id.clone(), created().into_iter().chain(events).collect());
         };
         expect(
             &ends,
             vec![
-                told("subscription.started", of_subscription(&began, "active")),
-                told("subscription.cancelled", of_subscription(&began, "cancelled")),
-                told("subscription.started", of_subscription(&again, "active")),
+                event("subscription.started", of_subscription(&began, "active")),
+                event("subscription.cancelled", of_subscription(&began, "cancelled")),
+                event("subscription.started", of_subscription(&again, "active")),
             ],
         );
-        expect(&changes, vec![told("subscription.started", of_subscription(&changing, "active"))]);
+        expect(&changes, vec![event("subscription.started", of_subscription(&changing, "active"))]);
         expect(
             &goes,
             vec![
-                told("subscription.started", of_subscription(&going, "active")),
-                told("subscription.cancelled", of_subscription(&going, "cancelled")),
-                told("customer.deleted", Value::Null),
+                event("subscription.started", of_subscription(&going, "active")),
+                event("subscription.cancelled", of_subscription(&going, "cancelled")),
+                event("customer.deleted", Value::Null),
             ],
         );
         expect(&never, Vec::new());
-        eventually("everything is told, in order, and nothing else", async || {
-            let mut news = News::new();
+        eventually("exactly the expected events are delivered in order", async || {
+            let mut events = Deliveries::new();
             let mut ids = std::collections::BTreeSet::new();
             for call in receiver.calls() {
-                let told: Value = serde_json::from_slice(&call.body).unwrap();
-                // What was not taken comes again under its own id.
-                if ids.insert(told["webhook_event_id"].to_string()) {
-                    let customer = told["data"]["customer"]["customer_id"].as_str().unwrap().to_owned();
-                    let event = told["event"].as_str().unwrap().to_owned();
-                    news.entry(customer).or_default().push((event, told["data"]["subscription"].clone()));
+                let delivery: Value = serde_json::from_slice(&call.body).unwrap();
+                // A refused delivery is retried under its own id.
+                if ids.insert(delivery["webhook_event_id"].to_string()) {
+                    let customer = delivery["data"]["customer"]["customer_id"].as_str().unwrap().to_owned();
+                    let event = delivery["event"].as_str().unwrap().to_owned();
+                    events
+                        .entry(customer)
+                        .or_default()
+                        .push((event, delivery["data"]["subscription"].clone()));
                 }
             }
-            (news == wanted).then_some(())
+            (events == wanted).then_some(())
         })
         .await;
         let deliveries = merchant.get("/v1/webhooks").await.expect(200)["data"][0]["webhook_id"].clone();

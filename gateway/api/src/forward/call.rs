@@ -1,0 +1,170 @@
+//! One forwarded call: opens it in the ledger, sends it to the provider and passes the answer back.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use farthing_core::command::{Failed, Opened, Settled};
+use farthing_core::event::FailureReason;
+use farthing_core::idempotency::ClaimId;
+use farthing_core::ids::RequestId;
+use farthing_log::appender::ClaimEnd;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{Method, Request, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::forwarder::{Forwarder, OpenCall};
+use super::headers;
+use super::idempotent_call::{IdempotentCall, OpenOutcome};
+use super::metered_body::MeteredBody;
+use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
+use super::provider_response::{BodyFraming, ProviderResponse};
+use super::request_body::BodyError;
+use super::settlement::{ResponseEnd, settle, until_durable};
+use super::usage::{ChunkFilter, Scanner, Shape};
+use crate::error::{ApiError, BillingError, ForwardError};
+
+/// Runs the call. `disconnected` is cancelled when the caller disconnects before the answer's head.
+pub(super) async fn run(
+    forwarder: Arc<Forwarder>,
+    request_id: RequestId,
+    request: Request<Body>,
+    disconnected: CancellationToken,
+) -> Result<Response, ApiError> {
+    let PreparedCall { command, outgoing, method, shape, idempotent_call, usage_requested_by } =
+        prepare(&forwarder, request_id, request).await?;
+    let provider_key_type = command.provider_key_type;
+    let outcome = match &idempotent_call {
+        None => forwarder.app.ledger.submit(command).await.map(OpenOutcome::Opened).map_err(ApiError::from),
+        Some(idempotent_call) => idempotent_call.open(&forwarder.app, command).await,
+    };
+    let opened = match outcome {
+        Ok(OpenOutcome::Opened(opened)) => opened,
+        Ok(OpenOutcome::Replayed(response)) => return Ok(response),
+        Err(refused) => {
+            if let ApiError::Billing(BillingError::InsufficientBalance {
+                needed,
+                auto_recharge: Some(shortfall),
+                ..
+            }) = refused
+            {
+                forwarder.app.payments.auto_recharge(shortfall, needed).await;
+            }
+            return Err(refused);
+        }
+    };
+    let Opened { merchant_id, on_disconnect, .. } = opened;
+    let call = OpenCall { request_id, merchant_id, on_disconnect, provider_key_type };
+    let mut connected = true;
+    let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
+    let response = tokio::select! {
+        response = forwarder.client.request(outgoing) => response.map_err(|error| {
+            connected = !error.is_connect();
+            failure(&error)
+        }),
+        () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
+            Err((FailureReason::ProviderTimeout, timeout()))
+        }
+        // In the next two cases no caller is left to read the error.
+        () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
+        () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
+    };
+    let (reason, error) = match response {
+        Ok(response) => {
+            let source = Source { shape, idempotent_call, usage_requested_by };
+            return pass_back(forwarder, call, &method, source, response).await;
+        }
+        Err(failure) => failure,
+    };
+    let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
+    settled(&forwarder, request_id, Settled::Failed(Failed::because(reason)), closing).await?;
+    Err(error)
+}
+
+/// The parts of the prepared call that reading its answer depends on.
+struct Source {
+    shape: Shape,
+    idempotent_call: Option<IdempotentCall>,
+    usage_requested_by: UsageRequestedBy,
+}
+
+/// The response to the caller: the provider's head, and a body that settles the call at its end.
+async fn pass_back(
+    forwarder: Arc<Forwarder>,
+    call: OpenCall,
+    method: &Method,
+    source: Source,
+    response: http::Response<Incoming>,
+) -> Result<Response, ApiError> {
+    let (mut parts, upstream) = response.into_parts();
+    let scanner = Scanner::new(source.shape, &parts.headers);
+    let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
+    let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
+    parts.headers = headers::to_caller(parts.headers);
+    parts.version = Version::HTTP_11;
+    let is_filtered = source.usage_requested_by == UsageRequestedBy::Gateway
+        && parts.status.is_success()
+        && headers::is_plain_event_stream(&parts.headers);
+    let filter = is_filtered.then(|| {
+        parts.headers.remove(CONTENT_LENGTH);
+        ChunkFilter::new()
+    });
+    let recorder =
+        source.idempotent_call.map(|idempotent_call| idempotent_call.recorder(parts.status, &parts.headers));
+    let body = if upstream.is_end_stream() || *method == Method::HEAD {
+        // The response has no body, so it is settled before its head is sent.
+        let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
+        let settlement = settle(parts.status, scanner.report(), ResponseEnd::Complete);
+        settled(&forwarder, call.request_id, settlement, closing).await?;
+        Body::empty()
+    } else {
+        let status = parts.status;
+        let remaining = upstream.size_hint().exact();
+        Body::new(MeteredBody::new(ProviderResponse {
+            forwarder,
+            call,
+            status,
+            upstream,
+            scanner,
+            filter,
+            recorder,
+            remaining,
+            framing,
+        }))
+    };
+    Ok(Response::from_parts(parts, body))
+}
+
+async fn settled(
+    forwarder: &Forwarder,
+    request_id: RequestId,
+    settled: Settled,
+    closing: Option<(ClaimId, ClaimEnd)>,
+) -> Result<(), ApiError> {
+    let app = Arc::clone(&forwarder.app);
+    until_durable(app, request_id, settled, closing, forwarder.abort.clone())
+        .await
+        .map_err(|unsettled| ApiError::ledger_unavailable(unsettled.to_string()))
+}
+
+/// The reason for the log, and the error for the caller, of a call that no provider answered.
+fn failure(error: &hyper_util::client::legacy::Error) -> (FailureReason, ApiError) {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(farthing_egress::Error::Forbidden) = error.downcast_ref() {
+            return (FailureReason::AddressForbidden, ApiError::Forward(ForwardError::UrlForbidden));
+        }
+        if let Some(unsent) = error.downcast_ref() {
+            let message = match unsent {
+                BodyError::Aborted(_) => "ended early",
+                BodyError::Timeout => "did not come in time",
+            };
+            return (FailureReason::CallerGone, ApiError::issue(["body"], message));
+        }
+        source = error.source();
+    }
+    tracing::info!(event = "forward.provider_unreachable", %error, "the provider could not be reached");
+    (FailureReason::ProviderUnreachable, ApiError::Forward(ForwardError::ProviderUnreachable))
+}

@@ -1,0 +1,97 @@
+//! The route of the forward endpoint and its description in the OpenAPI document.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
+use farthing_core::ids::RequestId;
+use http::header::ALLOW;
+use http::{HeaderValue, Method, Request};
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::call::run;
+use super::forwarder::Forwarder;
+use crate::error::{ApiError, ProtocolError};
+use crate::headers::SERVICE_REQUEST_ID;
+use crate::openapi::also_at;
+
+/// The methods that are forwarded.
+const METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
+/// The forward endpoint, with and without a trailing slash: client libraries produce both.
+pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
+    let (schemas, paths, _) = routes!(forward);
+    // The route takes any method; the handler refuses those that are not forwarded.
+    OpenApiRouter::default().routes(also_at("/forward", "/forward/", (schemas, paths, any(forward))))
+}
+
+/// Forwards the call to the URL `u`, meters it and charges it.
+///
+/// The method, further query parameters, headers and body reach the provider unchanged, and its answer comes back
+/// unchanged. The last byte of the answer arrives once the charge is durable. If a stream on a managed provider key
+/// does not request its usage, the gateway requests it and removes the usage chunk from the answer. The credential,
+/// `u`, `metadata` and `x-service-*` headers do not reach the provider. Errors of the provider pass through with their
+/// own status and body.
+#[utoipa::path(
+    method(get, head, post, put, patch, delete), path = "/forward", operation_id = "forward", tag = "forward",
+    security(
+        ("forwardToken" = []),
+        ("forwardXApiKey" = []),
+        ("forwardXGoogApiKey" = []),
+        ("forwardXiApiKey" = []),
+        ("forwardKeyParameter" = []),
+    ),
+    params(
+        ("u" = String, Query, description = "The URL to forward to."),
+        ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
+        ("x-service-metadata" = Option<String>, Header, description = "Metadata as a header. It overrides keys of the query parameter."),
+    ),
+    request_body(content_type = "*/*", description = "The provider's request body."),
+    responses(
+        (status = 200, description = "The provider's own answer.", content_type = "*/*"),
+        (status = "default", description = "The provider's own answer.", content_type = "*/*"),
+        (status = 400, description = "validation_error forward_token_json_invalid forward_url_missing \
+            forward_url_invalid forward_url_forbidden metadata_invalid model_not_priced provider_key_missing"),
+        (status = 401, description = "auth_header_missing auth_header_invalid secret_key_invalid \
+            connection_secret_invalid product_secret_invalid spend_key_invalid \
+            spend_key_expired"),
+        (status = 402, description = "insufficient_balance spend_limit_exceeded"),
+        (status = 403, description = "spend_key_paused model_not_allowed provider_not_allowed"),
+        (status = 404, description = "customer_not_found meter_not_found"),
+        (status = 429, description = "rate_limit_exceeded request_limit_exceeded"),
+        (status = 500, description = "rest_internal_server_error"),
+        (status = 502, description = "provider_unreachable"),
+        (status = 503, description = "ledger_unavailable"),
+        (status = 504, description = "provider_timeout"),
+    ),
+)]
+async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
+    let request_id = RequestId::new(forwarder.app.mint.next(forwarder.app.now()));
+    let mut response = if METHODS.contains(request.method()) {
+        respond(forwarder, request_id, request).await
+    } else {
+        let allow = [(ALLOW, METHODS.map(|method| method.to_string()).join(", "))];
+        (allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response()
+    };
+    let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
+    // A replayed answer names the call that it was first given to.
+    response.headers_mut().entry(SERVICE_REQUEST_ID).or_insert(value);
+    response
+}
+
+/// Runs the call in a task of its own, so that a caller who disconnects does not cancel it halfway.
+async fn respond(forwarder: Arc<Forwarder>, request_id: RequestId, request: Request<Body>) -> Response {
+    let disconnected = CancellationToken::new();
+    let _cancels_when_dropped = disconnected.clone().drop_guard();
+    let call = forwarder.tasks.spawn(run(Arc::clone(&forwarder), request_id, request, disconnected));
+    match call.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => error.into_response(),
+        Err(panic) => ApiError::internal(format!("the task of a call failed: {panic}")).into_response(),
+    }
+}

@@ -1,0 +1,115 @@
+//! The shared parts of forwarding: the HTTP client, the drain slots and the tokens that end work at shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::event::ProviderKeyType;
+use farthing_core::ids::{MerchantId, RequestId};
+use farthing_core::meter::OnDisconnect;
+use farthing_egress::{AddressGuard, Connector, connector};
+use hyper_util::client::legacy::Client;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::drain_slots::{DrainSlot, DrainSlots};
+use super::request_body::RequestBody;
+use crate::app::App;
+
+/// How long a call goes on after its caller has disconnected.
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Idle connections kept per provider.
+const MAX_IDLE_PER_HOST: usize = 512;
+
+/// How long an idle connection is kept.
+const IDLE_CONNECTION: Duration = Duration::from_mins(1);
+
+/// Forwards calls; shared by all calls of a gateway.
+pub(crate) struct Forwarder {
+    pub(crate) app: Arc<App>,
+    pub(super) client: Client<Connector, RequestBody>,
+    pub(super) guard: Arc<AddressGuard>,
+    /// Calls in flight and pending settlements. Shutdown waits for all of them.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled at shutdown: calls stop waiting for their providers and are settled.
+    pub(super) stop_waiting: CancellationToken,
+    /// Cancelled at the end of shutdown: pending settlements are given up.
+    pub(super) abort: CancellationToken,
+    /// Drain slots of calls on the callers' own provider keys.
+    drain_slots: DrainSlots,
+    /// Drain slots of calls on managed provider keys. They are separate because the instance pays for these calls.
+    managed_drain_slots: DrainSlots,
+}
+
+/// The ids and settings of an open call that its end depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenCall {
+    pub(super) request_id: RequestId,
+    pub(super) merchant_id: MerchantId,
+    /// The meter's rule for a caller who disconnects.
+    pub(super) on_disconnect: OnDisconnect,
+    /// The owner of the provider key: the caller or this instance.
+    pub(super) provider_key_type: ProviderKeyType,
+}
+
+impl Forwarder {
+    pub(crate) fn new(
+        app: Arc<App>,
+        guard: Arc<AddressGuard>,
+        tls: rustls::ClientConfig,
+        tasks: TaskTracker,
+        stop_waiting: CancellationToken,
+        abort: CancellationToken,
+    ) -> Self {
+        let connector = connector(&guard, tls, app.timeouts.connect);
+        let client = Client::builder(hyper_util::rt::TokioExecutor::new())
+            .pool_timer(hyper_util::rt::TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .build(connector);
+        Self {
+            app,
+            client,
+            guard,
+            tasks,
+            stop_waiting,
+            abort,
+            drain_slots: DrainSlots::default(),
+            managed_drain_slots: DrainSlots::default(),
+        }
+    }
+
+    /// Resolves once the caller has disconnected and the drain window has elapsed; immediately after the disconnect if
+    /// no drain slot is free.
+    pub(super) async fn drained(&self, disconnected: CancellationToken, call: OpenCall) {
+        disconnected.cancelled().await;
+        if let Some(_slot) = self.drain_slot(call) {
+            tokio::time::sleep(DRAIN_TIMEOUT).await;
+        }
+    }
+
+    /// Takes a drain slot for a call whose caller has disconnected; `None` if its meter cancels such calls or no slot is
+    /// free. Without a slot the provider's connection is closed: the call is charged for the usage reported so far, as
+    /// `partial`, or fails as `caller_gone` if none was reported.
+    pub(super) fn drain_slot(&self, call: OpenCall) -> Option<DrainSlot> {
+        let OpenCall { request_id, merchant_id, on_disconnect, provider_key_type } = call;
+        match on_disconnect {
+            OnDisconnect::Complete => {}
+            OnDisconnect::Cancel => return None,
+        }
+        let slots = match provider_key_type {
+            ProviderKeyType::Managed => &self.managed_drain_slots,
+            ProviderKeyType::Unmanaged => &self.drain_slots,
+        };
+        let slot = slots.take(merchant_id);
+        if slot.is_none() {
+            tracing::warn!(
+                event = "forward.drain_slots_exhausted",
+                %request_id,
+                %merchant_id,
+                "no drain slot is free; the provider's connection is closed"
+            );
+        }
+        slot
+    }
+}

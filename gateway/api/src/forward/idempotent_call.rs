@@ -1,0 +1,191 @@
+//! Calls with an `Idempotency-Key` (completion.md section 1). Invariant: a key never causes a second call to a
+//! provider. It is claimed in the transaction of the call's `RequestOpened` and stays claimed however the call ends,
+//! unless no connection to the provider was made.
+
+use axum::response::{IntoResponse as _, Response};
+use farthing_core::command::{
+    Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
+};
+use farthing_core::idempotency::{Claim, ClaimId, Scope, Standing};
+use farthing_core::ids::MerchantId;
+use farthing_core::state::{State, StateKey};
+use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
+use farthing_log::claims;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+
+use super::request_body::BodyFingerprint;
+use super::response_recorder::ResponseRecorder;
+use crate::app::App;
+use crate::db::within;
+use crate::error::{ApiError, AuthError};
+use crate::idempotency;
+
+/// The path that idempotency keys are scoped to, for both spellings of the endpoint.
+const PATH: &str = "/v1/forward";
+
+/// The idempotency key of a call; `None` for GET and HEAD, which change nothing.
+pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
+    if matches!(*method, Method::GET | Method::HEAD) { Ok(None) } else { idempotency::key(headers) }
+}
+
+/// The parts of a call that must be the same when its idempotency key is used again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallContent<'a> {
+    pub(super) method: &'a Method,
+    /// The target, with the keys in its query but without the credential's provider key.
+    pub(super) url: &'a Uri,
+    /// The provider key of the credential.
+    pub(super) provider_key: Option<&'a str>,
+    /// The caller's own provider keys in headers, by header name.
+    pub(super) own_keys: &'a [(&'static str, HeaderValue)],
+    pub(super) body: &'a BodyFingerprint,
+}
+
+/// A call with an idempotency key.
+#[derive(Debug, Clone)]
+pub(super) struct IdempotentCall {
+    claim: Claim,
+    /// Whether the whole body was read, so that the response may be replayed.
+    replayable: bool,
+}
+
+/// The outcome of opening a call.
+pub(super) enum OpenOutcome {
+    /// The call is open.
+    Opened(Opened),
+    /// The key was used before. The response is the first call's.
+    Replayed(Response),
+}
+
+impl IdempotentCall {
+    /// The claim of `key` on the call that `command` would open.
+    pub(super) async fn new(
+        app: &App,
+        key: &str,
+        content: CallContent<'_>,
+        command: &OpenRequest,
+    ) -> Result<Self, ApiError> {
+        let (merchant_id, path) = scope(app, command).await?;
+        let scope = Scope { merchant_id, method: content.method.as_str(), path: &path };
+        let url = content.url.to_string();
+        let length = content.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let payer = payer(app, merchant_id, command).await?;
+        let metadata = serde_json::json!(command.metadata).to_string();
+        let provider_key = content.provider_key.unwrap_or_default();
+        let mut parts = vec![
+            url.as_bytes(),
+            &content.body.first[..],
+            length.as_bytes(),
+            payer.as_bytes(),
+            metadata.as_bytes(),
+            provider_key.as_bytes(),
+        ];
+        parts.extend(content.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &parts), replayable: content.body.complete })
+    }
+
+    /// Opens the call, or replays the first call's response if the key was used before.
+    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, ApiError> {
+        let connection = app.connection().await?;
+        let before = within(claims::find(&connection, &self.claim)).await?;
+        drop(connection);
+        let standing = match before {
+            Some(standing) => standing,
+            None => match self.claim(app, command).await? {
+                Ok(opened) => return Ok(OpenOutcome::Opened(opened)),
+                Err(standing) => standing,
+            },
+        };
+        let answer = idempotency::answer_to(standing, &app.server_key, &self.claim.id)?;
+        Ok(OpenOutcome::Replayed(answer.into_response()))
+    }
+
+    /// Opens the call and claims the key in one append. The inner `Err` is the earlier claim of the key.
+    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, Standing>, ApiError> {
+        let request_id = command.request_id;
+        let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
+            Ok(_) => ClaimRecord::Call(request_id),
+            // A refused call does not use up the key.
+            Err(_) => ClaimRecord::Nothing,
+        };
+        match app.ledger.submit_idempotent(command, self.claim.clone(), keep).await? {
+            IdempotentOutcome::Decided(Ok(opened), _) => Ok(Ok(opened)),
+            IdempotentOutcome::Decided(Err(refusal), _) => Err(refusal.into()),
+            IdempotentOutcome::Repeated(standing) => Ok(Err(standing)),
+        }
+    }
+
+    /// A recorder of the response with this head. The provider's 5xx ends the call and is not recorded.
+    pub(super) fn recorder(&self, status: StatusCode, headers: &HeaderMap) -> ResponseRecorder {
+        ResponseRecorder::new(self.claim.id.clone(), self.replayable, status, headers)
+    }
+
+    /// Releases the key of a call that made no connection to its provider.
+    pub(super) fn release(&self) -> (ClaimId, ClaimEnd) {
+        (self.claim.id.clone(), ClaimEnd::Release)
+    }
+}
+
+/// The merchant and the path that scope the key. A spend key's id is part of the path, so that holders of different
+/// spend keys do not see each other's calls.
+async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String), ApiError> {
+    match &command.caller {
+        Caller::SecretKey(hash) => match app.state(StateKey::SecretKey(hash.clone())).await? {
+            Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
+            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
+        },
+        Caller::SpendKey(hash) => {
+            let unknown = ApiError::Auth(AuthError::SpendKeyInvalid);
+            let Some(State::SpendKeyHash(id)) = app.state(StateKey::SpendKeyHash(hash.clone())).await? else {
+                return Err(unknown);
+            };
+            let Some(State::SpendKey(key)) = app.state(StateKey::SpendKey(id)).await? else {
+                return Err(unknown);
+            };
+            if let Some(customer_id) = key.customer_id
+                && app.state(StateKey::Customer(customer_id)).await?.is_none()
+            {
+                return Err(unknown);
+            }
+            Ok((key.merchant_id, format!("{PATH} {id}")))
+        }
+    }
+}
+
+/// The payer and the meter, independent of how the caller named them. Customers and meters that do not exist are
+/// refused as the ledger refuses them, so that a deleted customer's credential does not replay a response.
+async fn payer(app: &App, merchant_id: MerchantId, command: &OpenRequest) -> Result<String, ApiError> {
+    let customer = match &command.customer {
+        None => None,
+        Some(named) => {
+            let (name, unknown) = match named {
+                CustomerRef::Id(id) => (id.to_string(), Refusal::Customer(CustomerRefusal::NotFound)),
+                CustomerRef::Secret(id) => {
+                    (id.to_string(), Refusal::Customer(CustomerRefusal::SecretInvalid))
+                }
+                CustomerRef::Reference(reference) => {
+                    (reference.clone(), Refusal::Customer(CustomerRefusal::NotFound))
+                }
+            };
+            Some(app.customer_id(merchant_id, &name).await?.ok_or(unknown)?)
+        }
+    };
+    let meter = match &command.meter {
+        None => None,
+        Some(named) => {
+            let (name, unknown) = match named {
+                MeterRef::Id(id) => (id.to_string(), Refusal::Meter(MeterRefusal::NotFound)),
+                MeterRef::Secret(id) => (id.to_string(), Refusal::Meter(MeterRefusal::SecretInvalid)),
+                MeterRef::Slug(slug) => (slug.clone(), Refusal::Meter(MeterRefusal::NotFound)),
+            };
+            Some(app.meter(merchant_id, &name).await?.ok_or(unknown)?.0)
+        }
+    };
+    let billing = match command.billing {
+        Billing::Usual => "usual",
+        Billing::Disabled => "disabled",
+        Billing::MeteringOnly => "metering only",
+    };
+    let (customer, meter) = (customer.map(|id| id.to_string()), meter.map(|id| id.to_string()));
+    Ok(serde_json::json!([customer, meter, billing]).to_string())
+}

@@ -1,0 +1,101 @@
+//! Commands and the decisions about them.
+
+use chrono::{DateTime, Utc};
+
+use super::personal_data::PersonalChange;
+use super::refusal::{
+    CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
+    RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WebhookRefusal,
+};
+use crate::event::{Event, Fact};
+use crate::ids::{CustomerId, MerchantId};
+use crate::money;
+use crate::state::{Missing, StateCache};
+
+/// The result of deciding a command: facts to append and an outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision<O> {
+    /// The facts to append, in order.
+    pub facts: Vec<Fact>,
+    /// The change of personal data to write in the same transaction.
+    pub personal: Option<(CustomerId, PersonalChange)>,
+    /// The outcome to return once the facts are durable.
+    pub outcome: O,
+}
+
+impl<O> Decision<O> {
+    /// Appends `events` of `merchant_id` at `now` and returns `outcome`.
+    pub(super) fn append(
+        merchant_id: MerchantId,
+        now: DateTime<Utc>,
+        events: Vec<Event>,
+        outcome: O,
+    ) -> Self {
+        let fact = |event| Fact { merchant_id, occurred_at: now, event };
+        Self { facts: events.into_iter().map(fact).collect(), personal: None, outcome }
+    }
+
+    /// Appends nothing: the requested change was applied before.
+    pub(super) fn already(outcome: O) -> Self {
+        Self { facts: Vec::new(), personal: None, outcome }
+    }
+}
+
+/// A request to change the ledger. [`decide`] turns it into events or a refusal.
+pub trait Command: Send + 'static {
+    /// The value returned once the events are durable.
+    type Outcome: Send + 'static;
+
+    /// Decides by the states; an error names a state that is not loaded.
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError>;
+}
+
+/// Decides `command` and moves each fact from the machine's time to the time of its merchant's clock.
+pub fn decide<C: Command>(command: &C, states: &StateCache) -> Result<Decision<C::Outcome>, DecideError> {
+    let mut decision = command.decide(states)?;
+    for fact in &mut decision.facts {
+        fact.occurred_at = states.now(fact.merchant_id, fact.occurred_at)?;
+    }
+    Ok(decision)
+}
+
+/// Why a command is not decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DecideError {
+    /// A state must be loaded first.
+    Missing(Missing),
+    /// The command is refused.
+    Refused(Refusal),
+}
+
+impl From<Missing> for DecideError {
+    fn from(missing: Missing) -> Self {
+        Self::Missing(missing)
+    }
+}
+
+impl From<Refusal> for DecideError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<money::Error> for DecideError {
+    fn from(error: money::Error) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+macro_rules! refused {
+    ($($refusal:ident)+) => {$(
+        impl From<$refusal> for DecideError {
+            fn from(refusal: $refusal) -> Self {
+                Self::Refused(refusal.into())
+            }
+        }
+    )+};
+}
+
+refused! {
+    MerchantRefusal SecretKeyRefusal CustomerRefusal MeterRefusal SpendKeyRefusal WalletRefusal RequestRefusal PlanRefusal SubscriptionRefusal PaymentRefusal CheckoutRefusal WebhookRefusal
+}

@@ -1,0 +1,165 @@
+//! How one event is written in the log, and [`area!`], which declares the events of an area.
+//!
+//! Adding an optional field keeps a version. Any other change is a new version: the old struct is frozen in the file of
+//! its area, and [`Kind::read`] lifts it to the present one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// An event that this program cannot read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A kind that this program does not know.
+    #[error("event kind {0:?} is unknown")]
+    UnknownKind(String),
+    /// A version of a known kind that this program does not know.
+    #[error("version {version} of event kind {kind:?} is unknown")]
+    UnknownVersion {
+        /// The kind.
+        kind: &'static str,
+        /// The version found.
+        version: i32,
+    },
+    /// The body does not have the shape of its kind and version.
+    #[error("body of {kind:?} version {version}: {source}")]
+    Body {
+        /// The kind.
+        kind: &'static str,
+        /// The version found.
+        version: i32,
+        /// What the reader says.
+        source: serde_json::Error,
+    },
+}
+
+/// A kind of event: its name in the log and the version it is written in today.
+pub(super) trait Kind: Serialize + DeserializeOwned {
+    /// The name in the log.
+    const NAME: &'static str;
+    /// The version written today.
+    const VERSION: i32 = 1;
+
+    /// Reads a body of any version ever written, lifting old ones to today's shape.
+    fn read(version: i32, body: &str) -> Result<Self, Error> {
+        if version != Self::VERSION {
+            return Err(Error::UnknownVersion { kind: Self::NAME, version });
+        }
+        parse::<Self, Self>(version, body)
+    }
+}
+
+/// Parses `body` as the frozen shape `Shape` of the kind `K`.
+fn parse<K: Kind, Shape: DeserializeOwned>(version: i32, body: &str) -> Result<Shape, Error> {
+    serde_json::from_str(body).map_err(|source| Error::Body { kind: K::NAME, version, source })
+}
+
+/// An event as it is written in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The kind's name.
+    pub kind: &'static str,
+    /// The version of the body's shape.
+    pub schema_version: i32,
+    /// JSON text; these exact bytes are stored and hashed.
+    pub body: String,
+}
+
+/// Writes `body` in the present version of its kind.
+pub(super) fn write<K: Kind>(body: &K) -> Encoded {
+    let body = serde_json::to_string(body).expect("event bodies have string keys and finite numbers");
+    Encoded { kind: K::NAME, schema_version: K::VERSION, body }
+}
+
+/// Declares the events of one area: their enum, their names in the log and their conversion into an `Event`.
+macro_rules! area {
+    ($(#[$doc:meta])* Event::$area:ident($events:ident) {
+        $($variant:ident($body:ty) = $name:literal,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each variant holds the struct that documents it")]
+        pub enum $events {
+            $($variant($body),)+
+        }
+
+        impl $events {
+            /// The names of the area's kinds in the log.
+            pub(super) const KINDS: &[&str] = &[$($name),+];
+
+            /// Writes an event in the present version of its kind.
+            pub(super) fn encode(&self) -> $crate::event::codec::Encoded {
+                match self {
+                    $(Self::$variant(body) => $crate::event::kind::write(body),)+
+                }
+            }
+
+            /// Reads an event of any version ever written; none for a kind of another area.
+            pub(super) fn decode(
+                kind: &str,
+                version: i32,
+                body: &str,
+            ) -> Option<Result<Self, $crate::event::codec::Error>> {
+                match kind {
+                    $($name => {
+                        let body = <$body as $crate::event::kind::Kind>::read(version, body);
+                        Some(body.map(Self::$variant))
+                    })+
+                    _ => None,
+                }
+            }
+        }
+
+        $(
+            impl $crate::event::kind::Kind for $body {
+                const NAME: &'static str = $name;
+            }
+
+            impl From<$body> for $crate::event::Event {
+                fn from(event: $body) -> Self {
+                    Self::$area($events::$variant(event))
+                }
+            }
+        )+
+    };
+}
+
+pub(super) use area;
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// A kind whose first version called its field otherwise: shows that the chain of versions works.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Renamed {
+        amount: String,
+    }
+
+    #[derive(Deserialize)]
+    struct RenamedV1 {
+        sum: String,
+    }
+
+    impl Kind for Renamed {
+        const NAME: &'static str = "test.renamed";
+        const VERSION: i32 = 2;
+
+        fn read(version: i32, body: &str) -> Result<Self, Error> {
+            match version {
+                1 => parse::<Self, RenamedV1>(version, body).map(|old| Self { amount: old.sum }),
+                2 => parse::<Self, Self>(version, body),
+                version => Err(Error::UnknownVersion { kind: Self::NAME, version }),
+            }
+        }
+    }
+
+    #[test]
+    fn an_old_version_is_lifted_and_an_unknown_one_refused() {
+        let now = Renamed { amount: "1".into() };
+        assert_eq!(Renamed::read(1, r#"{"sum":"1"}"#).unwrap(), now);
+        assert_eq!(Renamed::read(2, &write(&now).body).unwrap(), now);
+        assert!(matches!(Renamed::read(3, "{}"), Err(Error::UnknownVersion { version: 3, .. })));
+    }
+}
