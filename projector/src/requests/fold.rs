@@ -284,7 +284,7 @@ mod tests {
             model: None,
             spend_key: None,
         };
-        let batch: Batch = sample::fold(vec![Event::from(failed)]);
+        let batch: Batch = sample::fold(vec![Event::from(Box::new(failed))]);
         let row = batch.ended.first().unwrap();
         assert_eq!((row.status, row.http_status, &row.metered), (Status::Error, Some(500), &None));
         assert_eq!(row.failure_reason, Some(FailureReason::ProviderStatus));

@@ -77,10 +77,10 @@ fn random_years_see_everything_that_can_happen_to_credit() {
                     farthing_core::event::CancelReason::CustomerDeleted => "cancelled with its customer",
                 }),
                 Event::Request(RequestEvent::Metered(event)) if event.overrun.is_positive() => {
-                    see("an overrun")
+                    see("an overrun");
                 }
                 Event::Request(RequestEvent::Opened(event)) if event.hold.beside_plan => {
-                    see("a hold beside the plan")
+                    see("a hold beside the plan");
                 }
                 _ => {}
             }
