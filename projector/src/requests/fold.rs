@@ -268,7 +268,7 @@ mod tests {
             model: None,
             spend_key: None,
         };
-        let batch: RequestBatch = sample::fold(vec![Event::from(failed)]);
+        let batch: RequestBatch = sample::fold(vec![Event::from(Box::new(failed))]);
         let row = batch.ended.first().unwrap();
         assert_eq!((row.status, row.http_status, &row.metered), (RequestStatus::Error, Some(500), &None));
         assert_eq!(row.failure_reason, Some(FailureReason::ProviderStatus));

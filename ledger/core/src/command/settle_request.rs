@@ -106,7 +106,7 @@ pub struct SettleRequest {
 
 impl SettleRequest {
     fn failed(&self, open: &state::AdmittedRequest, failed: &Failed) -> Decision<()> {
-        let event = Event::from(RequestFailed {
+        let event = Event::from(Box::new(RequestFailed {
             request_id: self.request_id,
             parties: open.parties(),
             hold: open.hold(),
@@ -116,7 +116,7 @@ impl SettleRequest {
             response_id: failed.response_id.clone(),
             model: failed.model.clone(),
             spend_key: open.opened.spend_key,
-        });
+        }));
         Decision::append(open.merchant_id, self.now, vec![event], ())
     }
 

@@ -25,7 +25,7 @@ area! {
     Event::Request(RequestEvent) {
         Opened(Box<RequestOpened>) = "request.opened",
         Metered(Box<RequestMetered>) = "request.metered",
-        Failed(RequestFailed) = "request.failed",
+        Failed(Box<RequestFailed>) = "request.failed",
     }
 }
 

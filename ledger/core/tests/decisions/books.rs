@@ -264,7 +264,7 @@ fn check_debits_of_one_append(facts: &[Fact]) {
             assert_eq!(debited(merchant), event.total_merchant_cost.decimal());
         }
         None => {
-            assert!(!facts.iter().any(|fact| matches!(fact.event, Event::Wallet(WalletEvent::Debited(_)))))
+            assert!(!facts.iter().any(|fact| matches!(fact.event, Event::Wallet(WalletEvent::Debited(_)))));
         }
     }
 }

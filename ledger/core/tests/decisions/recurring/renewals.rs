@@ -1,0 +1,92 @@
+//! Renewals that fail, are late or change.
+
+use chrono::TimeDelta;
+use farthing_core::command::{AdvanceSubscription, Advanced, SubscriptionEdit};
+use farthing_core::event::{Event, PendingChange, SubscriptionEvent};
+use farthing_core::ids::PaymentId;
+use farthing_core::money::Amount;
+use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
+
+use super::{dollars, terms};
+use crate::years::Years;
+
+#[test]
+fn a_failed_renewal_keeps_rolled_over_credit_and_expired_credit_stays_expired() {
+    let mut years = Years::begin();
+    let customers = [years.customers[0], years.customers[1]];
+    let (rolls_over, _) = years.plan(PlanTerms { rollover_type: Rollover::Full, ..terms("3", "2") }, "0");
+    let (expires, _) = years.plan(terms("3", "2"), "0");
+    years.joins(customers[0], rolls_over);
+    years.joins(customers[1], expires);
+    years.days(32);
+    years.decline_all();
+    let left = |years: &Years| customers.map(|customer| years.wallet(customer).plan_credit());
+    assert_eq!(left(&years), [dollars("2"), Amount::ZERO]);
+    // Paid a day later, the cycle's credit is added to the rolled-over credit.
+    years.days(1);
+    years.pay_all();
+    assert_eq!(left(&years), [dollars("4"), dollars("2")]);
+    // Credit expires with a subscription that is never paid.
+    years.days(31);
+    for _ in 0..4 {
+        years.decline_all();
+        years.days(1);
+    }
+    assert!(customers.iter().all(|customer| years.subscription(*customer).is_none()));
+    assert_eq!(left(&years), [Amount::ZERO; 2]);
+    years.check();
+}
+
+#[test]
+fn a_change_requested_during_a_renewal_takes_effect_after_the_new_cycle() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (plan, _) = years.plan(terms("3", "2"), "0");
+    years.joins(customer, plan);
+    years.days(32);
+    years.change(customer, SubscriptionEdit::Cancel);
+    years.pay_all();
+    let subscription = years.subscription(customer).unwrap();
+    let pending = Some(PendingChange::Cancellation { effective_at: subscription.cycle.end });
+    assert_eq!(subscription.pending_change, pending);
+    // The log states it, so readers need not know the rule.
+    let Some(Event::Subscription(SubscriptionEvent::Updated(told))) =
+        years.till.facts.last().map(|fact| &fact.event)
+    else {
+        panic!("{:?}", years.till.facts.last())
+    };
+    assert_eq!(told.pending_change, pending);
+    years.days(31);
+    assert!(years.subscription(customer).is_none(), "it ends without a payment for another cycle");
+    assert!(years.open_payments().is_empty());
+}
+
+#[test]
+fn cycles_that_ended_while_unpaid_are_not_paid_later() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
+    let (plan, _) = years.plan(daily, "0");
+    years.joins(customer, plan);
+    let began = years.subscription(customer).unwrap().cycle;
+    years.days(1);
+    years.decline_all();
+    years.days(1);
+    years.decline_all();
+    years.days(1);
+    assert_eq!(years.pay_all().len(), 1, "one day is paid");
+    let cycle = years.subscription(customer).unwrap().cycle;
+    assert_eq!((cycle.number, cycle.start), (3, began.start + TimeDelta::days(3)));
+    assert!(cycle.end > years.machine, "a day that has not ended");
+    assert_eq!(years.wallet(customer).plan_credit(), dollars("2"));
+    years.schedule();
+    assert!(years.open_payments().is_empty(), "nothing else is owed");
+    // After an outage of the gateway, cycles that could have been paid in time are paid.
+    let subscription_id = years.subscription(customer).unwrap().subscriber.subscription_id;
+    years.machine += TimeDelta::days(2);
+    let payment_id = PaymentId::new(years.ulid());
+    let advance = AdvanceSubscription { subscription_id, payment_id, now: years.machine };
+    assert_eq!(years.execute(&advance), Ok(Advanced::ToBePaid(payment_id)));
+    years.pay_all();
+    assert_eq!(years.subscription(customer).unwrap().cycle.number, 4);
+}

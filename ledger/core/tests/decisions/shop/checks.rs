@@ -1,0 +1,100 @@
+//! Checks of the stored states against the books.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey};
+
+use super::Shop;
+
+impl Shop {
+    /// Checks that the stored states agree with the books.
+    pub(crate) fn check(&mut self) {
+        let mut open = BTreeSet::new();
+        for (key, json) in self.till.store.values() {
+            match (key, State::from_json(key, json).unwrap()) {
+                (StateKey::Wallet(id), State::Wallet(wallet)) => {
+                    let account = &self.books.accounts[id];
+                    assert_eq!(wallet.balance.decimal(), account.balance(), "balance of {id}");
+                    assert_eq!(wallet.held.decimal(), account.held, "holds on {id}");
+                }
+                (StateKey::Request(id), State::Request(_)) => {
+                    open.insert(*id);
+                }
+                (StateKey::TierUsage(holder, meter, start), State::TierUsage(position)) => {
+                    let holder = match holder {
+                        Holder::Customer(id) => id.to_string(),
+                        Holder::Merchant(id) => id.to_string(),
+                    };
+                    let place = format!("{holder}/{meter}/{}", start.timestamp_millis());
+                    assert_eq!(position, self.books.positions[&place], "position at {place}");
+                }
+                (StateKey::Customer(id), State::Customer(customer)) => {
+                    let mut known = self.customers.iter().filter(|(_, known, ..)| known == id);
+                    assert_eq!(known.next().map(|known| &known.3), Some(&customer.reference_id));
+                    assert!(!self.deleted_customers.contains(id), "{id} is deleted");
+                }
+                (StateKey::Reference(_, reference), State::Reference(id)) => {
+                    let mut known = self.customers.iter().filter(|(_, known, ..)| *known == id);
+                    assert_eq!(known.next().map(|known| known.3.as_ref()), Some(Some(reference)));
+                }
+                (StateKey::Meter(id), State::Meter(_)) => assert!(!self.deleted_meters.contains(id)),
+                (StateKey::Spending(id), State::Spending(spending)) => {
+                    self.books.check_spending(*id, &spending, self.now);
+                }
+                (StateKey::SpendKeyHash(_), State::SpendKeyHash(id)) => {
+                    assert!(self.spend_keys.iter().any(|key| key.id == id && !key.is_deleted));
+                }
+                _ => {}
+            }
+        }
+        assert!(open.iter().eq(self.books.open.keys()), "open requests");
+        let keys = self.till.store.keys().filter(|(kind, _)| *kind == "secret_key").count();
+        assert_eq!(keys, self.secret_keys.len(), "one state per active secret key");
+        let stored = |kind: &str| self.till.store.keys().filter(|(there, _)| *there == kind).count();
+        assert_eq!(stored("customer"), self.customers.len() - self.deleted_customers.len());
+        let references = self.customers.iter().filter(|customer| customer.3.is_some()).count();
+        assert_eq!(stored("reference"), references, "one state per reference id in use");
+        assert_eq!(stored("meter"), self.meters.len() - self.deleted_meters.len());
+        assert_eq!(stored("meter_slug"), stored("meter"), "one state per slug in use");
+        let hashes = self.till.store.keys().filter(|(kind, _)| *kind == "spend_key_hash").count();
+        let alive = self.spend_keys.iter().filter(|key| !key.is_deleted).count();
+        assert_eq!(hashes, alive, "one valid hash per spend key");
+    }
+
+    /// Checks that folding all facts from scratch, one by one, gives the same states, and so does following them.
+    pub(crate) fn check_a_fold_from_nothing(&mut self) {
+        let mut cache = StateCache::default();
+        let mut follower = StateCache::default();
+        let mut states: BTreeMap<(&'static str, String), String> = BTreeMap::new();
+        let mut seen: HashSet<StateKey> = HashSet::new();
+        for fact in &self.till.facts {
+            while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
+                let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
+                cache.load(key, None);
+            }
+            for (key, _) in farthing_core::state::effects(fact) {
+                if seen.insert(key.clone()) {
+                    follower.load(key, None);
+                }
+            }
+            follower.follow(fact).unwrap();
+            for (key, json) in cache.take_changes() {
+                match json {
+                    Some(json) => states.insert(key.stored(), json),
+                    None => states.remove(&key.stored()),
+                };
+            }
+        }
+        let stored: BTreeMap<_, _> =
+            self.till.store.iter().map(|(name, (_, json))| (name.clone(), json.clone())).collect();
+        assert_eq!(states, stored, "the stored states are a fold of the log");
+        for (id, account) in &self.books.accounts {
+            let wallet = follower.wallet(*id).unwrap().unwrap();
+            assert_eq!((wallet.balance.decimal(), wallet.held.decimal()), (account.balance(), account.held));
+        }
+        for request in &self.requests {
+            let there = follower.request(request.request_id).unwrap().is_some();
+            assert_eq!(there, self.books.open.contains_key(&request.request_id));
+        }
+    }
+}
