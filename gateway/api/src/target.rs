@@ -1,6 +1,9 @@
 //! Where a call goes: the provider's URL out of the query string, byte for byte, and what of the query is ours.
 //! Pure. The URL is parsed once, by the parser that also dials, so that no two readings of it can differ.
 
+#[cfg(test)]
+mod fuzz;
+
 use http::Uri;
 
 /// The longest URL that is forwarded, in bytes.
