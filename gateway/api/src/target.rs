@@ -1,6 +1,9 @@
 //! Where a call goes: the provider's URL out of the query string, byte for byte, and what of the query is ours.
 //! Pure. The URL is parsed once, by the parser that also dials, so that no two readings of it can differ.
 
+#[cfg(test)]
+mod fuzz;
+
 use http::Uri;
 
 /// The longest URL that is forwarded, in bytes.
@@ -95,6 +98,16 @@ fn is_numeric_shorthand(authority: &str) -> bool {
     numeric && host.parse::<std::net::Ipv4Addr>().is_err()
 }
 
+/// Is the host an IPv6 address in brackets, with nothing but a port behind it?
+fn is_bracketed_address(authority: &str) -> bool {
+    let host = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    host.is_some_and(|(host, rest)| {
+        let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let ends = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        ends && host.parse::<std::net::Ipv6Addr>().is_ok()
+    })
+}
+
 /// The host and port that a URL leads to, in the one form in which they can be compared.
 pub(super) fn destination(target: &Uri) -> (String, u16) {
     let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
@@ -170,6 +183,9 @@ fn check(url: &str) -> Result<Uri, Error> {
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if authority.is_empty() || !authority.bytes().all(plain) {
+        return Err(Error::Invalid("has no valid host"));
+    }
+    if authority.contains(['[', ']']) && !is_bracketed_address(authority) {
         return Err(Error::Invalid("has no valid host"));
     }
     if is_numeric_shorthand(authority) {
@@ -283,6 +299,12 @@ mod tests {
             "http://0177.0.0.1/",
             "http://1.2.3.4.5/",
             "https://h:80x/",
+            "http://h[::1]/",
+            "http://[::1]h/",
+            "http://[::1].:80/",
+            "http://[::1]80/",
+            "http://[h]/",
+            "http://[127.0.0.1]/",
             "https://h /",
             "https://h/\0",
             "https://h/\r\nX: y",

@@ -51,7 +51,7 @@ const ARGUMENTS: [&str; 8] = [
     "--lang=en",
 ];
 
-/// A WebDriver session with a browser. Both processes end with this test process.
+/// A `WebDriver` session with a browser. Both processes end with this test process.
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) client: Client,

@@ -1,4 +1,4 @@
-//! A tab of the shared browser, driven over WebDriver.
+//! A tab of the shared browser, driven over `WebDriver`.
 //!
 //! All tests of this binary share one browser; a test holds it alone, in a tab of its own.
 

@@ -121,7 +121,12 @@ fn fate(event: &[u8]) -> Fate {
     }
     let data = text.split(['\r', '\n']).filter_map(|line| line.strip_prefix("data:"));
     let document: Vec<&str> = data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
-    match serde_json::from_str(&document.join("\n")) {
+    let document = document.join("\n");
+    // serde reads a struct from a list too; a list is no chunk.
+    if !document.trim_start().starts_with('{') {
+        return Fate::Passes;
+    }
+    match serde_json::from_str(&document) {
         Ok(Chunk { choices: Some(choices), usage: Some(_) }) if choices.is_empty() => Fate::IsKept,
         Ok(Chunk { .. }) | Err(_) => Fate::Passes,
     }
@@ -156,6 +161,7 @@ mod tests {
                 vec![r#"data:{"choices":[{"index":0}],"usage":{"prompt_tokens":1}}"#],
                 vec![r#"data: {"usage":{"prompt_tokens":1}}"#],
                 vec!["data: usage that is no JSON \u{1F600}"],
+                vec![r#"data: [[],{"usage":1}]"#],
                 vec![],
                 vec!["data: [DONE]"],
             ];

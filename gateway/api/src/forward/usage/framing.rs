@@ -82,7 +82,12 @@ impl Events {
             }
             match self.line {
                 Line::Field(at) if DATA.get(at) == Some(first) => {
-                    self.line = if at + 1 == DATA.len() { Line::Blank } else { Line::Field(at + 1) };
+                    self.line = Line::Field(at + 1);
+                    if at + 1 == DATA.len() {
+                        self.line = Line::Blank;
+                        // The lines of an event's data are joined by a line feed.
+                        self.document.feed(b"\n", &mut tell);
+                    }
                     bytes = rest;
                 }
                 Line::Field(_) => {
@@ -158,6 +163,14 @@ mod tests {
                     "{end:?} {chunk}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_line_end_in_the_data_of_an_event_separates_tokens() {
+        let body = "data: {\"usage\":[1\ndata: 2]}\n\n";
+        for chunk in [1, 3, 1000] {
+            assert_eq!(told("text/event-stream", body, chunk), ["[1\n2]"]);
         }
     }
 

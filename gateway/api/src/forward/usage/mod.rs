@@ -6,6 +6,8 @@ mod chunk;
 mod decoding;
 mod document;
 mod framing;
+#[cfg(test)]
+mod fuzz;
 mod provider_text;
 mod request;
 mod shape;
