@@ -1,4 +1,4 @@
-//! The address guard: a gateway without allowances reaches public addresses only, however an address is written.
+//! The address guard: a gateway without allowances reaches public addresses only, in every spelling of an address.
 
 use farthing_tests::client::Request;
 use farthing_tests::instance::SideGateway;
@@ -57,7 +57,7 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
             let target = format!("/v1/forward?u={}", encoded(&url));
             let request = Request::new("GET", target).bearer(&merchant.secret_key);
             let response = request.send(gateway.address).await.unwrap();
-            // Spellings that no resolver takes are unreachable; what matters is that nothing was reached.
+            // Spellings that the resolver does not accept are unreachable; no call may reach the endpoint.
             match response.status {
                 400 => {
                     let code = response.json()["error"]["code"].as_str().unwrap().to_owned();
@@ -71,7 +71,7 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
                 }
             }
         }
-        assert!(endpoint.calls().is_empty(), "a call went round the guard");
+        assert!(endpoint.calls().is_empty(), "a call bypassed the guard");
         for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
             let url = encoded(&format!("http://{host}:{port}/"));
             let request = Request::new("GET", format!("/v1/forward?u={url}")).bearer(&merchant.secret_key);
@@ -83,7 +83,7 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
 }
 
 #[test]
-fn an_allowance_opens_exactly_what_it_names() {
+fn an_allowance_permits_exactly_the_networks_it_names() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let gateway = SideGateway::start(merchant.instance, &["--allow-address", "127.0.0.1/32"]).await;
@@ -93,7 +93,7 @@ fn an_allowance_opens_exactly_what_it_names() {
             request.bearer(&merchant.secret_key).send(gateway.address).await.unwrap()
         };
         send(&endpoint.url).await.expect(200);
-        // An IPv4-mapped IPv6 address is judged, and dialled, as the IPv4 address in it.
+        // An IPv4-mapped IPv6 address is checked and dialled as its IPv4 address.
         send(&endpoint.url.replace("127.0.0.1", "[::ffff:127.0.0.1]")).await.expect(200);
         send(&endpoint.url.replace("127.0.0.1", "[::ffff:7f00:1]")).await.expect(200);
         assert_eq!(endpoint.calls().len(), 3, "every allowed call reached the provider");
@@ -109,7 +109,7 @@ fn an_allowance_opens_exactly_what_it_names() {
 }
 
 #[test]
-fn the_callers_provider_key_is_never_sent_where_the_guard_forbids() {
+fn the_callers_provider_key_is_never_sent_to_a_forbidden_address() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let gateway = SideGateway::start(merchant.instance, &[]).await;

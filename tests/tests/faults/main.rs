@@ -1,8 +1,8 @@
-//! Faults: processes killed under load. Each scenario has an instance of its own, and ends with an independent
-//! check that no charge was lost or doubled and that everything shown equals a fold of the log.
+//! Faults: processes killed under load. Each scenario has its own instance and ends with an independent check that no charge
+//! was lost or doubled and that all responses equal a fold of the log.
 //!
-//! Each fault is repeated twice, or as often as `FARTHING_FAULT_ROUNDS` says. `FARTHING_FAULT_SEED` makes the random
-//! faults of an earlier run again; a failing run prints the command.
+//! Each fault is repeated twice, or as often as `FARTHING_FAULT_ROUNDS` says. `FARTHING_FAULT_SEED` repeats the
+//! random faults of an earlier run; a failing run prints the command.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
@@ -29,7 +29,7 @@ use farthing_tests::wait::within;
 
 use self::load::Load;
 
-/// How long a killed process may take to be back.
+/// The timeout for a killed process to be replaced.
 const HEAL: Duration = Duration::from_mins(1);
 
 fn rounds() -> u32 {
@@ -40,7 +40,7 @@ async fn instance() -> &'static Instance {
     Box::leak(Box::new(Instance::start(2).await))
 }
 
-/// Kills what `victim` names under load, at another moment each round, and checks what is left.
+/// Kills `victim` under load, at a different moment each round, and checks the aftermath.
 async fn survives(victim: fn(&Pids) -> u32, prepare: impl AsyncFn(&Instance)) {
     let instance = instance().await;
     for round in 0..rounds() {
@@ -73,7 +73,7 @@ fn killing_a_gateway_loses_and_doubles_no_charge() {
 }
 
 #[test]
-fn killing_the_projector_only_delays_what_is_shown() {
+fn killing_the_projector_only_delays_reads() {
     run(survives(|pids| pids.projectors[0], async |_| {}));
 }
 
@@ -115,7 +115,7 @@ fn all(pids: &Pids) -> Vec<u32> {
 }
 
 #[test]
-fn an_instance_that_is_stopped_under_load_ends_cleanly_and_starts_again_with_nothing_lost() {
+fn an_instance_that_is_stopped_under_load_ends_cleanly_and_restarts_without_loss() {
     run(async {
         let instance = instance().await;
         let first = instance.ready();
@@ -125,7 +125,7 @@ fn an_instance_that_is_stopped_under_load_ends_cleanly_and_starts_again_with_not
             let pids = all(&instance.ready().pids);
             let ended = instance.stop().await;
             assert!(ended.success(), "{ended}: {}", instance.output());
-            assert!(pids.iter().all(|pid| !is_running(*pid)), "a process lingers");
+            assert!(pids.iter().all(|pid| !is_running(*pid)), "a process still runs");
             instance.launch(2).await;
             let again = instance.ready();
             assert_eq!((&again.merchant_id, &again.secret_key), (&first.merchant_id, &first.secret_key));
@@ -138,14 +138,14 @@ fn an_instance_that_is_stopped_under_load_ends_cleanly_and_starts_again_with_not
 }
 
 #[test]
-fn an_instance_whose_launcher_is_killed_leaves_nothing_running_and_starts_again() {
+fn an_instance_whose_launcher_is_killed_leaves_no_process_and_restarts() {
     run(async {
         let instance = instance().await;
         let load = Load::start(instance).await;
         load.calls(200).await;
         let pids = all(&instance.ready().pids);
         kill(instance.pid().expect("the launcher runs"));
-        // Gateways first give the calls in flight their time to end.
+        // Gateways first wait for calls in flight.
         within(HEAL * 2, "nothing is left running", async || {
             pids.iter().all(|pid| !is_running(*pid)).then_some(())
         })

@@ -1,4 +1,4 @@
-//! Seeds of the faults that are struck at random: which runs are made, and how a failing one is made again.
+//! Seeds of the random faults: which runs are made, and how to repeat a failing one.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::rounds;
 /// Faults in one round.
 const FAULTS: u32 = 6;
 
-/// Runs that are always made, before a new one. A run that fails is added here.
+/// Runs that are always made, before a new one. Add a run that failed.
 const KEPT: [Run; 1] = [
     // All kinds of fault in one round.
     Run { seed: 33, faults: FAULTS },
 ];
 
-/// A sequence of random choices: what it starts from, and how many faults it has.
+/// A sequence of random choices: its seed and its number of faults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     seed: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The run with the seed in `FARTHING_FAULT_SEED`, or else those that are kept and one with a new seed.
+    /// The run with the seed in `FARTHING_FAULT_SEED`; without it, the kept runs and one with a new seed.
     pub(crate) fn all() -> Vec<Self> {
         let faults = rounds() * FAULTS;
         match std::env::var("FARTHING_FAULT_SEED") {
@@ -38,7 +38,7 @@ impl Run {
     }
 }
 
-/// The choices of a run. If the test panics meanwhile, the command that makes the same choices is printed.
+/// The choices of a run. If the test panics, the command that repeats them is printed.
 #[derive(Debug)]
 pub(crate) struct Choices {
     run: Run,

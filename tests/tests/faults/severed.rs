@@ -1,5 +1,5 @@
-//! Appends that are severed between a gateway and Postgres: the answer lost, the statement cut off, the statement
-//! delivered when it has been given up. What happened is found out and never guessed, and nothing is written late.
+//! Appends severed between a gateway and Postgres: the response is lost, the statement is cut off, or it is delivered after
+//! the gateway has given up. The gateway determines the outcome, never guesses it, and nothing is written late.
 
 use std::sync::Arc;
 
@@ -23,18 +23,19 @@ use crate::load::Load;
 use crate::seeds::Run;
 use crate::{aftermath, instance, put_away};
 
-/// Writes after which a gateway takes itself for the only writer: more than it needs.
+/// Writes after which a gateway counts as the only writer: more than it needs.
 const CALM: usize = 24;
 
-/// How a gateway beside the dev instance's own must be started: it may call loopback, and beats as often as they look.
+/// The flags of a gateway beside the dev instance's: loopback addresses are allowed, and the heartbeat is fast enough for their
+/// sweepers.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
-/// Who else writes?
+/// Whether another gateway writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Company {
-    /// Nobody: the gateway appends by one statement, without a lock taken before.
+    /// None: the gateway appends with one statement and without a prior lock.
     Alone,
-    /// Another gateway, a moment ago: the head is locked first.
+    /// Another gateway wrote just before: the head is locked first.
     Others,
 }
 
@@ -87,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// A call whose settlement is struck: it is answered whole, and charged once.
+    /// Makes a call whose settlement is struck, and asserts that its response is complete and that it is charged once.
     async fn settles_once(&self, fault: Fault) -> Outcome {
         let customer = self.merchant.customer_called(&ulid(), "1").await;
         let meter = self.merchant.call_meter("0.25").await;
@@ -103,7 +104,7 @@ impl Scene {
         self.merchant.charged(&response).await;
         let outcome = strike.outcome().await;
         assert_eq!(self.count("request.metered").await, metered + 1, "{fault:?}");
-        // The customer pays the fee, the merchant the service charge.
+        // The customer pays the fee, the merchant pays the service charge.
         assert_eq!(self.count("wallet.debited").await, debited + 2, "{fault:?}");
         assert_eq!(self.merchant.balance(&customer).await, "0.7500000000", "{fault:?}");
         assert_eq!(endpoint.calls().len(), 1, "{fault:?}");
@@ -124,7 +125,7 @@ fn ulid() -> String {
 }
 
 #[test]
-fn an_append_whose_answer_is_lost_is_found_in_the_log_and_confirmed() {
+fn an_append_whose_response_is_lost_is_found_in_the_log_and_confirmed() {
     run(async {
         let scene = Scene::open(instance().await).await;
         for company in COMPANIES {
@@ -189,14 +190,14 @@ fn an_append_that_arrives_after_it_was_given_up_writes_nothing() {
     });
 }
 
-/// A lone append is fenced out by the epoch; one in a transaction may also find that Postgres has ended it.
+/// Asserts that the append was fenced by the epoch. Postgres may also have ended its transaction.
 fn fenced_out(company: Company, outcome: &Outcome) {
     let ended = *outcome == Outcome::Closed || *outcome == Outcome::Refused("25P03".to_owned());
     assert!(*outcome == Outcome::Moved(0) || (company == Company::Others && ended), "{outcome:?}");
 }
 
 #[test]
-fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer() {
+fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_response() {
     run(async {
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
@@ -221,7 +222,7 @@ fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer(
         };
         let id = SecretKeyId::new(mint.next(Utc::now()));
         appender.submit(issue(id, "first")).await.unwrap();
-        // The same fact with another content, in one batch with facts that are new.
+        // The same fact with different content, in one batch with new facts.
         let others: Vec<_> = (0..8)
             .map(|number| issue(SecretKeyId::new(mint.next(Utc::now())), &format!("other {number}")))
             .collect();
@@ -243,7 +244,7 @@ fn a_fact_that_is_in_the_log_already_is_refused_and_not_taken_for_a_lost_answer(
     });
 }
 
-/// Severs appends at random under load. With [`Company::Others`], the instance's own gateways write too.
+/// Severs random appends under load. With [`Company::Others`], the instance's gateways write too.
 async fn severed_at_random(company: Company) {
     let instance = instance().await;
     let ready = instance.ready();

@@ -12,5 +12,5 @@ mod queue_tasks;
 mod timing;
 
 pub use self::dispatcher::Dispatcher;
-pub use self::payload::PayloadSource;
+pub use self::payload::{PayloadFuture, PayloadSource};
 pub use self::timing::WebhookTiming;

@@ -6,14 +6,16 @@ use farthing_core::event::Recorded;
 use farthing_core::ids::WebhookEventId;
 use tokio_postgres::Client;
 
+/// The future of a body; `None` for an event that no webhook receives.
+pub type PayloadFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>>;
+
 /// Builds the body of a delivery.
 pub trait PayloadSource: Send + Sync {
-    /// The body of the delivery of `recorded` under `event_id`; `None` for an event that no webhook receives. The read models
-    /// must have reached the event's position.
+    /// The body of the delivery of `recorded` under `event_id`. The read models must have reached the event's position.
     fn payload<'a>(
         &'a self,
         db: &'a Client,
         recorded: &'a Recorded,
         event_id: WebhookEventId,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>>;
+    ) -> PayloadFuture<'a>;
 }

@@ -28,7 +28,7 @@ impl WebhookTiming {
         let at = usize::try_from(attempts.saturating_sub(1)).unwrap_or(usize::MAX);
         let delay = self.retry_after.get(at).or(self.retry_after.last()).copied()?;
         let age = Duration::try_from_secs_f64(queued_seconds).unwrap_or_default();
-        (age + delay <= self.give_up_after).then(|| delay.as_secs_f64())
+        (age + delay <= self.give_up_after).then_some(delay.as_secs_f64())
     }
 }
 
