@@ -102,8 +102,11 @@ fn wallet(refusal: WalletRefusal) -> ApiError {
         }
         WalletRefusal::AmountNotPositive => ApiError::issue(["amount"], "must be above zero"),
         WalletRefusal::AutopayIncomplete { enabled, threshold, amount } => {
-            let why =
-                if enabled { "is required while autopay is enabled" } else { "is only allowed with autopay_enabled" };
+            let why = if enabled {
+                "is required while autopay is enabled"
+            } else {
+                "is only allowed with autopay_enabled"
+            };
             let parts = [("autopay_threshold", threshold), ("autopay_amount", amount)];
             let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
             ApiError::validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())
