@@ -1,5 +1,4 @@
-//! What every handler of one gateway process shares: the way into the log, the connections for reads, the
-//! instance's key and settings.
+//! The state that all handlers of a gateway share: the appender, connections for reads, the instance's key and settings.
 
 use std::sync::Arc;
 
@@ -17,34 +16,34 @@ use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
 pub(crate) struct App {
-    /// Where commands go.
+    /// Submits commands.
     pub(crate) ledger: Appender,
     /// Connections for reads: states and read models.
     pub(crate) reads: ReadPool,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,
-    /// Real money, or play money with clocks that can be put forward.
+    /// Live mode, or test mode with clocks that can be advanced.
     pub(crate) mode: Mode,
     /// Makes ids.
     pub(crate) mint: Arc<Mint>,
-    /// The time by which everything is decided.
+    /// The clock that decisions use.
     pub(crate) clock: Arc<Clock>,
-    /// This process.
+    /// The id of this process.
     pub(crate) gateway_id: GatewayId,
-    /// The providers that are known, their prices and this instance's keys.
+    /// The known providers, their prices and the managed provider keys.
     pub(crate) providers: Providers,
-    /// What decides about admission.
+    /// The settings of admission and holds.
     pub(crate) settings: RequestSettings,
-    /// Does a proxy in front tell, in `X-Forwarded-Host` and `X-Forwarded-Proto`, what callers address?
+    /// Whether to trust `X-Forwarded-Host` and `X-Forwarded-Proto`, which a reverse proxy sets.
     pub(crate) trust_forwarded: bool,
-    /// The bounds on waiting.
+    /// The timeouts.
     pub(crate) timeouts: Timeouts,
-    /// Charges what the ledger asks to be paid.
+    /// Carries out payments.
     pub(crate) payments: Arc<Payments>,
 }
 
 impl App {
-    /// Now, to the millisecond: what everything is decided by.
+    /// The current time by the clock, to the millisecond.
     pub(crate) fn now(&self) -> DateTime<Utc> {
         self.clock.now()
     }

@@ -1,4 +1,4 @@
-//! Bounded reads for handlers: a result, or an error that a caller can be answered with.
+//! Bounded reads for handlers, with errors as [`ApiError`].
 
 use farthing_log::{reads, states};
 use farthing_projector::query;

@@ -1,5 +1,5 @@
-//! `Idempotency-Key` (completion.md section 1): reading it, and the answers that are kept under it. Invariant: an
-//! answer is repeated byte for byte, and leaves this process for the database only when it is sealed.
+//! `Idempotency-Key` (completion.md section 1): the header, and the answers stored for it. Invariant: an answer is
+//! replayed byte for byte, and is sealed before it is written to the database.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ApiError, IdempotencyError};
 use crate::headers::SERVICE_REQUEST_ID;
 
-/// Names the operation that a call is; a repeated call with the same key is the same operation.
+/// The header of the caller's idempotency key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// This answer was given before.
+/// Marks a replayed answer.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The most characters of a key.
+/// The longest key, in characters.
 const MAX_KEY: usize = 255;
 
 /// The key of a call, if it has one: 1 to 255 ASCII characters, given once.
@@ -30,25 +30,22 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     if values.next().is_some() {
         return wrong("must be given once");
     }
-    let Ok(key) = value.to_str() else { return wrong("must be of visible ASCII characters") };
+    let Ok(key) = value.to_str() else { return wrong("must consist of visible ASCII characters") };
     match key.len() {
         1..=MAX_KEY => Ok(Some(key)),
         _ => wrong("must have 1 to 255 characters"),
     }
 }
 
-/// A whole answer.
+/// A whole answer, which may be stored and replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Its status.
     pub(crate) status: StatusCode,
-    /// The headers that belong to it, whoever carries it.
     pub(crate) headers: HeaderMap,
-    /// Its body.
     pub(crate) body: Bytes,
 }
 
-/// What stands before the body of a kept answer, on a line of its own. A character of a value is a byte.
+/// The first line of a stored answer, before its body. Each character of a header value is one byte.
 #[derive(Serialize, Deserialize)]
 struct Head {
     status: u16,
@@ -56,24 +53,24 @@ struct Head {
 }
 
 impl Answer {
-    /// The answer for keeping: sealed for `claim` alone.
+    /// The answer for storage, sealed for `claim`.
     pub(crate) fn seal(&self, server_key: &ServerKey, claim: &ClaimId) -> Vec<u8> {
         server_key.seal(claim, &self.to_bytes())
     }
 
-    /// Opens what [`Self::seal`] sealed for the same claim.
+    /// Opens an answer that [`Self::seal`] sealed for the same claim.
     pub(crate) fn open(server_key: &ServerKey, claim: &ClaimId, sealed: &[u8]) -> Result<Self, ApiError> {
         let answer = server_key.open(claim, sealed).and_then(|bytes| Self::from_bytes(&bytes.into()));
-        answer.ok_or_else(|| ApiError::internal("a kept answer cannot be opened"))
+        answer.ok_or_else(|| ApiError::internal("a stored answer cannot be opened"))
     }
 
-    /// The same answer, marked as given before.
+    /// The same answer, marked as replayed.
     pub(crate) fn repeated(mut self) -> Self {
         self.headers.insert(REPLAYED, HeaderValue::from_static("true"));
         self
     }
 
-    /// The same answer, marked as given before where `other` is.
+    /// The same answer, marked as replayed if `other` is.
     pub(crate) fn given_like(self, other: &Self) -> Self {
         if other.headers.contains_key(REPLAYED) { self.repeated() } else { self }
     }
@@ -116,7 +113,7 @@ impl From<ApiError> for Answer {
     }
 }
 
-/// What a call answers whose key has been used.
+/// The answer to a call whose key was used before.
 pub(crate) fn answer_to(
     standing: Standing,
     server_key: &ServerKey,
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_survives_being_kept_to_the_byte() {
+    fn a_stored_answer_is_replayed_byte_for_byte() {
         let mut headers = HeaderMap::new();
         headers.append("set-cookie", HeaderValue::from_static("a=1"));
         headers.append("set-cookie", HeaderValue::from_static("b=2"));

@@ -1,5 +1,4 @@
-//! Look-ups of the authoritative states that handlers need before they decide anything: a merchant's customer, meter and
-//! clock.
+//! Lookups of authoritative states for handlers: a merchant's customer, meter and clock.
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
@@ -22,7 +21,7 @@ impl App {
         Ok(state)
     }
 
-    /// The authoritative states of `keys`, all of one moment.
+    /// The authoritative states of `keys`, read in one snapshot.
     pub(crate) async fn states<const N: usize>(
         &self,
         keys: [StateKey; N],
@@ -30,7 +29,7 @@ impl App {
         Ok(self.reads.states(keys).await?)
     }
 
-    /// Now by the merchant's clock, which decisions go by as well: the instance's, put forward as far as it is in test mode.
+    /// The current time by the merchant's clock, which decisions also use. In test mode it may be advanced.
     pub(crate) async fn merchants_now(&self, merchant_id: MerchantId) -> Result<DateTime<Utc>, ApiError> {
         match self.mode {
             Mode::Live => Ok(self.now()),
@@ -41,7 +40,7 @@ impl App {
         }
     }
 
-    /// The id of the merchant's customer called `name`, an id or a reference id, by the authoritative state.
+    /// The id of the merchant's customer with the id or reference id `name`, from the authoritative state.
     pub(crate) async fn customer_id(
         &self,
         merchant_id: MerchantId,
@@ -63,7 +62,7 @@ impl App {
         }
     }
 
-    /// The merchant's meter called `name`, an id or a slug, by the authoritative state.
+    /// The merchant's meter with the id or slug `name`, from the authoritative state.
     pub(crate) async fn meter(
         &self,
         merchant_id: MerchantId,

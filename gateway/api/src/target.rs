@@ -1,18 +1,24 @@
-//! Where a call goes: the provider's URL out of the query string, byte for byte, and what of the query is ours.
-//! Pure. The URL is parsed once, by the parser that also dials, so that no two readings of it can differ.
+//! The target of a call: reads the provider's URL and the gateway's own parameters from the query string, byte for byte.
+//! The URL is parsed once, by the parser that the dialer also uses, so that the two cannot differ. Pure.
+
+use std::borrow::Cow;
 
 #[cfg(test)]
 mod fuzz;
 
 use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// The longest URL that is forwarded, in bytes.
 const MAX_URL: usize = 16 * 1024;
 
-/// Why there is nowhere to go.
+/// All characters but the unreserved ones.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Why a query names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// No `u`.
+    /// `u` is missing.
     #[error("the query parameter `u` is missing")]
     Missing,
     /// `u` is not a URL that can be forwarded to.
@@ -20,17 +26,17 @@ pub(super) enum Error {
     Invalid(&'static str),
 }
 
-/// A query string, read without changing it.
+/// A query string, split but otherwise unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Query<'a> {
-    /// `u`, as it came.
+    /// `u`, undecoded.
     url: Option<&'a str>,
     repeated_url: bool,
     /// `metadata`, decoded.
     pub(super) metadata: Option<String>,
-    /// Every `key`, decoded; a credential if it reads as one, else the provider's.
+    /// Every `key`, decoded: a credential if it has the form of one, else a provider key.
     pub(super) keys: Vec<String>,
-    /// All but `u` and `metadata`, in order and as they came.
+    /// All parameters except `u` and `metadata`, in order and undecoded.
     rest: Vec<&'a str>,
 }
 
@@ -56,14 +62,14 @@ impl<'a> Query<'a> {
         query
     }
 
-    /// The URL to call: `u` with the rest of the query, less `key` where that carried the credential, whose
-    /// place the provider's own key may take.
+    /// The URL to call: `u` with the rest of the query. A `key` that carried the credential is removed, and replaced by
+    /// `provider_key` if given.
     pub(super) fn target(&self, key: KeyParameter, provider_key: Option<&str>) -> Result<Uri, Error> {
         let given = self.url.filter(|url| !url.is_empty()).ok_or(Error::Missing)?;
         if self.repeated_url {
             return Err(Error::Invalid("is given more than once"));
         }
-        // Raw, it is read as it came; its escapes are its own. Encoded, it is decoded once.
+        // A raw URL is used as it is; an encoded one is decoded once.
         let is_raw = |scheme: &str| given.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme));
         let mut url = if is_raw("http://") || is_raw("https://") {
             given.to_owned()
@@ -85,8 +91,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Is the host a number, or ends in one, without being a plain IPv4 address (`127.1`, `0x7f000001`)? Resolvers read
-/// such hosts as addresses; we take only the one plain way to write one.
+/// Whether the host ends in a number without being a plain IPv4 address (`127.1`, `0x7f000001`). Resolvers read such
+/// hosts as addresses; only plain IPv4 addresses are accepted.
 fn is_numeric_shorthand(authority: &str) -> bool {
     if authority.starts_with('[') {
         return false;
@@ -98,7 +104,7 @@ fn is_numeric_shorthand(authority: &str) -> bool {
     numeric && host.parse::<std::net::Ipv4Addr>().is_err()
 }
 
-/// Is the host an IPv6 address in brackets, with nothing but a port behind it?
+/// Whether the host is an IPv6 address in brackets, followed by nothing but a port.
 fn is_bracketed_address(authority: &str) -> bool {
     let host = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     host.is_some_and(|(host, rest)| {
@@ -108,13 +114,13 @@ fn is_bracketed_address(authority: &str) -> bool {
     })
 }
 
-/// The host and port that a URL leads to, in the one form in which they can be compared.
+/// The normalised host and port of a URL, for comparison.
 pub(super) fn destination(target: &Uri) -> (String, u16) {
     let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
     (plain_host(target.host().unwrap_or_default()), port)
 }
 
-/// A host in the one form in which it can be compared.
+/// A normalised host, for comparison.
 pub(super) fn plain_host(host: &str) -> String {
     let bare = host.trim_matches(['[', ']']);
     match bare.parse::<std::net::IpAddr>() {
@@ -123,12 +129,12 @@ pub(super) fn plain_host(host: &str) -> String {
     }
 }
 
-/// Is the query parameter `key` the credential or the provider's own?
+/// The meaning of the query parameter `key`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyParameter {
-    /// Ours: it never reaches the provider.
+    /// A credential of this service, which never reaches the provider.
     IsCredential,
-    /// The provider's: it is passed on.
+    /// A provider key, which is passed on.
     IsProviders,
 }
 
@@ -142,20 +148,12 @@ fn append(url: &mut String, pair: &str) {
     url.push_str(pair);
 }
 
-/// Percent-encodes all but unreserved characters.
+/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3).
 fn encode(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
-    })
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
-/// The URL, if it is one that may be called at all; else the end of a sentence about it.
+/// The parsed URL if it can be called; otherwise the end of a sentence about it.
 pub(crate) fn checked(url: &str) -> Result<Uri, &'static str> {
     check(url).map_err(|error| match error {
         Error::Missing => "is missing",
@@ -168,10 +166,10 @@ fn check(url: &str) -> Result<Uri, Error> {
         return Err(Error::Invalid("is too long"));
     }
     if url.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
-        return Err(Error::Invalid("holds control characters, blanks or characters outside ASCII"));
+        return Err(Error::Invalid("contains control characters, spaces or non-ASCII characters"));
     }
     if url.contains('\\') {
-        return Err(Error::Invalid("holds a backslash"));
+        return Err(Error::Invalid("contains a backslash"));
     }
     let (scheme, rest) = url.split_once("://").ok_or(Error::Invalid("is not absolute"))?;
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
@@ -179,7 +177,7 @@ fn check(url: &str) -> Result<Uri, Error> {
     }
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     if authority.contains('@') {
-        return Err(Error::Invalid("holds user information"));
+        return Err(Error::Invalid("contains user information"));
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if authority.is_empty() || !authority.bytes().all(plain) {
@@ -189,7 +187,7 @@ fn check(url: &str) -> Result<Uri, Error> {
         return Err(Error::Invalid("has no valid host"));
     }
     if is_numeric_shorthand(authority) {
-        return Err(Error::Invalid("names an address in an unusual way"));
+        return Err(Error::Invalid("does not write its IP address in plain form"));
     }
     let uri: Uri = url.parse().map_err(|_| Error::Invalid("is not a valid URL"))?;
     let port_is_valid = uri.authority().is_some_and(|authority| {
@@ -209,30 +207,20 @@ enum Plus {
     Stays,
 }
 
-/// Percent-decodes; none where the result is not UTF-8. A `%` without two digits stays as it is.
+/// Percent-decodes; `None` if the result is not UTF-8. A `%` without two digits stays as it is.
 fn decode(text: &str, plus: Plus) -> Option<String> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let mut bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    while let [first, rest @ ..] = bytes {
-        bytes = rest;
-        match (*first, digit(rest.first()), digit(rest.get(1))) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push(u8::try_from(high * 16 + low).unwrap_or(0));
-                bytes = rest.get(2..).unwrap_or_default();
-            }
-            (b'+', ..) if plus == Plus::IsSpace => decoded.push(b' '),
-            (byte, ..) => decoded.push(byte),
-        }
-    }
-    String::from_utf8(decoded).ok()
+    let spaced = match plus {
+        Plus::IsSpace => text.replace('+', " "),
+        Plus::Stays => text.to_owned(),
+    };
+    percent_decode_str(&spaced).decode_utf8().ok().map(Cow::into_owned)
 }
 
-/// Query parameters whose value is somebody's key.
+/// Query parameters whose value is a key.
 const KEY_PARAMETERS: [&str; 8] =
     ["key", "api_key", "apikey", "api-key", "access_token", "token", "sig", "signature"];
 
-/// The URL `text` as it may be kept: what stands in it as a key is masked.
+/// The URL `text` for the log, with the values of key parameters masked.
 pub(super) fn without_keys(text: &str) -> String {
     let Some((before, query)) = text.split_once('?') else { return text.to_owned() };
     let masked = query.split('&').map(|pair| match pair.split_once('=') {

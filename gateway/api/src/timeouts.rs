@@ -1,22 +1,22 @@
-//! How long a gateway waits for others. Invariant: nobody outside can make it wait without end.
+//! The timeouts of a gateway. Invariant: no caller or provider can make it wait without a bound.
 
 use std::time::Duration;
 
-/// The bounds on waiting that an operator may choose.
+/// The timeouts that an operator can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the head of a request, idle time on a kept connection included.
+    /// For the head of a request, including idle time on a kept-alive connection.
     pub head: Duration,
-    /// For a body that is read whole, from its first byte to its last; for the next piece of one that streams.
+    /// For a whole body that is read at once; for the next piece of a streamed one.
     pub body: Duration,
-    /// For a caller to take anything of an answer that is ready. Then the caller is taken for gone.
+    /// For a caller to read any part of an answer. After it the caller counts as disconnected.
     pub stall: Duration,
-    /// For a connection to a provider: its name, its address and TLS.
+    /// For a connection to a provider, including name resolution and TLS.
     pub connect: Duration,
     /// For a provider to begin its answer.
     pub answer: Duration,
-    /// For a provider to go on with an answer it has begun.
+    /// For a provider to send the next part of its answer.
     pub silence: Duration,
-    /// For calls in flight when the gateway is told to stop.
+    /// For calls in flight at shutdown.
     pub grace: Duration,
 }

@@ -15,7 +15,7 @@ fn after_a_declined_card_another_one_pays_once() {
         assert_eq!(declined.status, 422);
         let html = declined.text();
         assert!(
-            html.contains("The card was declined.") && html.contains("id=\"card_number-error\""),
+            html.contains("Your card was declined.") && html.contains("id=\"card_number-error\""),
             "{html}"
         );
         assert!(html.contains("value=\"25.50\""), "{html}");
@@ -30,7 +30,7 @@ fn after_a_declined_card_another_one_pays_once() {
             Some(page.text()).filter(|html| html.contains("checkout_success"))
         })
         .await;
-        assert!(html.contains("All done"), "{html}");
+        assert!(html.contains("Payment complete"), "{html}");
         assert_eq!(checkout.of_kind("payment.succeeded").await.len(), 1);
         assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
         let kept = checkout.of_kind("payment_method.added").await;
@@ -107,7 +107,7 @@ fn a_declined_card_does_not_become_the_payment_method_of_the_wallet() {
 
         let second = Checkout::of(first.merchant, body.clone()).await;
         let html = second.post(&[&money("10", DECLINED)[..], &[("pay", "card")]].concat()).await.text();
-        assert!(html.contains("The card was declined.") && html.contains("Visa ending in 4242"), "{html}");
+        assert!(html.contains("Your card was declined.") && html.contains("Visa ending in 4242"), "{html}");
         assert_eq!(second.of_kind("payment_method.added").await.len(), 1);
         went_through(&second.post(&[("amount", "10"), ("pay", "known")]).await, &second);
         assert_eq!(second.merchant.balance(&customer).await, "35.0000000000");
@@ -125,7 +125,7 @@ fn a_customer_who_is_deleted_between_two_attempts_cannot_pay() {
         for gateway in 0..2 {
             let gone = checkout.post_to(gateway, &money("25", ACCEPTED)).await;
             assert_eq!(gone.status, 410, "{}", gone.text());
-            assert!(gone.text().contains("Not on offer any more"), "{}", gone.text());
+            assert!(gone.text().contains("No longer available"), "{}", gone.text());
         }
         assert_eq!(checkout.get().await.status, 410);
         assert_eq!(checkout.of_kind("payment.requested").await.len(), 1);

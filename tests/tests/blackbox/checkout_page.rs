@@ -148,7 +148,10 @@ fn repeated_onboarding_creates_one_customer() {
         assert_eq!(done.status, 200);
         let customer_id = format!("data-customer-id=\"{}\"", session["customer_id"].as_str().unwrap());
         let html = done.text();
-        assert!(html.contains("data-tells=\"checkout_success\"") && html.contains(&customer_id), "{html}");
+        assert!(
+            html.contains("data-message-type=\"checkout_success\"") && html.contains(&customer_id),
+            "{html}"
+        );
     });
 }
 

@@ -141,7 +141,7 @@ fn an_upgrade_is_paid_in_full_and_begins_at_once() {
             json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id});
         let again = Page::of(&merchant, &asked).await.send(merchant.gateway(), "", Means::None).await;
         assert_eq!(again.status, 200, "{}", again.text());
-        assert!(again.text().contains("This is your plan already"), "{}", again.text());
+        assert!(again.text().contains("You already have this plan"), "{}", again.text());
         assert_eq!(merchant.subscription_of(&customer).await, renewed);
     });
 }

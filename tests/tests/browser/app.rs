@@ -83,7 +83,7 @@ impl<'a> Checkout<'a> {
 
     /// The page says that all is done, REST agrees, and the app that frames it is told so, once; the session's customer.
     pub(crate) async fn is_done(&self, window: &Window) -> String {
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         let shown = self.shown().await;
         assert!(shown["completed_at"].is_string(), "{shown}");
         window.leave_frame().await;

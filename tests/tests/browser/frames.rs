@@ -71,7 +71,7 @@ fn an_app_that_opens_the_page_in_a_window_is_told_and_the_window_goes() {
             } else {
                 fill_person(&window).await;
                 send(&window).await;
-                window.find("main[data-tells=checkout_success]").await;
+                window.find("main[data-message-type=checkout_success]").await;
             }
             window.switch(&app).await;
             checkout.told(&window, ends).await;

@@ -57,7 +57,7 @@ fn a_keyboard_is_enough() {
         assert!(window.run("return document.title").await.as_str().unwrap().starts_with("Error: "));
         let [tab, enter] = [Key::Tab, Key::Enter];
         window.press(&format!("25{tab}4242424242424242{tab}0439{tab}123{enter}")).await;
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         assert_eq!(checkout.events("payment.succeeded").await.len(), 1);
         quiet(&window).await;
     });
@@ -102,7 +102,7 @@ fn a_declined_card_is_told_of_and_another_one_pays_and_is_kept() {
         assert_eq!(window.text("label:has(#pay-known)").await, "Visa ending in 4242");
         window.click("#pay-known").await;
         send(&window).await;
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         assert_eq!(checkout.connection(&customer_id).await["wallet"]["balance"], "35.0000000000");
     });
 }
@@ -122,7 +122,7 @@ fn who_clicks_twice_pays_once() {
             window.fill("#amount", "10").await;
             fill_card(&window, GOOD).await;
             window.click_twice("button[type=submit]").await;
-            window.find("main[data-tells=checkout_success]").await;
+            window.find("main[data-message-type=checkout_success]").await;
             let shown = checkout.shown().await;
             let connection = checkout.connection(shown["customer_id"].as_str().unwrap()).await;
             assert_eq!(connection["wallet"]["balance"], "10.0000000000");
@@ -155,7 +155,7 @@ fn the_page_works_without_script() {
         window.fill("#amount", "10").await;
         fill_card(&window, GOOD).await;
         send(&window).await;
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         let shown = checkout.shown().await;
         let connection = checkout.connection(shown["customer_id"].as_str().unwrap()).await;
         assert_eq!(connection["wallet"]["balance"], "10.0000000000");

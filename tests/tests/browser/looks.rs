@@ -75,11 +75,11 @@ fn the_forms_of_a_new_customer_are_well() {
         assert_eq!(
             controls,
             [
-                ("group", "About you"),
+                ("group", "Your details"),
                 ("textbox", "Name"),
-                ("textbox", "E-mail address"),
+                ("textbox", "Email address"),
                 ("textbox", "Phone number (optional)"),
-                ("group", "How much"),
+                ("group", "Top-up"),
                 ("textbox", "Amount"),
                 ("group", "Payment"),
                 ("textbox", "Card number"),
@@ -106,7 +106,7 @@ fn the_forms_of_a_new_customer_are_well() {
         well(&window, "onboarding").await;
         fill_person(&window).await;
         send(&window).await;
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         well(&window, "done").await;
 
         let pro = plan(&merchant, "Pro", "20").await;
@@ -132,7 +132,7 @@ fn the_forms_of_a_subscriber_are_well() {
         well(&window, "subscription").await;
         fill_card(&window, GOOD).await;
         send(&window).await;
-        window.find("main[data-tells=checkout_success]").await;
+        window.find("main[data-message-type=checkout_success]").await;
         well(&window, "subscription-done").await;
         for (name, plan) in [("upgrade", &team), ("downgrade", &free), ("has-it", &pro)] {
             let checkout = Checkout::new(&merchant, of("subscription", "plan_id", &plan["plan_id"])).await;
@@ -177,7 +177,7 @@ fn the_pages_that_only_say_something_are_well() {
         let gone = Checkout::new(&merchant, body).await;
         merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
         window.go(&gone.url).await;
-        assert_eq!(window.text("h1").await, "Not on offer any more");
+        assert_eq!(window.text("h1").await, "No longer available");
         well(&window, "gone").await;
 
         let closed = Checkout::new(&merchant, json!({"checkout_mode": "topup"})).await;
@@ -210,10 +210,10 @@ fn a_page_whose_payment_is_being_made_goes_on_by_itself() {
             })
             .await;
             window.go(&checkout.url).await;
-            assert_eq!(window.text("h1").await, "Your payment is being made");
+            assert_eq!(window.text("h1").await, "Processing your payment");
             well(&window, "under-way").await;
             merchant.log.sql.batch_execute("ROLLBACK").await.unwrap();
-            window.find("main[data-tells=checkout_success]").await;
+            window.find("main[data-message-type=checkout_success]").await;
         };
         tokio::join!(looked, post(&checkout, GOOD));
         assert_eq!(checkout.events("payment.succeeded").await.len(), 1);

@@ -57,7 +57,7 @@ fn onboarding_with_a_plan_subscribes_too() {
         let body = json!({"checkout_mode": "onboarding", "plan_id": pro["plan_id"]});
         let checkout = Checkout::new(&merchant, body).await;
         let window = checkout.framed(Device::Desk).await;
-        assert_eq!(window.text(".wares .price").await, "$20.00 a month");
+        assert_eq!(window.text(".product .price").await, "$20.00 per month");
         assert_eq!(window.text("button[type=submit]").await, "Pay $20.00");
         fill_person(&window).await;
         fill_card(&window, GOOD).await;
@@ -136,7 +136,7 @@ fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_wit
         let checkout = Checkout::new(&merchant, subscribe(&pro, known.clone())).await;
         let window = checkout.framed(Device::Desk).await;
         assert_eq!(window.all("#card_number, #pay-known").await.len(), 0, "nothing is paid now");
-        assert!(window.text(".wares").await.contains("nothing is paid before"));
+        assert!(window.text(".product").await.contains("You pay nothing today"));
         send(&window).await;
         assert_eq!(checkout.is_done(&window).await, customer_id);
         drop(window);
@@ -152,7 +152,7 @@ fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_wit
         // The plan that it is on is not sold again.
         let checkout = Checkout::new(&merchant, subscribe(&team, known)).await;
         let window = checkout.framed(Device::Desk).await;
-        assert_eq!(window.text("h1").await, "This is your plan already");
+        assert_eq!(window.text("h1").await, "You already have this plan");
         assert_eq!(window.all("form").await.len(), 0);
     });
 }
@@ -171,7 +171,7 @@ fn a_credit_bundle_is_bought_by_a_subscriber() {
         });
         let checkout = Checkout::new(&merchant, body).await;
         let window = checkout.framed(Device::Phone).await;
-        assert_eq!(window.text(".wares .name").await, "Small bundle");
+        assert_eq!(window.text(".product .name").await, "Small bundle");
         fill_card(&window, GOOD).await;
         send(&window).await;
         assert_eq!(checkout.is_done(&window).await, customer_id);

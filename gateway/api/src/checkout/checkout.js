@@ -1,30 +1,30 @@
-// Tells the merchant's app how the checkout ended, and keeps a form from being sent twice. The page works without it,
-// but for the telling.
+// Notifies the merchant's app of the outcome and prevents sending the form twice. Without this script the page still
+// works, except for the notification.
 "use strict";
 (() => {
   const main = document.querySelector("main");
-  const { origin, tells, checkoutSessionId, customerId } = main.dataset;
+  const { origin, messageType, checkoutSessionId, customerId } = main.dataset;
   const app = window.opener ?? (window.parent === window ? null : window.parent);
-  const tell = (type) => {
+  const notify = (type) => {
     if (app && origin) {
       const id = customerId || null;
       app.postMessage({ type, checkoutSessionId, connectionId: id, customerId: id }, origin);
     }
   };
-  if (tells) tell(tells);
+  if (messageType) notify(messageType);
 
   const cancel = document.querySelector("#cancel");
   if (cancel && app) {
     cancel.hidden = false;
     cancel.addEventListener("click", () => {
-      tell("checkout_cancel");
+      notify("checkout_cancel");
       if (window.opener) window.close();
     });
   }
 
   const form = document.querySelector("form");
   if (!form) return;
-  // In a frame of another origin a browser does not follow `autofocus`.
+  // Browsers ignore `autofocus` in a cross-origin frame.
   const wrong = form.querySelector("[aria-invalid=true]");
   (wrong ?? document.querySelector("#problems"))?.focus();
   wrong?.select();
@@ -36,9 +36,9 @@
     if (sent) return event.preventDefault();
     sent = true;
     button.setAttribute("aria-disabled", "true");
-    progress.textContent = button.textContent = "One moment…";
+    progress.textContent = button.textContent = "Processing…";
   });
-  // Back from another page, as it was left.
+  // The browser restored the page from its back/forward cache.
   window.addEventListener("pageshow", (event) => {
     if (!event.persisted) return;
     sent = false;

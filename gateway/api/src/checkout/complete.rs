@@ -1,5 +1,5 @@
-//! What a form that is well filled in does. Invariant: sent twice, it has one effect: the customer of a session has the
-//! session's own id, and what follows is one append that finds the session open or not.
+//! Completes a session with a valid form. Invariant: a form sent twice has one effect. The session's customer has the
+//! session's ULID, and everything after it is one append that requires the session to be open.
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::{
@@ -13,31 +13,31 @@ use farthing_core::ids::{
 };
 use farthing_log::{appender, checkout_attempts};
 
-use super::form::{Means, Problem, Submission};
-use super::offer::{Asked, Offer};
+use super::form::{PaymentChoice, Problem, Submission};
+use super::offer::{CheckoutTarget, Offer};
 use super::session::Session;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
 use farthing_worker::payments::{CardInput, CardRefused};
 
-/// Why a session is not completed.
-pub(super) enum Stopped {
-    /// Something that was typed will not do.
-    Wrong(Problem),
-    /// It is not as it was when the form was read: the page tells how it stands.
-    Overtaken,
-    /// We could not.
+/// Why a session was not completed.
+pub(super) enum CompletionError {
+    /// A value of the form is not accepted.
+    Rejected(Problem),
+    /// The session has changed since the form was read. The page shows its new status.
+    SessionChanged,
+    /// The gateway or the ledger failed.
     Failed(ApiError),
 }
 
-impl From<ApiError> for Stopped {
+impl From<ApiError> for CompletionError {
     fn from(error: ApiError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<appender::Error> for Stopped {
+impl From<appender::Error> for CompletionError {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Refused(
@@ -45,57 +45,57 @@ impl From<appender::Error> for Stopped {
                 | Refusal::Payment(PaymentRefusal::InProgress)
                 | Refusal::Customer(CustomerRefusal::NotFound)
                 | Refusal::Plan(PlanRefusal::NotFound | PlanRefusal::BundleNotFound),
-            ) => Self::Overtaken,
+            ) => Self::SessionChanged,
             appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::AlreadyActive)) => {
-                Self::Wrong(told("There is a subscription to this plan already."))
+                Self::Rejected(whole_form("You are already subscribed to this plan."))
             }
             appender::Error::Refused(
                 Refusal::Subscription(SubscriptionRefusal::NotFound)
                 | Refusal::Plan(PlanRefusal::BundlePlanMismatch),
-            ) => Self::Wrong(told("This credit is for subscribers of another plan.")),
+            ) => Self::Rejected(whole_form("This credit is only available to subscribers of another plan.")),
             appender::Error::Refused(Refusal::Payment(PaymentRefusal::OfferChanged)) => {
-                Self::Wrong(Problem::changed())
+                Self::Rejected(Problem::changed())
             }
             appender::Error::Refused(Refusal::Amount(_)) => {
-                Self::Wrong(told("There is no room for so much money. Nothing was charged."))
+                Self::Rejected(whole_form("The balance would exceed its limit. You were not charged."))
             }
             other => Self::Failed(other.into()),
         }
     }
 }
 
-/// A sentence about the whole form.
-fn told(message: &str) -> Problem {
+/// A problem with the whole form.
+fn whole_form(message: &str) -> Problem {
     Problem { field: "pay", message: message.to_owned() }
 }
 
-/// Completes the session, or has its payment made.
+/// Completes the session, with its payment if there is one.
 pub(super) async fn complete(
     app: &App,
     session: &Session,
     offer: &Offer,
     submission: Submission,
-) -> Result<(), Stopped> {
-    let Submission { person, amount, means } = submission;
-    let goes_to_the_processor = !matches!(means, Means::None);
-    if goes_to_the_processor && !count_attempt(app, session.id).await? {
-        return Err(Stopped::Overtaken);
+) -> Result<(), CompletionError> {
+    let Submission { person, amount, payment } = submission;
+    let reaches_processor = !matches!(payment, PaymentChoice::None);
+    if reaches_processor && !count_attempt(app, session.id).await? {
+        return Err(CompletionError::SessionChanged);
     }
     let now = app.now();
-    let method = match means {
-        Means::None | Means::Known => None,
-        Means::Card(card) => Some(stored(app, card, now).await?),
+    let method = match payment {
+        PaymentChoice::None | PaymentChoice::SavedCard => None,
+        PaymentChoice::Card(card) => Some(stored(app, card, now).await?),
     };
     let (customer_id, contact) = customer(app, session, offer, person, now).await?;
-    let purchase = match &offer.asked {
-        Asked::Plan { plan_id, .. } => {
+    let purchase = match &offer.target {
+        CheckoutTarget::Plan { plan_id, .. } => {
             Some(Purchase::Plan(*plan_id, SubscriptionId::new(app.mint.next(now))))
         }
-        Asked::Bundle { credit_bundle_id, .. } => Some(Purchase::Bundle(*credit_bundle_id)),
-        Asked::Money => amount.map(Purchase::Fund),
-        Asked::Person => None,
+        CheckoutTarget::Bundle { credit_bundle_id, .. } => Some(Purchase::Bundle(*credit_bundle_id)),
+        CheckoutTarget::Topup => amount.map(Purchase::Fund),
+        CheckoutTarget::Details => None,
     };
-    let Some(purchase) = purchase.filter(|_| offer.asked.is_paid()) else {
+    let Some(purchase) = purchase.filter(|_| offer.target.is_paid()) else {
         let command = CompleteCheckoutSession {
             merchant_id: session.merchant_id,
             checkout_session_id: session.id,
@@ -107,22 +107,22 @@ pub(super) async fn complete(
         };
         return Ok(app.ledger.submit(command).await?);
     };
-    let payment = RequestPayment {
+    let request = RequestPayment {
         merchant_id: session.merchant_id,
         payment_id: PaymentId::new(app.mint.next(now)),
         payee: Payee::Customer(customer_id),
         payment_method_id: None,
         purchase,
-        offered: offer.asked.offered(),
+        offered: offer.target.offered(),
         checkout_session_id: Some(session.id),
         now,
     };
     let contact = contact.map(|contact| (customer_id, contact));
-    app.ledger.submit(PayCheckoutSession { payment, contact, method }).await?;
-    match app.payments.carry_out(payment.payment_id).await.map_err(ApiError::from)? {
+    app.ledger.submit(PayCheckoutSession { payment: request, contact, method }).await?;
+    match app.payments.carry_out(request.payment_id).await.map_err(ApiError::from)? {
         Paid::Accepted(_) => Ok(()),
-        Paid::Declined(reason) => Err(Stopped::Wrong(declined(reason))),
-        Paid::TakenBack(_) => Err(Stopped::Overtaken),
+        Paid::Declined(reason) => Err(CompletionError::Rejected(declined(reason))),
+        Paid::TakenBack(_) => Err(CompletionError::SessionChanged),
     }
 }
 
@@ -132,8 +132,8 @@ async fn count_attempt(app: &App, id: CheckoutSessionId) -> Result<bool, ApiErro
     within(checkout_attempts::count(&connection, id)).await
 }
 
-/// The card in the processor's keeping.
-async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMethod, Stopped> {
+/// Stores the card at the payment processor.
+async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMethod, CompletionError> {
     let stored = app.payments.processor().store(card).await;
     let stored =
         stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
@@ -143,7 +143,7 @@ async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMet
             CardRefused::Expiry => "card_expiry",
             CardRefused::Cvc => "card_cvc",
         };
-        Stopped::Wrong(Problem::new(field, &refused.to_string()))
+        CompletionError::Rejected(Problem::new(field, &refused.to_string()))
     })?;
     Ok(NewMethod {
         payment_method_id: PaymentMethodId::new(app.mint.next(now)),
@@ -153,14 +153,14 @@ async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMet
     })
 }
 
-/// The customer, who is there from now on, and what of the contact is still to be written.
+/// The session's customer, created if needed, and the details that are still to be stored.
 async fn customer(
     app: &App,
     session: &Session,
     offer: &Offer,
     person: Option<PersonalData>,
     now: DateTime<Utc>,
-) -> Result<(CustomerId, Option<PersonalData>), Stopped> {
+) -> Result<(CustomerId, Option<PersonalData>), CompletionError> {
     if let Some(known) = &offer.customer {
         return Ok((known.customer_id, person));
     }
@@ -182,12 +182,12 @@ async fn customer(
 
 fn declined(reason: DeclineReason) -> Problem {
     let message = match reason {
-        DeclineReason::CardDeclined => "The card was declined. No money was taken; please use another card.",
-        DeclineReason::InsufficientFunds => {
-            "The card was declined: it does not cover the amount. No money was taken."
+        DeclineReason::CardDeclined => {
+            "Your card was declined. You were not charged. Please use another card."
         }
-        DeclineReason::ExpiredCard => "The card has expired. No money was taken; please use another card.",
-        DeclineReason::MethodRemoved => "The card is not known any more; please use another card.",
+        DeclineReason::InsufficientFunds => "Your card has insufficient funds. You were not charged.",
+        DeclineReason::ExpiredCard => "Your card has expired. You were not charged. Please use another card.",
+        DeclineReason::MethodRemoved => "This card is no longer available. Please use another card.",
     };
     Problem { field: "card_number", message: message.to_owned() }
 }

@@ -1,81 +1,81 @@
-//! The page's form: what was typed, and what it comes to. Invariant: nothing that holds what was typed of a card can be
-//! printed or is written into a page.
+//! Reads the page's form. Invariant: types that hold card data have no `Debug`, and card data is never written into a
+//! page.
 
 use std::collections::BTreeMap;
 
 use farthing_core::command::PersonalData;
 use farthing_core::money::Amount;
 
-use super::offer::{Asked, Offer};
+use super::offer::{CheckoutTarget, Offer};
 use crate::rules::{self, split_name};
 use farthing_worker::payments::CardInput;
 
-/// The least that is paid into a wallet, in dollars.
-const LEAST: u32 = 10;
+/// The smallest top-up, in dollars.
+const MIN_DOLLARS: u32 = 10;
 
-/// The most.
-const MOST: u32 = 10_000;
+/// The largest top-up, in dollars.
+const MAX_DOLLARS: u32 = 10_000;
 
-/// What was typed, by the names of the fields; no `Debug`.
+/// The submitted values by field name. No `Debug`: they include card data.
 #[derive(Default)]
-pub(super) struct Answers(BTreeMap<String, String>);
+pub(super) struct FormInput(BTreeMap<String, String>);
 
-/// Something that is wrong, and the field it is about.
+/// A problem with a field of the form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     /// The field's name.
     pub(super) field: &'static str,
-    /// A sentence.
+    /// The message, one sentence.
     pub(super) message: String,
 }
 
-/// What the form comes to; no `Debug`.
+/// A valid form. No `Debug`: it includes card data.
 pub(super) struct Submission {
-    /// Who it is; none where the form does not ask.
+    /// The customer's details; `None` if the form does not ask for them.
     pub(super) person: Option<PersonalData>,
-    /// How much goes into the wallet.
+    /// The amount of a top-up.
     pub(super) amount: Option<Amount>,
-    /// What is paid with.
-    pub(super) means: Means,
+    /// The payment method.
+    pub(super) payment: PaymentChoice,
 }
 
-/// What is paid with.
-pub(super) enum Means {
-    /// Nothing.
+/// The payment method that the form chooses.
+pub(super) enum PaymentChoice {
+    /// No payment method.
     None,
-    /// The card that the wallet pays with.
-    Known,
-    /// This one.
+    /// The wallet's saved card.
+    SavedCard,
+    /// A new card.
     Card(CardInput),
 }
 
 impl Problem {
-    /// `message` ends a sentence about the field.
+    /// A problem whose message is the field's label followed by `message`.
     pub(super) fn new(field: &'static str, message: &str) -> Self {
         Self { field, message: format!("{} {message}.", label(field)) }
     }
 
-    /// What is offered is not what was shown.
+    /// The offer has changed since the form was shown.
     pub(super) fn changed() -> Self {
-        Self { field: "pay", message: "The offer has changed; please look at it again.".to_owned() }
+        Self { field: "pay", message: "The offer has changed. Please review it and try again.".to_owned() }
     }
 }
 
-/// What a field is called.
+/// The label of a field.
 pub(super) fn label(field: &str) -> &'static str {
     match field {
         "name" => "Name",
-        "email" => "E-mail address",
+        "email" => "Email address",
         "phone" => "Phone number",
         "amount" => "Amount",
         "card_number" => "Card number",
         "card_expiry" => "Expiry date",
         "card_cvc" => "Security code",
-        _ => "This",
+        _ => "This field",
     }
 }
 
-impl Answers {
+impl FormInput {
     /// Reads a form.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut answers = BTreeMap::new();
@@ -85,33 +85,33 @@ impl Answers {
         Self(answers)
     }
 
-    /// What stands in a field; empty where nothing does.
+    /// The value of a field; empty if it is missing.
     pub(super) fn get(&self, field: &str) -> &str {
         self.0.get(field).map_or("", String::as_str)
     }
 }
 
-/// What the answers come to, or all that is wrong with them.
-pub(super) fn read(answers: &Answers, offer: &Offer) -> Result<Submission, Vec<Problem>> {
+/// The valid form, or all its problems.
+pub(super) fn read(answers: &FormInput, offer: &Offer) -> Result<Submission, Vec<Problem>> {
     let mut reader = Reader { answers, problems: Vec::new() };
-    let person = offer.asks_person.then(|| reader.person());
-    let amount = matches!(offer.asked, Asked::Money).then(|| reader.amount()).flatten();
-    let means = reader.means(offer);
-    let (price, credit) = told_in_the_form(offer);
+    let person = offer.asks_details.then(|| reader.person());
+    let amount = matches!(offer.target, CheckoutTarget::Topup).then(|| reader.amount()).flatten();
+    let payment = reader.payment(offer);
+    let (price, credit) = offer_fields(offer);
     if (answers.get("price"), answers.get("credit")) != (&price, &credit) {
         reader.problems.push(Problem::changed());
     }
-    if reader.problems.is_empty() { Ok(Submission { person, amount, means }) } else { Err(reader.problems) }
+    if reader.problems.is_empty() { Ok(Submission { person, amount, payment }) } else { Err(reader.problems) }
 }
 
-/// The price and the credit as the form carries them back; empty where nothing fixed is paid.
-pub(super) fn told_in_the_form(offer: &Offer) -> (String, String) {
-    let told = offer.asked.offered().filter(|_| offer.asked.price().is_some());
-    told.map(|told| (told.price.to_string(), told.credit.to_string())).unwrap_or_default()
+/// The price and credit that the form submits as hidden fields, to detect a changed offer; empty without a fixed price.
+pub(super) fn offer_fields(offer: &Offer) -> (String, String) {
+    let offered = offer.target.offered().filter(|_| offer.target.price().is_some());
+    offered.map(|offered| (offered.price.to_string(), offered.credit.to_string())).unwrap_or_default()
 }
 
 struct Reader<'a> {
-    answers: &'a Answers,
+    answers: &'a FormInput,
     problems: Vec<Problem>,
 }
 
@@ -150,28 +150,26 @@ impl Reader<'_> {
     fn amount(&mut self) -> Option<Amount> {
         let text = self.answers.get("amount").trim_start_matches('$');
         let amount = text.parse::<Amount>().ok().filter(|amount| {
-            (LEAST.into()..=MOST.into()).contains(&amount.decimal()) && rules::is_payable(*amount)
+            (MIN_DOLLARS.into()..=MAX_DOLLARS.into()).contains(&amount.decimal())
+                && rules::is_payable(*amount)
         });
         if amount.is_none() {
-            self.wrong(
-                "amount",
-                "must be between 10 and 10,000 dollars, in whole cents, such as 25 or 12.50",
-            );
+            self.wrong("amount", "must be between $10 and $10,000, such as 25 or 12.50");
         }
         amount
     }
 
-    fn means(&mut self, offer: &Offer) -> Means {
+    fn payment(&mut self, offer: &Offer) -> PaymentChoice {
         let known = offer.customer.as_ref().is_some_and(|customer| customer.card.is_some());
         let typed = ["card_number", "card_expiry", "card_cvc"];
         let typed = typed.iter().any(|field| !self.answers.get(field).is_empty());
-        let paid = offer.asked.is_paid();
+        let paid = offer.target.is_paid();
         if paid && known && self.answers.get("pay") == "known" {
-            return Means::Known;
+            return PaymentChoice::SavedCard;
         }
-        let offered = matches!(offer.asked, Asked::Person) && typed;
+        let offered = matches!(offer.target, CheckoutTarget::Details) && typed;
         if !paid && !offered {
-            return Means::None;
+            return PaymentChoice::None;
         }
         let before = self.problems.len();
         let number = self.ruled("card_number", true, Ok).unwrap_or_default();
@@ -179,13 +177,13 @@ impl Reader<'_> {
         let cvc = self.ruled("card_cvc", true, Ok).unwrap_or_default();
         let month_and_year = expiry.as_deref().and_then(month_and_year);
         if expiry.is_some() && month_and_year.is_none() {
-            self.wrong("card_expiry", "must be a month and a year, such as 04/30");
+            self.wrong("card_expiry", "must be a month and year, such as 04/30");
         }
         match month_and_year {
             Some((exp_month, exp_year)) if self.problems.len() == before => {
-                Means::Card(CardInput { number, exp_month, exp_year, cvc })
+                PaymentChoice::Card(CardInput { number, exp_month, exp_year, cvc })
             }
-            Some(_) | None => Means::None,
+            Some(_) | None => PaymentChoice::None,
         }
     }
 }
@@ -210,7 +208,10 @@ mod tests {
     use super::*;
 
     fn read_money(form: &str) -> Result<Submission, Vec<Problem>> {
-        read(&Answers::of(form.as_bytes()), &Offer { customer: None, asks_person: true, asked: Asked::Money })
+        read(
+            &FormInput::of(form.as_bytes()),
+            &Offer { customer: None, asks_details: true, asked: CheckoutTarget::Topup },
+        )
     }
 
     fn wrong(form: &str) -> Vec<&'static str> {
@@ -230,7 +231,7 @@ mod tests {
         let submission = read_money(&good).unwrap_or_else(|problems| panic!("{problems:?}"));
         assert_eq!(submission.amount, "12.5".parse().ok());
         assert_eq!(submission.person.unwrap().phone.as_deref(), Some("+4930123456"));
-        let Means::Card(card) = submission.means else { panic!("no card") };
+        let PaymentChoice::Card(card) = submission.means else { panic!("no card") };
         assert_eq!((card.exp_month, card.exp_year), (4, 2031));
     }
 

@@ -1,9 +1,9 @@
 //! The hosted page of a checkout session, at `/embed/checkout/{secret}` (completion.md section 8): a form that works
 //! without script, in a frame and on a phone.
 //!
-//! Invariant: the secret in the path is the only credential. There is no cookie and no other authority that a browser
-//! sends by itself, so a forged form can do nothing that its author could not do directly: it needs no further token.
-//! What is typed of a card goes to the payment processor and nowhere else.
+//! Invariant: the secret in the path is the only credential. Browsers send no cookie or other credential automatically,
+//! so cross-site request forgery gains nothing and the form needs no token. Card data goes only to the payment
+//! processor.
 
 mod complete;
 mod form;
@@ -20,20 +20,20 @@ use axum::routing::get;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
 
-use self::complete::Stopped;
-use self::form::{Answers, Problem};
+use self::complete::CompletionError;
+use self::form::{FormInput, Problem};
 use self::page::Notice;
-use self::session::{Session, Standing};
+use self::session::{Session, SessionStatus};
 use crate::app::App;
 use crate::error::{ApiError, ProtocolError, Resource};
 
-/// The most bytes of a form.
+/// The largest form, in bytes.
 const MAX_FORM_BYTES: usize = 16 * 1024;
 
-/// An hour: the assets change with the program only.
+/// One hour; the assets change only with the program.
 const CACHED: &str = "public, max-age=3600";
 
-/// The page's routes, at the root: it is no part of the interface, and the document does not name it.
+/// The page's routes, at the root. They are not part of the REST interface or its OpenAPI document.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/embed/checkout/{secret}", get(show).post(submit))
@@ -53,22 +53,22 @@ async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
 
 async fn show(State(app): State<Arc<App>>, Path(secret): Path<String>) -> Response {
     match session::find(&app, &secret).await {
-        Ok(Some(session)) => shown(&session, &Answers::default(), &[]),
+        Ok(Some(session)) => shown(&session, &FormInput::default(), &[]),
         Ok(None) => page::notice(Notice::Unknown, None),
         Err(error) => page::failed(error, None),
     }
 }
 
-/// The page as the session stands, with what was typed so far and what is wrong with it.
-fn shown(session: &Session, answers: &Answers, problems: &[Problem]) -> Response {
-    match &session.standing {
-        Standing::Open(offer) => page::form(session, offer, answers, problems),
-        Standing::UnderWay => page::notice(Notice::UnderWay, Some(session)),
-        Standing::Closed => page::notice(Notice::Closed, Some(session)),
-        Standing::Gone => page::notice(Notice::Gone, Some(session)),
-        Standing::HasIt => page::notice(Notice::HasIt, Some(session)),
-        Standing::Expired => page::notice(Notice::Expired, Some(session)),
-        Standing::Completed(_) => page::notice(Notice::Completed, Some(session)),
+/// The page for the session's status, with the submitted values and their problems.
+fn shown(session: &Session, answers: &FormInput, problems: &[Problem]) -> Response {
+    match &session.status {
+        SessionStatus::Open(offer) => page::form(session, offer, answers, problems),
+        SessionStatus::PaymentPending => page::notice(Notice::PaymentPending, Some(session)),
+        SessionStatus::AttemptsUsedUp => page::notice(Notice::AttemptsUsedUp, Some(session)),
+        SessionStatus::Unavailable => page::notice(Notice::Unavailable, Some(session)),
+        SessionStatus::AlreadySubscribed => page::notice(Notice::AlreadySubscribed, Some(session)),
+        SessionStatus::Expired => page::notice(Notice::Expired, Some(session)),
+        SessionStatus::Completed(_) => page::notice(Notice::Completed, Some(session)),
     }
 }
 
@@ -78,11 +78,14 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
         Ok(None) => return page::notice(Notice::Unknown, None),
         Err(error) => return page::failed(error, None),
     };
-    let offer = match &session.standing {
-        Standing::Open(offer) => offer,
-        Standing::UnderWay | Standing::Completed(_) => return back(&secret),
-        Standing::Closed | Standing::Gone | Standing::HasIt | Standing::Expired => {
-            return shown(&session, &Answers::default(), &[]);
+    let offer = match &session.status {
+        SessionStatus::Open(offer) => offer,
+        SessionStatus::PaymentPending | SessionStatus::Completed(_) => return back(&secret),
+        SessionStatus::AttemptsUsedUp
+        | SessionStatus::Unavailable
+        | SessionStatus::AlreadySubscribed
+        | SessionStatus::Expired => {
+            return shown(&session, &FormInput::default(), &[]);
         }
     };
     let answers = match read(&app, request).await {
@@ -94,36 +97,36 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
         Err(problems) => return page::form(&session, offer, &answers, &problems),
     };
     match complete::complete(&app, &session, offer, submission).await {
-        // Whatever it is now, the page tells; a reload sends nothing again.
-        Ok(()) | Err(Stopped::Overtaken) => back(&secret),
-        Err(Stopped::Wrong(problem)) => {
-            // Who the customer is is known by now, if it was made, and asked no more.
+        // The redirect shows the new status; a reload then does not submit the form again.
+        Ok(()) | Err(CompletionError::SessionChanged) => back(&secret),
+        Err(CompletionError::Rejected(problem)) => {
+            // The customer may have been created, so the form no longer asks for their details.
             match session::find(&app, &secret).await {
-                Ok(Some(now)) if matches!(now.standing, Standing::Open(_)) => {
+                Ok(Some(now)) if matches!(now.status, SessionStatus::Open(_)) => {
                     shown(&now, &answers, &[problem])
                 }
                 Ok(_) | Err(_) => page::form(&session, offer, &answers, &[problem]),
             }
         }
-        Err(Stopped::Failed(error)) => page::failed(error, Some(&session)),
+        Err(CompletionError::Failed(error)) => page::failed(error, Some(&session)),
     }
 }
 
-/// To the page itself, to be read with GET.
+/// Redirects to the page itself with GET.
 fn back(secret: &str) -> Response {
-    // What the key derived is of letters, digits, `_`, `-` and `.`.
+    // A secret consists of letters, digits, `_`, `-` and `.`, so it is a valid header value.
     let to = [(LOCATION, secret.to_owned())];
     (StatusCode::SEE_OTHER, to, [(CACHE_CONTROL, "no-store")]).into_response()
 }
 
-async fn read(app: &App, request: Request) -> Result<Answers, ApiError> {
+async fn read(app: &App, request: Request) -> Result<FormInput, ApiError> {
     let (parts, body) = request.into_parts();
     if !is_form(&parts.headers) {
         return Err(ApiError::Protocol(ProtocolError::ContentTypeUnsupported));
     }
     let bytes = tokio::time::timeout(app.timeouts.body, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
     match bytes {
-        Ok(Ok(bytes)) => Ok(Answers::of(&bytes)),
+        Ok(Ok(bytes)) => Ok(FormInput::of(&bytes)),
         Ok(Err(_)) | Err(_) => Err(ApiError::Protocol(ProtocolError::BodyTooLarge)),
     }
 }

@@ -1,4 +1,4 @@
-//! What a session offers to whom: the customer as far as it is known, the card it may pay with, and the price.
+//! The offer of a checkout session: the customer if known, their saved card, and the product with its price.
 
 use farthing_core::command::Offered;
 use farthing_core::event::{Card, CheckoutMode, CheckoutSessionCreated};
@@ -10,105 +10,105 @@ use farthing_core::state::{State, StateKey};
 use crate::app::App;
 use crate::error::ApiError;
 
-/// What there is to be had, and what for.
+/// The offer of an open session.
 pub(super) struct Offer {
-    /// The customer, if it is there already.
-    pub(super) customer: Option<Known>,
-    /// Does the form ask who the customer is?
-    pub(super) asks_person: bool,
-    /// What is asked for.
-    pub(super) asked: Asked,
+    /// The customer, if it exists already.
+    pub(super) customer: Option<KnownCustomer>,
+    /// Whether the form asks for the customer's details.
+    pub(super) asks_details: bool,
+    /// The purpose of the checkout.
+    pub(super) target: CheckoutTarget,
 }
 
-/// A customer that is there.
-pub(super) struct Known {
+/// A customer that exists already.
+pub(super) struct KnownCustomer {
     pub(super) customer_id: CustomerId,
-    /// What may be shown of the card that its wallet pays with.
+    /// The saved card of its wallet, as far as it may be shown.
     pub(super) card: Option<Card>,
 }
 
-/// What the page is for.
-pub(super) enum Asked {
-    /// Who the customer is; a card, if they like.
-    Person,
-    /// Money into the wallet.
-    Money,
-    /// A subscription.
+/// The purpose of a checkout.
+pub(super) enum CheckoutTarget {
+    /// Enters the customer's details, and a card if they like.
+    Details,
+    /// Adds money to the wallet.
+    Topup,
+    /// Subscribes to a plan.
     Plan {
         plan_id: PlanId,
         name: String,
         price: Amount,
         credit: Amount,
         interval: BillingInterval,
-        begins: Begins,
+        starts: PlanStart,
     },
-    /// A credit bundle.
+    /// Buys a credit bundle.
     Bundle { credit_bundle_id: CreditBundleId, name: String, price: Amount, credit: Amount },
 }
 
-/// What becomes of a session's offer.
-pub(super) enum Found {
-    /// It is to be had.
+/// The outcome of looking up a session's offer.
+pub(super) enum OfferLookup {
+    /// The offer is available.
     Offer(Offer),
-    /// It is to be had no more.
-    Gone,
-    /// The customer is on this plan already.
-    HasIt,
+    /// The plan, credit bundle or customer no longer exists.
+    Unavailable,
+    /// The customer is subscribed to this plan already.
+    AlreadySubscribed,
 }
 
-/// When a plan begins.
+/// When a plan starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begins {
-    /// With its payment; at once where it is free.
-    Now,
-    /// The same, in place of the present, cheaper plan.
-    Instead,
-    /// With the end of the present, dearer plan's cycle: nothing is paid before.
-    AfterThisCycle,
+pub(super) enum PlanStart {
+    /// With its payment, or immediately if it is free.
+    Immediately,
+    /// The same, replacing the current, cheaper plan.
+    Replacing,
+    /// When the cycle of the current, more expensive plan ends. Nothing is paid before.
+    AfterCurrentCycle,
 }
 
-impl Asked {
-    /// What is to be paid, where that is fixed.
+impl CheckoutTarget {
+    /// The fixed price to pay now; `None` if it is free or the customer chooses the amount.
     pub(super) fn price(&self) -> Option<Amount> {
         match self {
-            Self::Person | Self::Money | Self::Plan { begins: Begins::AfterThisCycle, .. } => None,
+            Self::Details | Self::Topup | Self::Plan { starts: PlanStart::AfterCurrentCycle, .. } => None,
             Self::Plan { price, .. } | Self::Bundle { price, .. } => {
                 Some(*price).filter(|price| !price.is_zero())
             }
         }
     }
 
-    /// What the page tells of it, where that is fixed.
+    /// The fixed price and credit that the page shows.
     pub(super) fn offered(&self) -> Option<Offered> {
         match self {
-            Self::Person | Self::Money => None,
+            Self::Details | Self::Topup => None,
             Self::Plan { price, credit, .. } | Self::Bundle { price, credit, .. } => {
                 Some(Offered { price: *price, credit: *credit })
             }
         }
     }
 
-    /// Is there something to pay?
+    /// Whether the checkout takes a payment.
     pub(super) fn is_paid(&self) -> bool {
         match self {
-            Self::Money => true,
-            Self::Person | Self::Plan { .. } | Self::Bundle { .. } => self.price().is_some(),
+            Self::Topup => true,
+            Self::Details | Self::Plan { .. } | Self::Bundle { .. } => self.price().is_some(),
         }
     }
 }
 
-/// What the session offers.
+/// Looks up the session's offer.
 pub(super) async fn find(
     app: &App,
     created: &CheckoutSessionCreated,
     customer_id: Option<CustomerId>,
-) -> Result<Found, ApiError> {
+) -> Result<OfferLookup, ApiError> {
     let mut subscription = None;
     let customer = match customer_id {
         None => None,
         Some(customer_id) => {
             let Some(State::Customer(customer)) = app.state(StateKey::Customer(customer_id)).await? else {
-                return Ok(Found::Gone);
+                return Ok(OfferLookup::Unavailable);
             };
             subscription = customer.subscription_id;
             let card = match app.state(StateKey::Wallet(customer.wallet_id)).await? {
@@ -118,7 +118,7 @@ pub(super) async fn find(
                 },
                 Some(_) | None => None,
             };
-            Some(Known { customer_id, card })
+            Some(KnownCustomer { customer_id, card })
         }
     };
     let current = match subscription {
@@ -132,15 +132,17 @@ pub(super) async fn find(
     let plan_id = created.plan_id;
     let has_it = plan_id.is_some() && plan_id == current.as_ref().map(|(plan_id, _)| *plan_id);
     let terms = current.as_ref().map(|(_, terms)| terms);
-    let asked = match mode {
-        CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(Asked::Person),
-        CheckoutMode::Subscription if has_it => return Ok(Found::HasIt),
+    let target = match mode {
+        CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(CheckoutTarget::Details),
+        CheckoutMode::Subscription if has_it => return Ok(OfferLookup::AlreadySubscribed),
         CheckoutMode::Onboarding | CheckoutMode::Subscription => plan(app, created, terms).await?,
-        CheckoutMode::Topup => Some(Asked::Money),
+        CheckoutMode::Topup => Some(CheckoutTarget::Topup),
         CheckoutMode::CreditBundle => bundle(app, created).await?,
     };
-    let asks_person = mode == CheckoutMode::Onboarding || customer.is_none();
-    Ok(asked.map_or(Found::Gone, |asked| Found::Offer(Offer { customer, asks_person, asked })))
+    let asks_details = mode == CheckoutMode::Onboarding || customer.is_none();
+    Ok(target.map_or(OfferLookup::Unavailable, |target| {
+        OfferLookup::Offer(Offer { customer, asks_details, target })
+    }))
 }
 
 fn card(method: Option<State>) -> Option<Card> {
@@ -154,31 +156,31 @@ async fn plan(
     app: &App,
     created: &CheckoutSessionCreated,
     current: Option<&PlanTerms>,
-) -> Result<Option<Asked>, ApiError> {
+) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(plan_id) = created.plan_id else { return Ok(None) };
     let Some(State::Plan(plan)) = app.state(StateKey::Plan(plan_id)).await? else { return Ok(None) };
-    let begins = match current {
-        None => Begins::Now,
-        Some(current) if plan.terms.costs_more_than(current) => Begins::Instead,
-        Some(_) => Begins::AfterThisCycle,
+    let starts = match current {
+        None => PlanStart::Immediately,
+        Some(current) if plan.terms.costs_more_than(current) => PlanStart::Replacing,
+        Some(_) => PlanStart::AfterCurrentCycle,
     };
     let PlanTerms { name, period_amount, included_credit, billing_interval, .. } = plan.terms;
-    Ok(Some(Asked::Plan {
+    Ok(Some(CheckoutTarget::Plan {
         plan_id,
         name,
         price: period_amount,
         credit: included_credit,
         interval: billing_interval,
-        begins,
+        starts,
     }))
 }
 
-async fn bundle(app: &App, created: &CheckoutSessionCreated) -> Result<Option<Asked>, ApiError> {
+async fn bundle(app: &App, created: &CheckoutSessionCreated) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(credit_bundle_id) = created.credit_bundle_id else { return Ok(None) };
     let state = app.state(StateKey::CreditBundle(credit_bundle_id)).await?;
     let Some(State::CreditBundle(bundle)) = state else { return Ok(None) };
     let offer = bundle.offer;
-    Ok(Some(Asked::Bundle {
+    Ok(Some(CheckoutTarget::Bundle {
         credit_bundle_id,
         name: offer.name,
         price: offer.cost,

@@ -1,5 +1,5 @@
-//! The pages as they are sent: one template, and headers that let them load nothing but their own style and script, be
-//! framed by the merchant's app alone, and be kept by nobody.
+//! Renders the pages: one template, and headers that restrict them to their own style and script, to frames of the
+//! merchant's app, and to no cache.
 
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
@@ -12,69 +12,69 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 
-use super::form::{Answers, Problem, label, told_in_the_form};
-use super::offer::{Asked, Begins, Offer};
-use super::session::{Session, Standing};
+use super::form::{FormInput, Problem, label, offer_fields};
+use super::offer::{CheckoutTarget, Offer, PlanStart};
+use super::session::{Session, SessionStatus};
 use crate::error::ApiError;
 
-/// What a page may do, but for who may frame it.
+/// The content security policy, without the origin that may frame the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; \
     form-action 'self'; frame-ancestors";
 
-/// A page that says something.
+/// A page without a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
     Unknown,
-    UnderWay,
-    Closed,
-    Gone,
-    HasIt,
+    PaymentPending,
+    AttemptsUsedUp,
+    Unavailable,
+    AlreadySubscribed,
     Expired,
     Completed,
 }
 
-/// The page.
+/// The data of the template.
 #[derive(Template, Default)]
 #[template(path = "checkout.html")]
 struct Page<'a> {
     title: &'a str,
     text: String,
     merchant: &'a str,
-    /// No money is moved: the page says so.
-    plays: bool,
-    mark: Mark,
+    /// Whether the page shows the test mode notice.
+    test_mode: bool,
+    icon: Icon,
     reloads: bool,
-    /// What the merchant's app is told as soon as the page is there.
-    tells: &'a str,
+    /// The type of the message that the page posts to the merchant's app when it loads; empty for none.
+    message_type: &'a str,
     origin: &'a str,
     checkout_session_id: String,
     customer_id: String,
     form: Option<Form<'a>>,
 }
 
-/// The picture above a title.
+/// The icon above the title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Mark {
+enum Icon {
     #[default]
     None,
-    Done,
-    Waits,
-    Halts,
+    Success,
+    Pending,
+    Warning,
 }
 
-/// What is for sale, at a glance.
-struct Wares<'a> {
+/// The summary of the product.
+struct Product<'a> {
     name: &'a str,
     price: String,
-    /// `a month`; empty where it is paid once.
-    every: String,
+    /// For example `per month`; empty if it is paid once.
+    interval: String,
     terms: Vec<String>,
 }
 
 /// The form.
 #[derive(Default)]
 struct Form<'a> {
-    wares: Option<Wares<'a>>,
+    product: Option<Product<'a>>,
     person: Vec<Field<'a>>,
     amount: Vec<Field<'a>>,
     card: Vec<Field<'a>>,
@@ -94,9 +94,9 @@ struct Field<'a> {
     kind: &'static str,
     autocomplete: &'static str,
     inputmode: &'static str,
-    /// The browser insists on it.
+    /// Whether the browser requires a value.
     required: bool,
-    /// The label says that it need not be filled in.
+    /// Whether the label marks it as optional.
     optional: bool,
     hint: &'static str,
     value: &'a str,
@@ -105,12 +105,12 @@ struct Field<'a> {
 }
 
 impl Form<'_> {
-    /// Is what is wrong no field's?
-    fn heads(&self) -> bool {
+    /// Whether the first problem concerns the whole form.
+    fn focuses_problems(&self) -> bool {
         self.problems.first().is_some_and(|problem| !self.has(problem))
     }
 
-    /// Is `problem` about a field that the form has?
+    /// Whether `problem` concerns a field of this form.
     fn has(&self, problem: &Problem) -> bool {
         [&self.person, &self.amount, &self.card]
             .iter()
@@ -118,112 +118,132 @@ impl Form<'_> {
     }
 }
 
-/// A page that says something, and tells the merchant's app of a session that is completed.
+/// A page without a form. That of a completed session notifies the merchant's app.
 pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
     let (status, title, text) = match notice {
-        Notice::Unknown => {
-            (StatusCode::NOT_FOUND, "This link is not valid", "Please ask for a new one where you found it.")
+        Notice::Unknown => (
+            StatusCode::NOT_FOUND,
+            "This link is not valid",
+            "Request a new link from the site that sent you here.",
+        ),
+        Notice::PaymentPending => {
+            (StatusCode::OK, "Processing your payment", "This page updates when the payment completes.")
         }
-        Notice::UnderWay => {
-            (StatusCode::OK, "Your payment is being made", "This page tells as soon as it is done.")
-        }
-        Notice::Closed => (
+        Notice::AttemptsUsedUp => (
             StatusCode::FORBIDDEN,
             "Too many attempts",
-            "This page was tried too often and takes no more payments. Please ask for a new link where you found it.",
+            "This link accepts no more payments. Request a new link from the site that sent you here.",
         ),
-        Notice::HasIt => {
-            (StatusCode::OK, "This is your plan already", "There is nothing to be paid or changed.")
+        Notice::AlreadySubscribed => {
+            (StatusCode::OK, "You already have this plan", "There is nothing to pay or change.")
         }
-        Notice::Gone => {
-            (StatusCode::GONE, "Not on offer any more", "Please ask for a new link where you found this one.")
+        Notice::Unavailable => {
+            (StatusCode::GONE, "No longer available", "Request a new link from the site that sent you here.")
         }
         Notice::Expired => (
             StatusCode::GONE,
             "This link has expired",
-            "It was good for 24 hours. Please ask for a new one where you found it.",
+            "Links are valid for 24 hours. Request a new link from the site that sent you here.",
         ),
-        Notice::Completed => (StatusCode::OK, "All done", done(session)),
+        Notice::Completed => (StatusCode::OK, completed_title(session), completed_text(session)),
     };
-    let mark = match notice {
-        Notice::Completed => Mark::Done,
-        Notice::UnderWay => Mark::Waits,
-        Notice::Unknown | Notice::Closed | Notice::Gone | Notice::HasIt | Notice::Expired => Mark::Halts,
+    let icon = match notice {
+        Notice::Completed => Icon::Success,
+        Notice::PaymentPending => Icon::Pending,
+        Notice::Unknown
+        | Notice::AttemptsUsedUp
+        | Notice::Unavailable
+        | Notice::AlreadySubscribed
+        | Notice::Expired => Icon::Warning,
     };
-    let reloads = notice == Notice::UnderWay;
-    let mut page = Page { title, text: text.to_owned(), mark, reloads, ..Page::default() };
+    let reloads = notice == Notice::PaymentPending;
+    let mut page = Page { title, text: text.to_owned(), icon, reloads, ..Page::default() };
     if let Some(session) = session {
-        page.address(session);
-        if let Standing::Completed(customer_id) = session.standing {
+        page.set_session(session);
+        if let SessionStatus::Completed(customer_id) = session.status {
             page.customer_id = customer_id.to_string();
-            page.tells = "checkout_success";
+            page.message_type = "checkout_success";
         }
     }
     send(status, &page, session)
 }
 
-/// What a completed session came to.
-fn done(session: Option<&Session>) -> &'static str {
+/// The title of a completed session's page.
+fn completed_title(session: Option<&Session>) -> &'static str {
+    match session.map(|session| session.created.checkout_mode) {
+        Some(CheckoutMode::Topup | CheckoutMode::CreditBundle) => "Payment complete",
+        Some(CheckoutMode::Onboarding | CheckoutMode::Subscription) | None => "All done",
+    }
+}
+
+/// The text of a completed session's page.
+fn completed_text(session: Option<&Session>) -> &'static str {
     match session.map(|session| session.created.checkout_mode) {
         Some(CheckoutMode::Onboarding) => "Your details are saved. You can close this page.",
-        Some(CheckoutMode::Topup) => "The money is in your balance. You can close this page.",
-        Some(CheckoutMode::Subscription) => "Your plan is set. You can close this page.",
-        Some(CheckoutMode::CreditBundle) => "The credit is yours. You can close this page.",
+        Some(CheckoutMode::Topup) => "The amount has been added to your balance. You can close this page.",
+        Some(CheckoutMode::Subscription) => "Your subscription is active. You can close this page.",
+        Some(CheckoutMode::CreditBundle) => {
+            "The credit has been added to your balance. You can close this page."
+        }
         None => "You can close this page.",
     }
 }
 
-/// An error that is nobody's typing.
+/// A page for an error that does not concern the form's values.
 pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
     let (title, text) = if error.status().is_server_error() {
-        ("That did not work", "The service could not answer. Please try again in a moment.".to_owned())
+        (
+            "Something went wrong",
+            "The service is temporarily unavailable. Please try again in a moment.".to_owned(),
+        )
     } else {
-        ("That did not work", error.message())
+        ("Something went wrong", error.message())
     };
-    let mut page = Page { title, text, mark: Mark::Halts, ..Page::default() };
+    let mut page = Page { title, text, icon: Icon::Warning, ..Page::default() };
     if let Some(session) = session {
-        page.address(session);
+        page.set_session(session);
     }
-    // The error's own answer is logged as any other; its envelope gives way to the page.
+    // Converting the error logs it; only its status is used.
     let status = error.into_response().status();
     send(status, &page, session)
 }
 
 /// The form of an open session.
-pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems: &[Problem]) -> Response {
-    let (title, text, wares) = about(&offer.asked);
-    let fields = Fields { answers, problems };
+pub(super) fn form(session: &Session, offer: &Offer, answers: &FormInput, problems: &[Problem]) -> Response {
+    let (title, text, product) = about(&offer.target);
+    let fields = FieldBuilder { answers, problems };
     let known_card = offer.customer.as_ref().and_then(|customer| customer.card.as_ref()).map(shown);
-    let paid = offer.asked.is_paid();
+    let paid = offer.target.is_paid();
     let known_card = known_card.filter(|_| paid);
-    let card_is_optional = matches!(offer.asked, Asked::Person);
-    let price = offer.asked.price();
-    let (told_price, told_credit) = told_in_the_form(offer);
+    let card_is_optional = matches!(offer.target, CheckoutTarget::Details);
+    let price = offer.target.price();
+    let (price_field, credit_field) = offer_fields(offer);
     let form = Form {
-        wares,
-        person: if offer.asks_person { fields.person() } else { Vec::new() },
-        amount: if matches!(offer.asked, Asked::Money) { fields.amount() } else { Vec::new() },
+        product,
+        person: if offer.asks_details { fields.person() } else { Vec::new() },
+        amount: if matches!(offer.target, CheckoutTarget::Topup) { fields.amount() } else { Vec::new() },
         card: if paid || card_is_optional { fields.card(paid && known_card.is_none()) } else { Vec::new() },
-        // One that was just declined is not offered first.
+        // A card that was just declined is not preselected.
         pays_with_known: answers.get("pay") != "card"
             && !problems.iter().any(|problem| problem.field == "card_number"),
         known_card,
         card_is_optional,
-        price: told_price,
-        credit: told_credit,
-        button: match (&offer.asked, price) {
+        price: price_field,
+        credit: credit_field,
+        button: match (&offer.target, price) {
             (_, Some(price)) => format!("Pay {}", dollars(price)),
-            (Asked::Money, None) => "Pay".to_owned(),
-            (Asked::Plan { begins: Begins::Now, .. }, None) => "Subscribe".to_owned(),
-            (Asked::Plan { begins: Begins::Instead | Begins::AfterThisCycle, .. }, None) => {
-                "Change plan".to_owned()
-            }
-            (Asked::Person | Asked::Bundle { .. }, None) => "Continue".to_owned(),
+            (CheckoutTarget::Topup, None) => "Pay".to_owned(),
+            (CheckoutTarget::Plan { starts: PlanStart::Immediately, .. }, None) => "Subscribe".to_owned(),
+            (
+                CheckoutTarget::Plan { starts: PlanStart::Replacing | PlanStart::AfterCurrentCycle, .. },
+                None,
+            ) => "Change plan".to_owned(),
+            (CheckoutTarget::Details | CheckoutTarget::Bundle { .. }, None) => "Continue".to_owned(),
         },
         problems,
     };
     let mut page = Page { title, text, form: Some(form), ..Page::default() };
-    page.address(session);
+    page.set_session(session);
     if let Some(known) = &offer.customer {
         page.customer_id = known.customer_id.to_string();
     }
@@ -231,21 +251,21 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &Answers, problems
     send(status, &page, Some(session))
 }
 
-/// What is asked for, in words.
-fn about(asked: &Asked) -> (&'static str, String, Option<Wares<'_>>) {
-    match asked {
-        Asked::Person => {
-            let text = "Tell us who you are. A card can be added now or later.";
+/// The title, text and product of the form's page.
+fn about(target: &CheckoutTarget) -> (&'static str, String, Option<Product<'_>>) {
+    match target {
+        CheckoutTarget::Details => {
+            let text = "Enter your details. You can add a card now or later.";
             ("Your details", text.to_owned(), None)
         }
-        Asked::Money => {
-            let text = "It goes into your balance at once and is there until it is used.";
+        CheckoutTarget::Topup => {
+            let text = "The amount is added to your balance immediately and does not expire.";
             ("Add money", text.to_owned(), None)
         }
-        Asked::Plan { name, price, credit, interval, begins, .. } => {
-            let title = match begins {
-                Begins::Now => "Subscribe",
-                Begins::Instead | Begins::AfterThisCycle => "Change your plan",
+        CheckoutTarget::Plan { name, price, credit, interval, starts, .. } => {
+            let title = match starts {
+                PlanStart::Immediately => "Subscribe",
+                PlanStart::Replacing | PlanStart::AfterCurrentCycle => "Change your plan",
             };
             let every = match interval {
                 BillingInterval::Day => "day",
@@ -255,45 +275,47 @@ fn about(asked: &Asked) -> (&'static str, String, Option<Wares<'_>>) {
             };
             let mut terms = Vec::new();
             if !credit.is_zero() {
-                terms.push(format!("{} of credit each {every}", dollars(*credit)));
+                terms.push(format!("{} of credit per {every}", dollars(*credit)));
             }
             terms.push(
-                match begins {
-                    Begins::Now => "Begins at once and renews by itself",
-                    Begins::Instead => "Takes the place of your present plan at once and renews by itself",
-                    Begins::AfterThisCycle => "Begins when your present cycle ends; nothing is paid before",
+                match starts {
+                    PlanStart::Immediately => "Starts today. Renews automatically.",
+                    PlanStart::Replacing => "Replaces your current plan today. Renews automatically.",
+                    PlanStart::AfterCurrentCycle => {
+                        "Starts when your current billing period ends. You pay nothing today."
+                    }
                 }
                 .to_owned(),
             );
             let price = if price.is_zero() { "Free".to_owned() } else { dollars(*price) };
-            let every = if price == "Free" { String::new() } else { format!("a {every}") };
-            (title, String::new(), Some(Wares { name, price, every, terms }))
+            let interval = if price == "Free" { String::new() } else { format!("per {every}") };
+            (title, String::new(), Some(Product { name, price, interval, terms }))
         }
-        Asked::Bundle { name, price, credit, .. } => {
-            let terms = vec![format!("{} of credit", dollars(*credit)), "Paid once".to_owned()];
-            let wares = Wares { name, price: dollars(*price), every: String::new(), terms };
-            ("Buy credit", String::new(), Some(wares))
+        CheckoutTarget::Bundle { name, price, credit, .. } => {
+            let terms = vec![format!("{} of credit", dollars(*credit)), "One-time payment".to_owned()];
+            let product = Product { name, price: dollars(*price), interval: String::new(), terms };
+            ("Buy credit", String::new(), Some(product))
         }
     }
 }
 
 impl<'a> Page<'a> {
-    /// Says whose page it is.
-    fn address(&mut self, session: &'a Session) {
+    /// Sets the data of the session and its merchant.
+    fn set_session(&mut self, session: &'a Session) {
         self.origin = &session.origin;
         self.merchant = &session.merchant;
-        self.plays = session.plays;
+        self.test_mode = session.test_mode;
         self.checkout_session_id = session.id.to_string();
     }
 }
 
-/// The fields, each with what was typed and what is wrong.
-struct Fields<'a> {
-    answers: &'a Answers,
+/// Builds fields with their submitted values and problems.
+struct FieldBuilder<'a> {
+    answers: &'a FormInput,
     problems: &'a [Problem],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldBuilder<'a> {
     fn field(&self, name: &'static str, kind: &'static str, autocomplete: &'static str) -> Field<'a> {
         let problem = self.problems.iter().find(|problem| problem.field == name);
         Field {
@@ -315,7 +337,7 @@ impl<'a> Fields<'a> {
         let phone = Field {
             required: false,
             optional: true,
-            hint: "With the country code, such as +49 30 123456.",
+            hint: "Include the country code, such as +49 30 123456.",
             ..self.field("phone", "tel", "tel")
         };
         vec![self.field("name", "text", "name"), self.field("email", "email", "email"), phone]
@@ -323,10 +345,10 @@ impl<'a> Fields<'a> {
 
     fn amount(&self) -> Vec<Field<'a>> {
         let amount = self.field("amount", "text", "transaction-amount");
-        vec![Field { inputmode: "decimal", hint: "In dollars, from 10 to 10,000.", ..amount }]
+        vec![Field { inputmode: "decimal", hint: "From $10 to $10,000.", ..amount }]
     }
 
-    /// What was typed of a card is not written into the page again.
+    /// The card's fields. Submitted card data is never written into the page.
     fn card(&self, required: bool) -> Vec<Field<'a>> {
         let card = |name, autocomplete, hint| Field {
             inputmode: "numeric",
@@ -350,7 +372,7 @@ fn shown(card: &Card) -> String {
     format!("{} ending in {}", first.chain(brand).collect::<String>(), card.last4)
 }
 
-/// `$12.50`: at least two digits, and all that there are.
+/// `$12.50`: with at least two fractional digits, and more if the amount has them.
 fn dollars(amount: Amount) -> String {
     let decimal = amount.decimal().normalize();
     let digits = usize::try_from(decimal.scale()).unwrap_or(0).max(2);
@@ -362,11 +384,11 @@ fn send(status: StatusCode, page: &Page<'_>, session: Option<&Session>) -> Respo
     let html = match page.render() {
         Ok(html) => html,
         Err(error) => {
-            return ApiError::internal(format!("a page cannot be written: {error}")).into_response();
+            return ApiError::internal(format!("a page cannot be rendered: {error}")).into_response();
         }
     };
     let Ok(policy) = HeaderValue::from_str(&format!("{POLICY} {origin}")) else {
-        return ApiError::internal("an origin that no header can hold").into_response();
+        return ApiError::internal("an origin is not a valid header value").into_response();
     };
     let plain = HeaderValue::from_static;
     let headers = [

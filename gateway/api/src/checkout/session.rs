@@ -1,4 +1,4 @@
-//! A checkout session as its page finds it: by its secret, from the authoritative states and the log.
+//! Loads a checkout session by its secret, from the authoritative states and the log.
 
 use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, codec};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
@@ -6,58 +6,60 @@ use farthing_core::state::{State, StateKey};
 use farthing_log::checkout_attempts;
 use tokio_postgres::Client;
 
-use super::offer::{self, Found, Offer};
+use super::offer::{self, Offer, OfferLookup};
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::rules;
 use farthing_worker::payments::TestProcessor;
 
-/// A session.
+/// A checkout session, as its page shows it.
 pub(super) struct Session {
     pub(super) id: CheckoutSessionId,
     pub(super) merchant_id: MerchantId,
     pub(super) created: CheckoutSessionCreated,
-    /// What the merchant is called; empty where it is not known.
+    /// The merchant's name; empty if unknown.
     pub(super) merchant: String,
-    /// Does the payment processor move no money?
-    pub(super) plays: bool,
-    /// Who may frame the page, and who is told of its end.
+    /// Whether the payment processor is the built-in test processor, which moves no money.
+    pub(super) test_mode: bool,
+    /// The origin that may embed the page and is notified of the outcome.
     pub(super) origin: String,
-    pub(super) standing: Standing,
+    pub(super) status: SessionStatus,
 }
 
-/// How a session stands.
-pub(super) enum Standing {
+/// The status of a session.
+pub(super) enum SessionStatus {
     /// It can be completed.
     Open(Offer),
-    /// Its payment is being made.
-    UnderWay,
-    /// It was tried too often.
-    Closed,
-    /// What it offers is to be had no more.
-    Gone,
-    /// What it offers is the customer's already.
-    HasIt,
-    /// Its time is over.
+    /// Its payment is pending.
+    PaymentPending,
+    /// It had too many attempts.
+    AttemptsUsedUp,
+    /// Its plan, credit bundle or customer no longer exists.
+    Unavailable,
+    /// The customer is subscribed to its plan already.
+    AlreadySubscribed,
+    /// It has expired.
     Expired,
     /// This customer completed it.
     Completed(CustomerId),
 }
 
-/// Its beginning and its end.
+/// The session's `created` and `completed` events.
 const HISTORY: &str = "\
 SELECT kind, schema_version, body::text, merchant_id FROM ledger.events WHERE key = $1 OR key = $2 ORDER BY position";
 
-/// Was the customer of this key ever made?
-const MADE: &str = "SELECT position FROM ledger.events WHERE key = $1";
+/// The creation of a customer, by its fact key.
+const CUSTOMER_CREATED: &str = "SELECT position FROM ledger.events WHERE key = $1";
 
-/// The session of this secret; none where this instance derived no such secret.
+/// The session of this secret; `None` if this instance issued no such secret.
 pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
     let Some(id) = app.server_key.read_checkout_secret(secret) else { return Ok(None) };
     let Some(State::CheckoutSession(open)) = app.state(StateKey::CheckoutSession(id)).await? else {
         let connection = app.connection().await?;
-        let Some(mut session) = within(ended(&connection, id, plays(app))).await? else { return Ok(None) };
+        let Some(mut session) = within(completed(&connection, id, is_test_mode(app))).await? else {
+            return Ok(None);
+        };
         if let Some(State::Merchant(merchant)) = app.state(StateKey::Merchant(session.merchant_id)).await? {
             session.merchant = merchant.name;
         }
@@ -70,9 +72,9 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
         merchant_id: open.merchant_id,
         created: open.created,
         merchant: String::new(),
-        plays: plays(app),
+        test_mode: is_test_mode(app),
         origin,
-        standing: Standing::UnderWay,
+        status: SessionStatus::PaymentPending,
     };
     if let Some(State::Merchant(merchant)) = &merchant {
         session.merchant.clone_from(&merchant.name);
@@ -82,31 +84,31 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
     }
     let now = app.now();
     let now = if let Some(State::Merchant(merchant)) = merchant { merchant.now(now) } else { now };
-    session.standing = if session.created.expires_at <= now {
-        Standing::Expired
+    session.status = if session.created.expires_at <= now {
+        SessionStatus::Expired
     } else if attempts_used_up(app, id).await? {
-        Standing::Closed
+        SessionStatus::AttemptsUsedUp
     } else {
         let customer_id = match open.customer_id {
             Some(customer_id) => Some(customer_id),
-            None => made(app, id).await?,
+            None => created_customer(app, id).await?,
         };
         match offer::find(app, &session.created, customer_id).await? {
-            Found::Offer(offer) => Standing::Open(offer),
-            Found::Gone => Standing::Gone,
-            Found::HasIt => Standing::HasIt,
+            OfferLookup::Offer(offer) => SessionStatus::Open(offer),
+            OfferLookup::Unavailable => SessionStatus::Unavailable,
+            OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
         }
     };
     Ok(Some(session))
 }
 
-/// The customer that an earlier try of a session made, be it gone meanwhile: it has the session's own id, and is not made
-/// a second time.
-async fn made(app: &App, id: CheckoutSessionId) -> Result<Option<CustomerId>, ApiError> {
+/// The customer that an earlier attempt of the session created, even if deleted since. It has the session's ULID, so it
+/// is not created twice.
+async fn created_customer(app: &App, id: CheckoutSessionId) -> Result<Option<CustomerId>, ApiError> {
     let customer_id = CustomerId::new(id.ulid());
     let connection = app.connection().await?;
     let key = format!("{customer_id}/created");
-    let made = within(async { connection.query_opt(MADE, &[&key]).await }).await?;
+    let made = within(async { connection.query_opt(CUSTOMER_CREATED, &[&key]).await }).await?;
     Ok(made.map(|_| customer_id))
 }
 
@@ -115,7 +117,7 @@ async fn attempts_used_up(app: &App, id: CheckoutSessionId) -> Result<bool, ApiE
     within(checkout_attempts::used_up(&connection, id)).await
 }
 
-fn plays(app: &App) -> bool {
+fn is_test_mode(app: &App) -> bool {
     app.payments.processor().name() == TestProcessor::NAME
 }
 
@@ -124,8 +126,12 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
     rules::origin(&created.origin_url).ok_or_else(unreadable)
 }
 
-/// A session that is not open any more, by the log.
-async fn ended(client: &Client, id: CheckoutSessionId, plays: bool) -> Result<Option<Session>, ApiError> {
+/// A completed session, read from the log.
+async fn completed(
+    client: &Client,
+    id: CheckoutSessionId,
+    test_mode: bool,
+) -> Result<Option<Session>, ApiError> {
     let rows = client.query(HISTORY, &[&format!("{id}/created"), &format!("{id}/completed")]).await?;
     let (mut begun, mut customer_id) = (None, None);
     for row in rows {
@@ -142,6 +148,6 @@ async fn ended(client: &Client, id: CheckoutSessionId, plays: bool) -> Result<Op
     }
     let (Some((created, merchant_id)), Some(customer_id)) = (begun, customer_id) else { return Ok(None) };
     let origin = origin_of(&created)?;
-    let (merchant, standing) = (String::new(), Standing::Completed(customer_id));
-    Ok(Some(Session { id, merchant_id, created, merchant, plays, origin, standing }))
+    let (merchant, status) = (String::new(), SessionStatus::Completed(customer_id));
+    Ok(Some(Session { id, merchant_id, created, merchant, test_mode, origin, status }))
 }

@@ -28,7 +28,7 @@ pub(crate) fn document_route() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::default().routes(routes!(serve))
 }
 
-/// 200 with this document. No key is needed: the interface is published.
+/// 200 with this document. It needs no key.
 #[utoipa::path(
     get, path = "/openapi.json", operation_id = "get_openapi", tag = "openapi", security(()),
     responses((status = 200, description = "The OpenAPI 3.1 document.", body = values::AnyObject)),
@@ -38,7 +38,7 @@ async fn serve() -> Response {
     ([(CONTENT_TYPE, json)], DOCUMENT.clone()).into_response()
 }
 
-/// Builds the document, so that a description that contradicts itself stops the process when it starts.
+/// Builds the document, so that an inconsistent description stops the process at its start.
 pub(crate) fn check() {
     LazyLock::force(&DOCUMENT);
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_tells_its_answers_its_errors_and_its_name() {
+    fn every_operation_has_a_name_a_summary_and_answers() {
         let document = document();
         let mut names = BTreeSet::new();
         for (path, item) in document["paths"].as_object().unwrap() {
@@ -59,7 +59,7 @@ mod tests {
                 assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{at}");
                 assert!(operation["summary"].is_string(), "{at}");
                 let responses = operation["responses"].as_object().unwrap();
-                // This document is there before anybody asks: nothing can go wrong with it.
+                // The document is built at the start, so serving it cannot fail.
                 assert_eq!(responses.contains_key("500"), path != "/openapi.json", "{at}");
                 let answers = responses.keys().any(|status| status.starts_with('2'));
                 assert!(answers || path == "/secret_keys", "{at}");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_resolves() {
         fn references(value: &Value, found: &mut BTreeSet<String>) {
             match value {
                 Value::Object(members) => {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_stands_in_the_document() {
+    fn aliases_are_in_the_document() {
         let document = document();
         for (path, name) in [
             ("/products", "create_meter_at_products"),

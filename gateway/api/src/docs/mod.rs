@@ -1,5 +1,5 @@
-//! The interactive reference at `/docs`: Swagger UI on the document at `/v1/openapi.json`. Invariant: page and assets
-//! come from this program alone, and the page may load nothing from anywhere else.
+//! The interactive reference at `/docs`: Swagger UI for the document at `/v1/openapi.json`. Invariant: the page and its
+//! assets come from this program, and the page loads nothing from other hosts.
 
 mod document;
 
@@ -23,30 +23,29 @@ pub(crate) use self::document::{check, document_route};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 
-/// The page; `{docs}` and `{v1}` are the ways from it to its assets and to the interface.
+/// The page. `{docs}` and `{v1}` are the relative paths to its assets and to the interface.
 const PAGE: &str = include_str!("page.html");
 
 /// Starts Swagger UI in the page.
 const START: &str = include_str!("start.js");
 
-/// What the page may do: show itself, and call this server. Swagger UI draws its icons as `data:` images and sets
-/// styles on its elements.
+/// The content security policy. Swagger UI needs `data:` images for its icons and inline styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Of the files of Swagger UI those that the page names, with their content types.
+/// The files of Swagger UI that the page loads, with their content types.
 const VENDORED: [(&str, &str); 2] = [
     ("swagger-ui.css", "text/css; charset=utf-8"),
     ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
 ];
 
-/// An hour: the assets change with the program only.
+/// One hour; the assets change only with the program.
 const CACHED: &str = "public, max-age=3600";
 
-/// The files of Swagger UI, taken out of their archive when the first one is asked for.
+/// The files of Swagger UI, unpacked at the first request.
 static ASSETS: LazyLock<io::Result<BTreeMap<&'static str, Bytes>>> = LazyLock::new(unpack);
 
-/// The page's routes, at the root: it is no part of the interface, and the document does not name it.
+/// The page's routes, at the root. They are not part of the REST interface or its OpenAPI document.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/docs", get(async || page("docs/", "v1/")))

@@ -9,7 +9,7 @@ pub(crate) enum AuthError {
     #[error("The Authorization header is missing.")]
     HeaderMissing,
     /// 401: the credential does not have the form of one.
-    #[error("The credential is not of the form \"Bearer <key>\".")]
+    #[error("The credential must have the form \"Bearer <key>\".")]
     HeaderInvalid,
     /// 401: no active secret key matches.
     #[error("The secret key is not valid.")]
@@ -36,7 +36,7 @@ pub(crate) enum AuthError {
     #[error("The spend key does not allow this call's provider.")]
     ProviderNotAllowed,
     /// 403: this interface does not issue secret keys.
-    #[error("Secret keys are issued by the operator only.")]
+    #[error("Only the operator can issue secret keys.")]
     SecretKeyIssuancePaused,
 }
 

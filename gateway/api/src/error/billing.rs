@@ -9,7 +9,7 @@ use http::StatusCode;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BillingError {
     /// 402: the available balance does not cover the hold.
-    #[error("The balance available, {available}, does not cover this call's {needed}.")]
+    #[error("The available balance, {available}, does not cover this call's hold of {needed}.")]
     InsufficientBalance {
         /// Balance minus open holds.
         available: Amount,
@@ -22,16 +22,16 @@ pub(crate) enum BillingError {
     #[error("The payment was declined: {}.", decline_reason(*.0))]
     PaymentDeclined(DeclineReason),
     /// 409: another payment for the same thing is pending.
-    #[error("A payment for this is under way.")]
+    #[error("Another payment for this is in progress.")]
     PaymentInProgress,
     /// 400: the plan has a price, so subscribing to it takes a checkout session.
-    #[error("The plan costs something: it is subscribed to through a checkout session.")]
+    #[error("The plan has a price. Subscribe to it through a checkout session.")]
     PlanNotFree,
     /// 400: the credit bundle does not belong to the subscription's plan.
     #[error("The credit bundle belongs to another plan.")]
     CreditBundlePlanMismatch,
     /// 409: the customer has an active subscription.
-    #[error("The customer has an active subscription already.")]
+    #[error("The customer already has an active subscription.")]
     SubscriptionAlreadyActive,
     /// 410: the checkout session has expired.
     #[error("The checkout session has expired.")]
@@ -57,6 +57,6 @@ const fn decline_reason(reason: DeclineReason) -> &'static str {
         DeclineReason::CardDeclined => "the card was declined",
         DeclineReason::InsufficientFunds => "the card has insufficient funds",
         DeclineReason::ExpiredCard => "the card has expired",
-        DeclineReason::MethodRemoved => "the payment method is no more",
+        DeclineReason::MethodRemoved => "the payment method was removed",
     }
 }

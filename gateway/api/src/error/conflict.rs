@@ -6,13 +6,13 @@ use http::StatusCode;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConflictError {
     /// 400: the merchant's only secret key cannot be revoked.
-    #[error("The last secret key cannot be deleted; have another one issued first.")]
+    #[error("The last secret key cannot be deleted. Have another one issued first.")]
     SecretKeyLastRemaining,
     /// 409: another customer of the merchant has the reference id.
-    #[error("Another customer has this reference id already.")]
+    #[error("Another customer already has this reference id.")]
     ReferenceId,
     /// 409: another meter of the merchant has the slug.
-    #[error("Another meter has this slug already.")]
+    #[error("Another meter already has this slug.")]
     MeterSlug,
 }
 

@@ -8,25 +8,27 @@ use super::input::Issue;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForwardError {
     /// 400: the forward token is not base64-encoded JSON of the documented form.
-    #[error("The forward token is not base64 of the JSON wanted.")]
+    #[error("The forward token must be base64-encoded JSON of the documented form; see the issues.")]
     TokenJsonInvalid(Vec<Issue>),
     /// 400: the query parameter `u` is missing.
-    #[error("The query parameter u must name the URL to forward to.")]
+    #[error("The query parameter u, the URL to forward to, is required.")]
     UrlMissing,
     /// 400: `u` is not a URL that can be forwarded to. The text is the end of the message.
     #[error("The URL to forward to {0}.")]
     UrlInvalid(&'static str),
     /// 400: `u` resolves to a blocked address.
-    #[error("The URL to forward to leads to an address not allowed.")]
+    #[error("The URL to forward to resolves to a blocked address.")]
     UrlForbidden,
     /// 400: the metadata of a forwarded call breaks the rules listed.
     #[error("The metadata is not valid; see the issues.")]
     MetadataInvalid(Vec<Issue>),
     /// 400: the call is billed by the provider's price, and the catalogue does not list one.
-    #[error("The price of this call at the provider is not known, so it cannot be billed.")]
+    #[error("No price is listed for this call, so it cannot be billed.")]
     ModelNotPriced,
     /// 400: the provider requires a key, and neither the caller nor this instance has one.
-    #[error("The provider wants a key: send your own as provider_key, or have the operator set one up.")]
+    #[error(
+        "The provider requires a key. Send your own as provider_key, or ask the operator to configure one."
+    )]
     ProviderKeyMissing,
     /// 502: no connection to the provider could be made.
     #[error("The provider could not be reached.")]

@@ -12,14 +12,14 @@ const IN_PROGRESS_RETRY_AFTER_SECONDS: u64 = 1;
 /// The idempotency key was used before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdempotencyError {
-    /// 409: the call that the idempotency key began is in flight.
-    #[error("The call that this idempotency key began, {0}, is in flight.")]
+    /// 409: the first call with the idempotency key is in flight.
+    #[error("The first call with this idempotency key, {0}, is in progress. Retry later.")]
     InProgress(RequestId),
-    /// 409: the call that the idempotency key began has ended, and its answer was not stored.
-    #[error("The call that this idempotency key began, {0}, has ended; its answer is not kept.")]
+    /// 409: the first call with the idempotency key has ended, and its answer was not stored.
+    #[error("The first call with this idempotency key, {0}, has ended, and its answer was not stored.")]
     Completed(RequestId),
     /// 422: the idempotency key was used for another request.
-    #[error("The idempotency key was used for another request.")]
+    #[error("The idempotency key was used for a different request.")]
     KeyReused,
 }
 

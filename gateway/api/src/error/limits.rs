@@ -20,8 +20,8 @@ pub(crate) enum LimitError {
     #[error(
         "{}",
         .retry_after_seconds.map_or(
-            "The spend key's requests are used up; its limit does not start anew.",
-            |_| "The spend key's requests of this cycle are used up.",
+            "The spend key's request limit is used up and does not reset.",
+            |_| "The spend key's request limit for this cycle is used up.",
         )
     )]
     RequestLimitExceeded {
@@ -29,7 +29,7 @@ pub(crate) enum LimitError {
         retry_after_seconds: Option<u64>,
     },
     /// 402: the rest of the spend key's limit does not cover the hold.
-    #[error("What is left of the spend key's limit, {left}, does not cover this call's {needed}.")]
+    #[error("The rest of the spend key's limit, {left}, does not cover this call's hold of {needed}.")]
     SpendLimitExceeded {
         /// The limit less the money spent and held.
         left: Amount,
@@ -37,7 +37,7 @@ pub(crate) enum LimitError {
         needed: Amount,
     },
     /// 400: the merchant has the maximum number of webhooks.
-    #[error("There are three webhooks already; delete one first.")]
+    #[error("A merchant can have at most three webhooks. Delete one first.")]
     WebhookLimitReached,
 }
 

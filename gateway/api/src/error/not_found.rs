@@ -40,10 +40,10 @@ pub(crate) enum Resource {
     #[error("There is no such webhook.")]
     Webhook,
     /// `webhook_event_not_found`
-    #[error("The webhook is told of no such event.")]
+    #[error("There is no such event for this webhook.")]
     WebhookEvent,
     /// `route_not_found`
-    #[error("There is nothing at this path.")]
+    #[error("There is no resource at this path.")]
     Route,
 }
 

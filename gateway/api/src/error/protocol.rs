@@ -6,7 +6,7 @@ use http::StatusCode;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
     /// 405: the path has other methods. The router names them in `Allow`.
-    #[error("The path does not take this method.")]
+    #[error("The path does not support this method.")]
     MethodNotAllowed,
     /// 413: the body is larger than the endpoint's limit.
     #[error("The body is too large.")]
@@ -18,7 +18,7 @@ pub(crate) enum ProtocolError {
     #[error("The body must be application/json.")]
     ContentTypeUnsupported,
     /// 431: the request's head is too long, or has too many headers.
-    #[error("The request's headers are too many or too long.")]
+    #[error("The request has too many headers, or they are too long.")]
     HeadTooLarge,
 }
 

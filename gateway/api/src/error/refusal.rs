@@ -14,7 +14,7 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::Merchant(MerchantRefusal::ClockOutOfRange) => Self::issue(
                 ["advance_seconds"],
-                "must be above zero, and the clock at most a hundred years ahead",
+                "must be above zero and must not put the clock more than 100 years ahead",
             ),
             Refusal::Merchant(MerchantRefusal::NotFound)
             | Refusal::Request(RequestRefusal::NotOpen)
@@ -39,14 +39,14 @@ impl From<Refusal> for ApiError {
             Refusal::Amount(why) => Self::issue(["amount"], why.to_string()),
             Refusal::Request(RequestRefusal::ModelNotPriced) => Self::Forward(ForwardError::ModelNotPriced),
             Refusal::Request(RequestRefusal::UsageOutOfRange) => {
-                Self::issue(["usage"], "is out of range: nobody could be billed for it")
+                Self::issue(["usage"], "is too large to be billed")
             }
             Refusal::Plan(refusal) => match refusal {
                 PlanRefusal::NotFound => Self::NotFound(Resource::Plan),
                 PlanRefusal::NotFree => Self::Billing(BillingError::PlanNotFree),
                 PlanRefusal::CreditAbovePrice => Self::issue(
                     ["included_credit"],
-                    "must not be above period_amount, where that is above zero",
+                    "must not exceed period_amount unless period_amount is zero",
                 ),
                 PlanRefusal::BundleNotFound => Self::NotFound(Resource::CreditBundle),
                 PlanRefusal::BundlePlanMismatch => Self::Billing(BillingError::CreditBundlePlanMismatch),
@@ -57,10 +57,10 @@ impl From<Refusal> for ApiError {
             },
             Refusal::Payment(PaymentRefusal::MethodNotFound) => Self::NotFound(Resource::PaymentMethod),
             Refusal::Payment(PaymentRefusal::NoMethod) => {
-                Self::issue(["payment_method_id"], "is required: the wallet has no payment method yet")
+                Self::issue(["payment_method_id"], "is required because the wallet has no payment method")
             }
             Refusal::Payment(PaymentRefusal::OfferChanged) => {
-                Self::issue(["amount"], "is not what it costs any more")
+                Self::issue(["amount"], "does not match the current price")
             }
             Refusal::Payment(PaymentRefusal::InProgress) => Self::Billing(BillingError::PaymentInProgress),
             Refusal::Checkout(refusal) => match refusal {
@@ -102,8 +102,11 @@ fn wallet(refusal: WalletRefusal) -> ApiError {
         }
         WalletRefusal::AmountNotPositive => ApiError::issue(["amount"], "must be above zero"),
         WalletRefusal::AutopayIncomplete { enabled, threshold, amount } => {
-            let why =
-                if enabled { "is required while autopay is enabled" } else { "goes with autopay_enabled" };
+            let why = if enabled {
+                "is required while autopay is enabled"
+            } else {
+                "is only allowed with autopay_enabled"
+            };
             let parts = [("autopay_threshold", threshold), ("autopay_amount", amount)];
             let wrong = parts.into_iter().filter(|(_, is_wrong)| *is_wrong);
             ApiError::validation(wrong.map(|(name, _)| Issue::new([name], why)).collect())

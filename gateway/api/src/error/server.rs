@@ -10,7 +10,7 @@ const LEDGER_RETRY_AFTER_SECONDS: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerError {
     /// 500: a fault of the gateway.
-    #[error("Something went wrong on our side.")]
+    #[error("An internal error occurred.")]
     Internal(String),
     /// 503: the ledger is unavailable; nothing was charged.
     #[error("The ledger is unavailable; nothing was charged.")]

@@ -59,7 +59,7 @@ pub(super) async fn prepare(
     let recorded = target(&query, &found, None)?;
     let target = target(&query, &found, found.credential.provider_key.as_deref())?;
     if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
-        return Err(ApiError::Forward(ForwardError::UrlInvalid("holds a credential of this service")));
+        return Err(ApiError::Forward(ForwardError::UrlInvalid("contains a credential of this service")));
     }
     if let Some(address) = literal_address(&target)
         && !forwarder.guard.permits(address)

@@ -1,5 +1,5 @@
-//! What every operation keeps without saying so itself, added to the document: the credential, the headers of the
-//! answers, the errors that any call may meet (completion.md section 1).
+//! Adds the conventions of all operations to the document: the credential, the headers of the answers and the errors
+//! that any call may get (completion.md section 1).
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{Codes, envelope};
 
-/// The errors of every endpoint: a head that is not read to its end.
+/// Errors of every endpoint: the request's head is refused before it is read to its end.
 const OF_A_HEAD: [&str; 2] = ["uri_too_long", "headers_too_large"];
 
-/// The errors that come before a key is known: they tell of no rate limit.
+/// Statuses of errors that occur before the key is known. They carry no rate limit headers.
 const BEFORE_THE_KEY: [&str; 3] = ["401", "414", "431"];
 
-/// The errors of every endpoint that takes a secret key.
+/// Errors of every endpoint that takes a secret key.
 const OF_A_KEY: [&str; 6] = [
     "auth_header_missing",
     "auth_header_invalid",
@@ -23,26 +23,26 @@ const OF_A_KEY: [&str; 6] = [
     "ledger_unavailable",
 ];
 
-/// Those of an endpoint with a body.
+/// Errors of an endpoint with a body.
 const OF_A_BODY: [&str; 3] = ["validation_error", "body_too_large", "content_type_unsupported"];
 
-/// Those of every POST, whose body is read whole for the sake of its `Idempotency-Key`. Two that come at once are decided
-/// one after the other, so the second is given the answer of the first: none is told to come again.
+/// Errors of every POST, whose whole body is read for its `Idempotency-Key`. Concurrent calls with one key are decided
+/// in turn and the later ones get the first one's answer, so none gets `idempotency_in_progress`.
 const OF_A_POST: [&str; 2] = ["validation_error", "body_too_large"];
 
-/// That of a POST whose key may have been used: where nothing ever succeeds, none is.
+/// The error of a POST whose key was used before. An endpoint that never succeeds does not use up keys.
 const OF_A_USED_KEY: [&str; 1] = ["idempotency_key_reused"];
 
-/// Those of a forwarded call whose method may change something, and which so may have an `Idempotency-Key`.
+/// Errors of a forwarded call that may have an `Idempotency-Key`: all methods except GET and HEAD.
 const OF_A_KEYED_CALL: [&str; 3] =
     ["idempotency_in_progress", "idempotency_completed", "idempotency_key_reused"];
 
-/// What an operation is, as far as the conventions care.
+/// The kinds of operation that differ in their conventions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Takes a secret key: all that say nothing else of their security.
+    /// Takes a secret key; the default.
     Standard,
-    /// A provider's answers come through it.
+    /// Passes a provider's answers through.
     Forward,
     /// Takes no credential.
     Open,
@@ -56,7 +56,7 @@ pub(super) fn apply(document: &mut Value) {
     components["parameters"] = json!({"IdempotencyKey": {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "The same key within 24 hours is the same call: it has one effect and one answer.",
+        "description": "Calls with the same key within 24 hours are one call: it has one effect and one answer.",
         "schema": {"type": "string", "maxLength": 255, "pattern": r"^[\t -~]*[!-~][\t -~]*$"},
     }});
     components["schemas"]["Error"] = envelope();
@@ -70,14 +70,14 @@ pub(super) fn apply(document: &mut Value) {
             let kind = kind(operation);
             complete(kind, method, operation);
             relax_body(&schemas, operation);
-            name_apart(kind, method, operation);
+            add_method_to_name(kind, method, operation);
             let name = operation["operationId"].as_str().expect("an operation has a name");
             assert!(names.insert(name.to_owned()), "{method} {path}: another operation is called {name}");
         }
     }
 }
 
-/// Adds what the conventions say of the operation.
+/// Adds the conventions to an operation.
 fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     let mut codes = Codes::default();
     codes.add(OF_A_HEAD);
@@ -95,7 +95,7 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
         codes.add(["validation_error"]);
     }
     if is_in("path") {
-        // A path that is not UTF-8 once it is decoded leads nowhere.
+        // A path that does not decode to UTF-8 matches no route.
         codes.add(["route_not_found"]);
     }
     if parameters.iter().any(|parameter| parameter["name"] == "cursor") {
@@ -149,7 +149,7 @@ fn kind(operation: &Map<String, Value>) -> Kind {
     }
 }
 
-/// Every POST takes one, and every forwarded call but those that change nothing.
+/// Whether the operation takes an idempotency key: every POST, and every forwarded call except GET and HEAD.
 fn takes_idempotency_key(kind: Kind, method: &str) -> bool {
     match kind {
         Kind::Standard => method == "post",
@@ -158,7 +158,7 @@ fn takes_idempotency_key(kind: Kind, method: &str) -> bool {
     }
 }
 
-/// An absent body counts as `{}`, so it may be left out where nothing in it is required.
+/// Marks a body as optional if it has no required member: an absent body counts as `{}`.
 fn relax_body(schemas: &Value, operation: &mut Map<String, Value>) {
     let Some(body) = operation.get_mut("requestBody") else { return };
     let reference = body["content"]["application/json"]["schema"]["$ref"].as_str().unwrap_or_default();
@@ -166,8 +166,8 @@ fn relax_body(schemas: &Value, operation: &mut Map<String, Value>) {
     body["required"] = (schema.get("required").is_some() || schema.get("oneOf").is_some()).into();
 }
 
-/// One handler of several methods is one operation for each.
-fn name_apart(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
+/// Gives each method of the forward handler its own operation id.
+fn add_method_to_name(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     if kind == Kind::Forward {
         let name = operation["operationId"].as_str().unwrap_or_default();
         let name = format!("{name}_{method}");
@@ -203,7 +203,7 @@ fn security_schemes() -> Value {
     let in_header = |name: &str| {
         json!({
             "type": "apiKey", "in": "header", "name": name,
-            "description": "The same credentials as in `Authorization` of the forward endpoint.",
+            "description": "A credential of the forward endpoint, as in `Authorization`.",
         })
     };
     json!({
@@ -212,16 +212,16 @@ fn security_schemes() -> Value {
         },
         "forwardToken": {
             "type": "http", "scheme": "bearer", "bearerFormat": "base64 of JSON",
-            "description": "A plain secret key or spend key, or base64 of a JSON object: `spend_key`, or `secret_key` with, as the call needs them, \
-                the customer (`customer_id` or `connection_secret`), the meter (`meter_slug` or `product_secret`), \
-                `provider_key`, `disable_billing`.",
+            "description": "A plain secret key or spend key, or a base64-encoded JSON object. The object has `spend_key`, or \
+                `secret_key` with optional members: the customer (`customer_id` or `connection_secret`), the meter \
+                (`meter_slug` or `product_secret`), `provider_key` and `disable_billing`.",
         },
         "forwardXApiKey": in_header("x-api-key"),
         "forwardXGoogApiKey": in_header("x-goog-api-key"),
         "forwardXiApiKey": in_header("xi-api-key"),
         "forwardKeyParameter": {
             "type": "apiKey", "in": "query", "name": "key",
-            "description": "The same credentials as in `Authorization` of the forward endpoint.",
+            "description": "A credential of the forward endpoint, as in `Authorization`.",
         },
     })
 }
@@ -234,22 +234,22 @@ fn headers() -> Value {
     };
     json!({
         "RequestId": {
-            "description": "Names this call; on the forward endpoint it is the request's id.",
+            "description": "The id of this call. On the forward endpoint it is the request's id.",
             "required": true,
             "schema": {"type": "string", "pattern": "^req_[0-7][0-9A-HJKMNP-TV-Z]{25}$"},
         },
         "RateLimitLimit": number("Calls per minute with this key."),
-        "RateLimitRemaining": number("Calls left in this minute."),
-        "RateLimitReset": number("When the next minute begins, in seconds since 1970."),
+        "RateLimitRemaining": number("Remaining calls in this minute."),
+        "RateLimitReset": number("When the next minute begins, in seconds since 1970-01-01 UTC."),
         "RetryAfter": {
-            "description": "Seconds after which the call may be made again.",
+            "description": "Seconds to wait before retrying the call.",
             "schema": {"type": "integer", "minimum": 1},
         },
         "Authenticate": {
-            "description": "What is wanted.", "required": true, "schema": {"type": "string", "const": "Bearer"},
+            "description": "The required authentication scheme.", "required": true, "schema": {"type": "string", "const": "Bearer"},
         },
         "Replayed": {
-            "description": "The answer was given before, to the same Idempotency-Key.",
+            "description": "The answer is a replay of the first call with the same Idempotency-Key.",
             "schema": {"type": "string", "const": "true"},
         },
         "Stale": {

@@ -1,5 +1,5 @@
-//! The errors of the document. A handler's description names its own codes, as the description of a response:
-//! `(status = 404, description = "customer_not_found")`; what each means is said here, from [`ApiError`] itself.
+//! The error responses of the document. A handler lists its error codes as the description of a response:
+//! `(status = 404, description = "customer_not_found")`. Their messages and schemas are added here from [`ApiError`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::error::{
     ProtocolError, Resource,
 };
 
-/// One of every error with a code of its own.
+/// One error of every code.
 fn every() -> Vec<ApiError> {
     let request_id = RequestId::new(ulid::Ulid::nil());
     vec![
@@ -84,11 +84,11 @@ fn every() -> Vec<ApiError> {
     ]
 }
 
-/// The errors that say when to come back.
-const RETRIED: [&str; 4] =
+/// The codes of errors with a `Retry-After` header.
+const RETRYABLE: [&str; 4] =
     ["idempotency_in_progress", "ledger_unavailable", "rate_limit_exceeded", "request_limit_exceeded"];
 
-/// The codes that an operation answers, by status.
+/// The error codes of an operation, by status.
 #[derive(Debug, Default)]
 pub(super) struct Codes(BTreeMap<u16, Vec<&'static str>>);
 
@@ -107,8 +107,8 @@ impl Codes {
         }
     }
 
-    /// Takes the errors out of an operation's own `responses`: each is a status from 400 on whose description is the
-    /// codes, parted by blanks. Panics at a code of another status.
+    /// Moves the errors out of an operation's own `responses`: each has a status from 400 to 599 and a description of
+    /// space-separated codes. Panics at a code of another status.
     pub(super) fn take_from(&mut self, responses: &mut Map<String, Value>) {
         let errors = responses.keys().filter(|status| status.as_str() >= "400" && status.as_str() <= "599");
         for status in errors.cloned().collect::<Vec<_>>() {
@@ -116,13 +116,13 @@ impl Codes {
             let codes: Vec<_> =
                 response["description"].as_str().unwrap_or_default().split_whitespace().collect();
             self.add(&codes);
-            let told = self.0.get(&status.parse().unwrap_or(0));
-            let fits = told.is_some_and(|told| codes.iter().all(|code| told.contains(code)));
+            let known = self.0.get(&status.parse().unwrap_or(0));
+            let fits = known.is_some_and(|known| codes.iter().all(|code| known.contains(code)));
             assert!(fits, "{codes:?} are not codes of the status {status}");
         }
     }
 
-    /// The responses, by status; `exact` where nobody else's answers come through the endpoint.
+    /// The responses by status. `exact` is false if the endpoint also passes a provider's answers through.
     pub(super) fn responses(&self, exact: bool) -> impl Iterator<Item = (String, Value)> + '_ {
         self.0.iter().map(move |(status, codes)| (status.to_string(), response(*status, codes, exact)))
     }
@@ -130,8 +130,9 @@ impl Codes {
 
 fn response(status: u16, codes: &[&str], exact: bool) -> Value {
     let errors = every();
-    let told = codes.iter().filter_map(|code| errors.iter().find(|error| error.code() == *code));
-    let description: Vec<_> = told.map(|error| format!("`{}`: {}", error.code(), error.message())).collect();
+    let described = codes.iter().filter_map(|code| errors.iter().find(|error| error.code() == *code));
+    let description: Vec<_> =
+        described.map(|error| format!("`{}`: {}", error.code(), error.message())).collect();
     let envelope = json!({
         "allOf": [
             {"$ref": "#/components/schemas/Error"},
@@ -143,7 +144,7 @@ fn response(status: u16, codes: &[&str], exact: bool) -> Value {
     if status == 401 {
         headers["WWW-Authenticate"] = json!({"$ref": "#/components/headers/Authenticate"});
     }
-    if codes.iter().any(|code| RETRIED.contains(code)) {
+    if codes.iter().any(|code| RETRYABLE.contains(code)) {
         headers["Retry-After"] = json!({"$ref": "#/components/headers/RetryAfter"});
     }
     json!({
@@ -167,7 +168,7 @@ pub(super) fn envelope() -> Value {
                 "status": {"type": "integer", "description": "The HTTP status."},
                 "issues": {
                     "type": "array",
-                    "description": "What is wrong with the input, each with where.",
+                    "description": "The problems of the input, each with its place.",
                     "items": {
                         "type": "object",
                         "required": ["path", "message"],

@@ -1,5 +1,5 @@
-//! The interface described by itself: OpenAPI 3.1 generated from the handlers. Invariant: a
-//! route is made from its handler's description ([`utoipa_axum::routes`]), so none is left out of the document.
+//! The OpenAPI 3.1 document, generated from the handlers. Invariant: every route is made from its handler's description
+//! ([`utoipa_axum::routes`]), so the document misses none.
 
 mod conventions;
 mod errors;
@@ -10,16 +10,16 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa_axum::router::UtoipaMethodRouter;
 
-/// What the whole document says of the service.
+/// The document's description of the service.
 const ABOUT: &str = "\
 Farthing forwards calls to AI providers, meters them and bills wallets, to the last fraction of a cent.
 
-A customer is also a connection, a meter is also a product: each thing has a name in the older and in the newer words, \
-resources carry both, and requests and filters take either. Amounts are decimal strings with ten fractional digits. \
+Connection is the older name of a customer, and product that of a meter. Resources carry the fields of both names, and \
+requests and filters accept either. Amounts are decimal strings with ten fractional digits. \
 Lists are newest first; the cursor of the next page is the last id of this one. Every error has the same envelope. \
-`HEAD` is taken wherever `GET` is; any other method that a path does not name, `OPTIONS` included, is 405 with `Allow`.";
+Every path with `GET` also accepts `HEAD`. Any other method that a path does not list, including `OPTIONS`, gets 405 with `Allow`.";
 
-/// The whole document of the interface that `described` describes.
+/// Completes the description of the routes to the whole document.
 pub(crate) fn document(described: OpenApi) -> Value {
     let mut document = serde_json::to_value(described).expect("a description has string keys");
     document["info"] = json!({

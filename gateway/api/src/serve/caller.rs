@@ -1,6 +1,6 @@
-//! A caller's connection, as the HTTP library sees it. Two things are added to the socket. A caller who takes nothing
-//! of what is ready for it is given up after a while. And the library's own bare answer to a head that it cannot read
-//! becomes the error envelope: such an answer is known by being written while no call is being answered.
+//! A caller's connection, as hyper sees it. It adds two things to the socket: a timeout for callers that do not read
+//! their answer, and the error envelope in place of hyper's own bare answer to a request head that it cannot read. Hyper's
+//! own answers are the bytes written while no handler is responding.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -23,65 +23,65 @@ use crate::app::App;
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 
-/// How long, and for how many bytes, a caller whose request was refused unread is listened to: closing at once would
-/// reset the connection, and the refusal with it.
+/// How long, and for how many bytes, the connection is read after a request was refused unread. Closing it immediately
+/// would reset the connection before the caller receives the refusal.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
 
-/// Whose word the bytes are that go to the caller.
+/// Who produces the bytes being written: hyper or a handler.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turn(Arc<AtomicU8>);
+pub(super) struct Speaker(Arc<AtomicU8>);
 
-/// Nothing is being answered: what is written now is the library's.
-const LIBRARYS: u8 = 0;
-/// A call is being answered.
-const OURS: u8 = 1;
-/// All of an answer is with the library, perhaps not yet on the wire.
-const OURS_TO_THE_LAST_BYTE: u8 = 2;
+/// No handler is responding: hyper produces the bytes.
+const HYPER: u8 = 0;
+/// A handler is responding.
+const HANDLER: u8 = 1;
+/// Hyper has the handler's whole response, but may not have written all of it.
+const FLUSHING: u8 = 2;
 
-impl Turn {
-    /// A call has come.
-    pub(super) fn ours(&self) -> Ours {
-        self.0.store(OURS, Ordering::Relaxed);
-        Ours(self.clone())
+impl Speaker {
+    /// A handler begins to respond.
+    pub(super) fn start_handler(&self) -> HandlerResponse {
+        self.0.store(HANDLER, Ordering::Relaxed);
+        HandlerResponse(self.clone())
     }
 
-    fn is_librarys(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == LIBRARYS
+    fn is_hyper(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == HYPER
     }
 
-    /// Everything written so far is on the wire.
+    /// Everything written so far has been sent.
     fn flushed(&self) {
-        let last = (OURS_TO_THE_LAST_BYTE, LIBRARYS);
+        let last = (FLUSHING, HYPER);
         let _ = self.0.compare_exchange(last.0, last.1, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// A call that is being answered.
+/// A handler's response in progress.
 #[derive(Debug)]
-pub(super) struct Ours(Turn);
+pub(super) struct HandlerResponse(Speaker);
 
-impl Ours {
-    /// The answer's body; the call has been answered when it is dropped.
-    pub(super) fn until_the_end_of(self, body: Body) -> OurBody {
-        OurBody { body, _ours: self }
+impl HandlerResponse {
+    /// The response's body. The response ends when it is dropped.
+    pub(super) fn until_end_of(self, body: Body) -> HandlerBody {
+        HandlerBody { body, _response: self }
     }
 }
 
-impl Drop for Ours {
+impl Drop for HandlerResponse {
     fn drop(&mut self) {
-        self.0.0.store(OURS_TO_THE_LAST_BYTE, Ordering::Relaxed);
+        self.0.0.store(FLUSHING, Ordering::Relaxed);
     }
 }
 
-/// The body of an answer of ours.
+/// The body of a handler's response.
 #[derive(Debug)]
-pub(super) struct OurBody {
+pub(super) struct HandlerBody {
     body: Body,
-    _ours: Ours,
+    _response: HandlerResponse,
 }
 
-impl HttpBody for OurBody {
+impl HttpBody for HandlerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -102,27 +102,27 @@ impl HttpBody for OurBody {
 }
 
 /// A caller's connection.
-pub(super) struct Caller {
+pub(super) struct CallerConnection {
     stream: TcpStream,
     app: Arc<App>,
-    turn: Turn,
-    /// Runs while the caller takes nothing.
+    speaker: Speaker,
+    /// Runs while the caller reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     is_stalled: bool,
-    /// The envelope in place of what the library wrote, as far as it is not on the wire.
+    /// The unsent rest of the envelope that replaces hyper's answer.
     refusal: BytesMut,
-    /// Bytes that may still be read of a caller that was refused; none where nobody was.
+    /// Bytes that may still be read after a refusal; `None` without one.
     linger: Option<usize>,
 }
 
-impl Caller {
-    /// A caller at `stream`, whose calls take their turns by `turn`.
-    pub(super) fn new(stream: TcpStream, app: Arc<App>, turn: Turn) -> Self {
+impl CallerConnection {
+    /// The connection at `stream`. `speaker` says when a handler responds on it.
+    pub(super) fn new(stream: TcpStream, app: Arc<App>, speaker: Speaker) -> Self {
         let refusal = BytesMut::new();
-        Self { stream, app, turn, stalled: None, is_stalled: false, refusal, linger: None }
+        Self { stream, app, speaker, stalled: None, is_stalled: false, refusal, linger: None }
     }
 
-    /// Is the timer due, which starts anew when it was not running?
+    /// Polls the timer, and starts it if it is not running.
     fn poll_timer(&mut self, cx: &mut Context<'_>, time: Duration) -> Poll<()> {
         let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
         if !self.is_stalled {
@@ -132,14 +132,17 @@ impl Caller {
         timer.as_mut().poll(cx)
     }
 
-    /// `progress`, or an error when there has been none for too long.
+    /// Passes `progress` on, or fails after too long without any.
     fn watch<T>(&mut self, progress: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if progress.is_ready() {
             self.is_stalled = false;
             return progress;
         }
         ready!(self.poll_timer(cx, self.app.timeouts.stall));
-        tracing::info!("a caller takes nothing of its answer and is given up");
+        tracing::info!(
+            event = "server.caller_stalled",
+            "the caller does not read its answer; closing its connection"
+        );
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -152,9 +155,10 @@ impl Caller {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the envelope for what the library says by itself; how much that was, none where it speaks for us.
+    /// Replaces hyper's own error response with the envelope. Returns the bytes consumed, or `None` if a handler is
+    /// responding.
     fn refuse(&mut self, parts: &[IoSlice<'_>]) -> Option<usize> {
-        if !self.turn.is_librarys() {
+        if !self.speaker.is_hyper() {
             return None;
         }
         let head: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
@@ -164,7 +168,7 @@ impl Caller {
         Some(head.len())
     }
 
-    /// Listens for a while to a caller that was refused.
+    /// Reads and discards bytes of a refused caller for a limited time.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 8 * 1024];
         while let Some(left) = self.linger {
@@ -184,7 +188,7 @@ impl Caller {
     }
 }
 
-/// The answer that says the same as the library's bare `head`, in the envelope; none where it is no error.
+/// The envelope for hyper's bare error response `head`; `None` if it is no error.
 fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
     let head = std::str::from_utf8(head).ok()?.strip_suffix("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
@@ -206,7 +210,7 @@ fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-impl AsyncRead for Caller {
+impl AsyncRead for CallerConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -216,7 +220,7 @@ impl AsyncRead for Caller {
     }
 }
 
-impl AsyncWrite for Caller {
+impl AsyncWrite for CallerConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -244,7 +248,7 @@ impl AsyncWrite for Caller {
         ready!(this.poll_refusal(cx))?;
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
         ready!(this.watch(flushed, cx))?;
-        this.turn.flushed();
+        this.speaker.flushed();
         Poll::Ready(Ok(()))
     }
 
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_librarys_bare_errors_become_envelopes() {
+    fn bare_errors_of_hyper_become_envelopes() {
         let id = RequestId::new(Ulid::nil());
         for (head, code) in [
             ("HTTP/1.1 400 Bad Request", "validation_error"),
@@ -290,15 +294,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_ours_until_its_last_byte_is_on_the_wire() {
-        let turn = Turn::default();
-        assert!(turn.is_librarys());
-        let ours = turn.ours();
-        turn.flushed();
-        assert!(!turn.is_librarys(), "a part of an answer was flushed");
-        drop(ours.until_the_end_of(Body::empty()));
-        assert!(!turn.is_librarys(), "the end of the answer is not on the wire");
-        turn.flushed();
-        assert!(turn.is_librarys());
+    fn a_handler_speaks_until_its_last_byte_is_sent() {
+        let speaker = Speaker::default();
+        assert!(speaker.is_hyper());
+        let handler = speaker.start_handler();
+        speaker.flushed();
+        assert!(!speaker.is_hyper(), "part of a response was flushed");
+        drop(handler.until_end_of(Body::empty()));
+        assert!(!speaker.is_hyper(), "the end of the response is not sent");
+        speaker.flushed();
+        assert!(speaker.is_hyper());
     }
 }

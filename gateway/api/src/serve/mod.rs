@@ -1,5 +1,4 @@
-//! Serving connections: each with bounds on how long its caller may take to say what it wants and to take what it
-//! gets, all of them ended in good order.
+//! Serves connections, with timeouts for reading requests and writing answers, and shuts them down gracefully.
 
 mod caller;
 
@@ -21,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
-use self::caller::{Caller, Turn};
+use self::caller::{CallerConnection, Speaker};
 use crate::app::App;
 
-/// The pause after a connection could not be accepted, for example for want of descriptors.
+/// The pause after a connection could not be accepted, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop`, then lets connections finish what they are at for the time of grace; what is left then is cut
-/// off. Answers when no connection is left with the end of the time of grace.
+/// Serves until `stop`, then lets connections finish their current calls within the grace period and closes the rest.
+/// Returns the end of the grace period once no connection is left.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: &Arc<App>,
@@ -48,22 +47,22 @@ pub(crate) async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(event = "server.accept_failed", %error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        // Small answers go out at once. A connection that refuses the option still works.
+        // Sends small answers without delay. A connection that refuses the option still works.
         drop(stream.set_nodelay(true));
-        let turn = Turn::default();
-        let caller = Caller::new(stream, Arc::clone(app), turn.clone());
+        let speaker = Speaker::default();
+        let caller = CallerConnection::new(stream, Arc::clone(app), speaker.clone());
         let router = router.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (mut router, turn) = (router.clone(), turn.clone());
+            let (mut router, speaker) = (router.clone(), speaker.clone());
             async move {
-                let ours = turn.ours();
+                let handler = speaker.start_handler();
                 let answered: Result<_, Infallible> = router.call(request.map(Body::new)).await;
-                answered.map(|response| response.map(|body| ours.until_the_end_of(body)))
+                answered.map(|response| response.map(|body| handler.until_end_of(body)))
             }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(caller), service));
@@ -71,7 +70,7 @@ pub(crate) async fn serve(
         connections.spawn(async move {
             tokio::select! {
                 ended = connection => if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended early");
+                    tracing::debug!(event = "server.connection_failed", %error, "a connection ended early");
                 },
                 () = cut.cancelled() => {}
             }
@@ -80,7 +79,7 @@ pub(crate) async fn serve(
     drop(listener);
     let until = Instant::now() + app.timeouts.grace;
     if tokio::time::timeout_at(until, graceful.shutdown()).await.is_err() {
-        tracing::warn!("calls in flight are cut off");
+        tracing::warn!(event = "server.grace_period_elapsed", "closing the connections of calls in flight");
     }
     cut.cancel();
     connections.close();
