@@ -1,7 +1,8 @@
-//! The rules that plain values keep wherever they come in (interface.md, Limits; completion.md sections 1 and 7).
-//! Each answers the value or the end of a sentence that says what is wrong with it.
+//! The rules for plain values: names, addresses, URLs, counts (interface.md, Limits; completion.md sections 1 and 7). Each
+//! rule returns the value, or a message that follows the name of the field.
 
 use farthing_core::command::MeterRef;
+use farthing_core::ids::RequestId;
 use farthing_core::money::Amount;
 use http::Uri;
 use http::uri::Scheme;
@@ -20,8 +21,8 @@ pub(crate) const MAX_URL: usize = 2_048;
 /// Pairs of one metadata object.
 pub(crate) const MAX_METADATA_PAIRS: usize = 100;
 
-/// What is wrong with a larger one.
-pub(crate) const TOO_MANY_PAIRS: &str = "must hold at most 100 pairs";
+/// The message for more pairs.
+pub(crate) const TOO_MANY_PAIRS: &str = "must have at most 100 pairs";
 
 /// Characters of a webhook's URL.
 pub(crate) const MAX_WEBHOOK_URL: usize = 2_048;
@@ -29,13 +30,13 @@ pub(crate) const MAX_WEBHOOK_URL: usize = 2_048;
 /// The largest count that a limit may name.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 
-/// 1 to `max` characters, none of them NUL, which Postgres cannot keep.
+/// Checks for 1 to `max` characters and no NUL, which Postgres cannot store.
 pub(crate) fn text(text: String, max: usize) -> Result<String, String> {
     if text.contains('\0') {
-        return Err("must not contain the character NUL".to_owned());
+        return Err("must not contain NUL characters".to_owned());
     }
     if text.is_empty() || text.chars().count() > max {
-        return Err(format!("must have between 1 and {max} characters"));
+        return Err(format!("must be a string of 1 to {max} characters"));
     }
     Ok(text)
 }
@@ -46,10 +47,10 @@ pub(crate) fn metadata_key(key: &str) -> Result<(), String> {
     if plain && !key.is_empty() && key.len() <= MAX_TEXT {
         return Ok(());
     }
-    Err("keys must have between 1 and 255 ASCII letters, digits and underscores".to_owned())
+    Err("must be a key of 1 to 255 ASCII letters, digits and underscores".to_owned())
 }
 
-/// A merchant's own identifier; it stands wherever a customer id does, so it may not look like one.
+/// A merchant's own identifier of a customer. It is accepted wherever a customer id is, so it must not look like one.
 pub(crate) fn reference_id(reference: String) -> Result<String, String> {
     if reference.starts_with("con_") {
         return Err("must not begin with con_".to_owned());
@@ -57,7 +58,7 @@ pub(crate) fn reference_id(reference: String) -> Result<String, String> {
     text(reference, MAX_TEXT)
 }
 
-/// An e-mail address, as far as its form tells: one `@` between two parts without blanks.
+/// Checks the form of an e-mail address: one `@` between two parts without blanks.
 pub(crate) fn email(email: String) -> Result<String, String> {
     let email = text(email, MAX_EMAIL)?;
     let blank = email.chars().any(|c| c.is_whitespace() || c.is_control());
@@ -76,7 +77,7 @@ pub(crate) fn split_name(name: &str) -> (Option<String>, Option<String>) {
     (present(first), present(last))
 }
 
-/// Can a card pay it: is it in whole cents? What is charged is then what is entered into the ledger, to the last digit.
+/// Whether a card can pay the amount: it is in whole cents, so the charge and the ledger entry are equal.
 pub(crate) fn is_payable(amount: Amount) -> bool {
     amount.decimal().normalize().scale() <= 2
 }
@@ -86,20 +87,24 @@ pub(crate) fn phone(phone: String) -> Result<String, String> {
     let digits = phone.strip_prefix('+').unwrap_or_default().as_bytes();
     let plain =
         (2..=15).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) && digits[0] != b'0';
-    if plain { Ok(phone) } else { Err("must be a phone number in E.164, such as +4930123456".to_owned()) }
+    if plain {
+        Ok(phone)
+    } else {
+        Err("must be a phone number in E.164 format, such as +4930123456".to_owned())
+    }
 }
 
-/// The URL of a merchant's app, of which only the [`origin`] counts.
+/// The URL of a merchant's app. Only its [`origin`] is used.
 pub(crate) fn origin_url(url: String) -> Result<String, String> {
     let url = text(url, MAX_URL)?;
     match origin(&url) {
         Some(_) => Ok(url),
-        None => Err("must be an http or https URL with the name of a host".to_owned()),
+        None => Err("must be an http or https URL with a host name".to_owned()),
     }
 }
 
-/// The origin of an http or https URL as browsers write it. Its host is of letters, digits, dots and dashes alone, so it
-/// stands in a content security policy for itself and nothing else.
+/// The origin of an http or https URL as browsers write it. The host has only letters, digits, dots and dashes, so that it
+/// is safe in a content security policy.
 pub(crate) fn origin(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     let (scheme, authority) = (uri.scheme()?, uri.authority()?);
@@ -123,8 +128,8 @@ pub(crate) fn origin(url: &str) -> Option<String> {
     }
 }
 
-/// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores; it stands wherever a meter id does, so it may
-/// not look like one.
+/// A meter's slug: 1 to 255 ASCII letters, digits, dashes and underscores. It is accepted wherever a meter id is, so it
+/// must not look like one.
 pub(crate) fn slug(slug: String) -> Result<String, String> {
     if slug.starts_with("prd_") {
         return Err("must not begin with prd_".to_owned());
@@ -133,10 +138,10 @@ pub(crate) fn slug(slug: String) -> Result<String, String> {
     if plain && !slug.is_empty() && slug.len() <= MAX_TEXT {
         return Ok(slug);
     }
-    Err("must have between 1 and 255 ASCII letters, digits, dashes and underscores".to_owned())
+    Err("must be 1 to 255 ASCII letters, digits, dashes and underscores".to_owned())
 }
 
-/// A meter by the name of either vocabulary: its id or its slug.
+/// A meter's id or slug.
 pub(crate) fn meter(name: String) -> Result<MeterRef, String> {
     match name.parse() {
         Ok(id) => Ok(MeterRef::Id(id)),
@@ -144,36 +149,36 @@ pub(crate) fn meter(name: String) -> Result<MeterRef, String> {
     }
 }
 
-/// A thing by its id alone.
-#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
-pub(crate) fn id<T: std::str::FromStr<Err = farthing_core::ids::Malformed>>(
-    text: String,
-) -> Result<T, String> {
-    text.parse().map_err(|malformed: farthing_core::ids::Malformed| malformed.to_string())
+/// A merchant's own id of a reported call: any text but a request id of this service. Providers' ids begin with `req_` too.
+pub(crate) fn reported_id(id: String) -> Result<String, String> {
+    if id.parse::<RequestId>().is_ok() {
+        return Err("must not have the form req_<ULID>".to_owned());
+    }
+    text(id, MAX_TEXT)
 }
 
-/// What a caller names by the `older` name of a thing, by its newer one, or by both: then they must agree. Else the end
-/// of a sentence about the newer.
+/// The value of a field that has an older and a newer name. If both are given, they must be equal; otherwise the error is
+/// about the newer name.
 pub(crate) fn either<T: PartialEq>(
     older: &str,
     by_older: Option<T>,
     by_newer: Option<T>,
 ) -> Result<Option<T>, String> {
     match (by_older, by_newer) {
-        (Some(one), Some(other)) if one != other => Err(format!("names another thing than {older}")),
+        (Some(one), Some(other)) if one != other => Err(format!("must be the same as {older}")),
         (by_older, by_newer) => Ok(by_newer.or(by_older)),
     }
 }
 
-/// A URL that may be told of news: as one to forward to, and without a fragment.
+/// A URL that events are delivered to: the rules for forwarding, and no fragment.
 pub(crate) fn webhook_url(url: String) -> Result<String, String> {
     if url.len() > MAX_WEBHOOK_URL {
         return Err(format!("must have at most {MAX_WEBHOOK_URL} characters"));
     }
     if url.contains('#') {
-        return Err("must not hold a fragment".to_owned());
+        return Err("must not have a fragment".to_owned());
     }
-    target::checked(&url).map_err(|why| format!("is not a URL to call: it {why}"))?;
+    target::checked(&url).map_err(|why| format!("must be a URL that can be called: it {why}"))?;
     Ok(url)
 }
 
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_thing_agree() {
+    fn two_names_of_one_field_must_agree() {
         assert_eq!(either::<u8>("a", None, None), Ok(None));
         assert_eq!(either("a", Some(1), None), Ok(Some(1)));
         assert_eq!(either("a", None, Some(2)), Ok(Some(2)));

@@ -210,7 +210,7 @@ mod tests {
     fn read_money(form: &str) -> Result<Submission, Vec<Problem>> {
         read(
             &FormInput::of(form.as_bytes()),
-            &Offer { customer: None, asks_details: true, asked: CheckoutTarget::Topup },
+            &Offer { customer: None, asks_details: true, target: CheckoutTarget::Topup },
         )
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let submission = read_money(&good).unwrap_or_else(|problems| panic!("{problems:?}"));
         assert_eq!(submission.amount, "12.5".parse().ok());
         assert_eq!(submission.person.unwrap().phone.as_deref(), Some("+4930123456"));
-        let PaymentChoice::Card(card) = submission.means else { panic!("no card") };
+        let PaymentChoice::Card(card) = submission.payment else { panic!("no card") };
         assert_eq!((card.exp_month, card.exp_year), (4, 2031));
     }
 

@@ -1,6 +1,5 @@
-//! What every answer keeps, errors included: `x-service-request-id`, where a key was recognised the `X-RateLimit-*`
-//! headers, unless it was found to be good no more, and where a read model lags behind the log `x-service-stale`. Invariant: a handler that panics is
-//! answered with the error envelope.
+//! The headers of every response, errors included: `x-service-request-id`; `X-RateLimit-*` for a valid key; and
+//! `x-service-stale` if a read model lags behind the log. Invariant: a panic in a handler becomes an error envelope.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use futures_util::FutureExt as _;
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
 
-use super::rate_limit::Standing;
+use super::rate_limit::RateLimitStatus;
 use crate::app::App;
 use crate::error::{ApiError, ProtocolError, Resource};
 use crate::headers::SERVICE_REQUEST_ID;
@@ -23,29 +22,29 @@ const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// An old answer: the read model had not come as far as the log (completion.md section 1).
+/// The read model lags behind the log, so the response may be old (completion.md section 1).
 const STALE: HeaderName = HeaderName::from_static("x-service-stale");
 
-/// What is learnt of a call while it is handled, for the headers of its answer.
+/// Facts about a call that its handler notes for the headers of the response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes {
-    standing: Arc<OnceLock<Standing>>,
+    rate_limit: Arc<OnceLock<RateLimitStatus>>,
     stale: Arc<AtomicBool>,
 }
 
 impl Notes {
-    /// Where the caller's key stands; noted once per call.
-    pub(super) fn standing(&self, standing: Standing) {
-        let _ = self.standing.set(standing);
+    /// Notes the use of the caller's key, once per call.
+    pub(super) fn rate_limit(&self, status: RateLimitStatus) {
+        let _ = self.rate_limit.set(status);
     }
 
-    /// The answer may be older than the log.
+    /// Notes that the response may be older than the log.
     pub(super) fn stale(&self) {
         self.stale.store(true, Ordering::Relaxed);
     }
 }
 
-/// The outermost layer: whatever happens inside, the answer keeps the conventions.
+/// The outermost layer: adds the headers to every response.
 pub(crate) async fn keep_conventions(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -55,16 +54,16 @@ pub(crate) async fn keep_conventions(
     request.extensions_mut().insert(notes.clone());
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| ApiError::internal("a handler panicked").into_response());
-    let names_a_good_key = response.status() != StatusCode::UNAUTHORIZED;
+    let is_key_valid = response.status() != StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     if !headers.contains_key(SERVICE_REQUEST_ID) {
         let id = RequestId::new(app.mint.next(app.now())).to_string();
         headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
     }
-    if let Some(standing) = notes.standing.get().filter(|_| names_a_good_key) {
-        headers.insert(LIMIT, standing.limit.into());
-        headers.insert(REMAINING, standing.remaining.into());
-        headers.insert(RESET, standing.reset_unix_seconds.into());
+    if let Some(status) = notes.rate_limit.get().filter(|_| is_key_valid) {
+        headers.insert(LIMIT, status.limit.into());
+        headers.insert(REMAINING, status.remaining.into());
+        headers.insert(RESET, status.reset_unix_seconds.into());
     }
     if notes.stale.load(Ordering::Relaxed) {
         headers.insert(STALE, HeaderValue::from_static("true"));
@@ -72,12 +71,12 @@ pub(crate) async fn keep_conventions(
     response
 }
 
-/// Answers for paths that do not exist.
+/// Responds to unknown paths.
 pub(crate) async fn route_not_found() -> ApiError {
     ApiError::NotFound(Resource::Route)
 }
 
-/// Answers for methods that a path does not take; the router adds `Allow`.
+/// Responds to methods that a path does not have. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> ApiError {
     ApiError::Protocol(ProtocolError::MethodNotAllowed)
 }

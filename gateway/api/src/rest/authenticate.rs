@@ -1,5 +1,5 @@
-//! Who calls a standard endpoint: `Authorization: Bearer <secret key>` (interface.md, Authentication). Invariant:
-//! a handler knows a merchant only through [`Merchant`], so it can do nothing for an unknown caller.
+//! Authentication of the standard endpoints: `Authorization: Bearer <secret key>` (interface.md, Authentication).
+//! Invariant: a handler gets a merchant only from [`Merchant`], so it can do nothing for an unknown caller.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 use super::answer::Notes;
+use super::rate_limit;
 use crate::app::App;
 use crate::error::{ApiError, AuthError, LimitError};
 
-/// The merchant whose secret key the call carries; the call is counted against the key's rate limit.
+/// The merchant of the call's secret key. The call counts against the key's rate limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Merchant {
     /// Its id.
@@ -33,13 +34,13 @@ impl FromRequestParts<Arc<App>> for Merchant {
     }
 }
 
-/// The state of a key by its hash, once the call is counted against the key's rate limit.
+/// Counts the call against the key's rate limit. Returns the state under the key's hash.
 async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State>, ApiError> {
-    let Some((state, standing)) = app.count_call(key).await? else { return Ok(None) };
+    let Some((state, status)) = rate_limit::count_call(app, key).await? else { return Ok(None) };
     if let Some(notes) = parts.extensions.get::<Notes>() {
-        notes.standing(standing);
+        notes.rate_limit(status);
     }
-    match standing.retry_after_seconds {
+    match status.retry_after_seconds {
         Some(retry_after_seconds) => {
             Err(ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds }))
         }
@@ -47,12 +48,12 @@ async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State
     }
 }
 
-/// Whoever holds a key of either sort.
+/// The holder of a secret key or a spend key.
 #[derive(Debug, Clone)]
 pub(super) enum Caller {
     /// A merchant, by a secret key.
-    Merchant(#[expect(dead_code, reason = "that there is one is what counts")] Merchant),
-    /// A spend key that may be used now, as at the forward endpoint.
+    Merchant(#[expect(dead_code, reason = "only its presence matters")] Merchant),
+    /// A spend key that is usable now, by the rules of the forward endpoint.
     SpendKey(Box<SpendKey>),
 }
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_header_and_a_header_that_is_no_bearer_token_are_told_apart() {
+    fn a_missing_header_and_an_invalid_one_have_different_errors() {
         assert_eq!(bearer(&headers(&[])), Err(ApiError::Auth(AuthError::HeaderMissing)));
         let no_tokens: [&[&[u8]]; 7] = [
             &[b""],

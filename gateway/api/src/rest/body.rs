@@ -1,4 +1,4 @@
-//! Bodies in and out: JSON text of at most 1 MiB comes in, JSON of a resource goes out.
+//! Request bodies as JSON text of at most 1 MiB, and responses as JSON.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::error::{ApiError, ProtocolError};
 use crate::idempotency::Answer;
 
-/// The most bytes that a body of the standard endpoints may have.
+/// The largest body of the standard endpoints, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// The text of a JSON body; an empty body counts as `{}`.
@@ -39,7 +39,7 @@ impl FromRequest<Arc<App>> for JsonText {
     }
 }
 
-/// The whole of a body, within bounds of length and time.
+/// Reads a whole body, within bounds of length and time.
 pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
@@ -48,12 +48,12 @@ pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Resul
     let collected =
         tokio::time::timeout(app.timeouts.body, Limited::new(body, MAX_BODY_BYTES).collect()).await;
     let Ok(collected) = collected else {
-        return Err(ApiError::issue([""; 0], "the body did not come in time"));
+        return Err(ApiError::issue([""; 0], "the body was not received in time"));
     };
     match collected {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::Protocol(ProtocolError::BodyTooLarge)),
-        Err(_) => Err(ApiError::issue([""; 0], "the body broke off")),
+        Err(_) => Err(ApiError::issue([""; 0], "the body ended early")),
     }
 }
 
@@ -75,7 +75,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// The answer of a successful call: a resource as JSON, never an empty body.
+/// The response of a successful call: a resource as JSON, never an empty body.
 #[derive(Debug)]
 pub(super) struct Reply<T> {
     status: StatusCode,
@@ -88,7 +88,7 @@ impl<T> Reply<T> {
         Self { status: StatusCode::OK, resource }
     }
 
-    /// 202: begun.
+    /// 202: started.
     pub(super) fn accepted(resource: T) -> Self {
         Self { status: StatusCode::ACCEPTED, resource }
     }
@@ -118,14 +118,14 @@ impl<T: Serialize> IntoResponse for Reply<T> {
     }
 }
 
-/// The answer of a deletion: what was asked for is so.
+/// The response of a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Deleted {
     success: bool,
 }
 
 impl Deleted {
-    /// `{"success": true}`; what is not so is an error.
+    /// `{"success": true}`. A deletion that fails is an error.
     pub(super) const DONE: Self = Self { success: true };
 }
 

@@ -1,5 +1,5 @@
-//! The REST interface: one folder per resource, one file per verb, and beside them the conventions that all of
-//! them share. A path and its alias are the same handlers.
+//! The REST interface: one folder per resource, one file per verb, and the conventions that all resources share. A path and
+//! its alias have the same handlers.
 
 mod active_subscriptions;
 mod answer;
@@ -9,7 +9,7 @@ mod checkout_sessions;
 mod connections;
 mod credit_bundles;
 mod customers;
-mod fields;
+mod input;
 mod meters;
 mod models;
 mod named;

@@ -1,88 +1,88 @@
-//! Customers and meters as the parameters of a query name them: by id or by the merchant's own name, in either
-//! vocabulary.
+//! The query parameters that name a customer or a meter, by id or by the merchant's own identifier, with their older and
+//! newer names.
 
 use farthing_core::command::MeterRef;
 use farthing_core::ids::{CustomerId, MerchantId, MeterId};
+use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::params::Params;
+use super::input::Issues;
 use crate::app::App;
-use crate::error::ApiError;
-use crate::openapi::values;
-use crate::rules;
+use crate::error::{ApiError, Resource};
+use crate::openapi::values::{self, CustomerName};
 
-/// The parameters that narrow a list down to a customer.
-#[derive(IntoParams)]
+/// The filter by customer.
+#[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes what `Customer::read` reads")]
 pub(super) struct CustomerQuery {
-    /// Only this customer's.
+    /// Only items of this customer, by id or `reference_id`.
     #[param(inline)]
-    connection_id: Option<values::ReferenceOrId>,
-    /// The same in the newer word.
+    connection_id: Option<values::CustomerFilter>,
+    /// The newer name of `connection_id`.
     #[param(inline)]
-    customer_id: Option<values::ReferenceOrId>,
+    customer_id: Option<values::CustomerFilter>,
 }
 
-/// A customer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Customer {
-    /// By its id.
-    Id(CustomerId),
-    /// By the merchant's own name.
-    Reference(String),
-}
-
-impl Customer {
-    /// `customer_id` or `connection_id`.
-    pub(super) fn read(params: &mut Params) -> Option<Self> {
-        params.either("connection_id", "customer_id", |name| match name.parse() {
-            Ok(id) => Ok(Self::Id(id)),
-            Err(_) => rules::reference_id(name).map(Self::Reference),
-        })
-    }
-
-    /// Its id; none where nobody has the reference id. What is deleted is still found by its id: its history stays.
-    pub(super) async fn id(
-        &self,
-        app: &App,
-        merchant_id: MerchantId,
-    ) -> Result<Option<CustomerId>, ApiError> {
-        match self {
-            Self::Id(id) => Ok(Some(*id)),
-            Self::Reference(reference) => app.customer_id(merchant_id, reference).await,
-        }
+impl CustomerQuery {
+    /// The customer, if one is named.
+    pub(super) fn customer(self, issues: &mut Issues) -> Option<CustomerName> {
+        let named = issues.either(("connection_id", self.connection_id), ("customer_id", self.customer_id));
+        named.map(|named| named.0)
     }
 }
 
-/// The parameters that narrow a list down to a meter.
-#[derive(IntoParams)]
+/// The id of the merchant's customer with this id or reference id. Without one, the error is that there is no such
+/// `resource`, which is how the called path names a customer.
+pub(super) async fn existing_customer(
+    app: &App,
+    merchant_id: MerchantId,
+    name: &str,
+    resource: Resource,
+) -> Result<CustomerId, ApiError> {
+    app.customer_id(merchant_id, name).await?.ok_or(ApiError::NotFound(resource))
+}
+
+/// The customer's id, or `None` if no customer has the reference id. The id of a deleted customer is still found, since
+/// its history stays.
+pub(super) async fn customer_id(
+    app: &App,
+    merchant_id: MerchantId,
+    name: &CustomerName,
+) -> Result<Option<CustomerId>, ApiError> {
+    match name {
+        CustomerName::Id(id) => Ok(Some(*id)),
+        CustomerName::Reference(reference) => app.customer_id(merchant_id, reference).await,
+    }
+}
+
+/// The filter by meter.
+#[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes what `Meter::read` reads")]
 pub(super) struct MeterQuery {
-    /// Only those counted on this meter.
+    /// Only items of this meter, by id or slug.
     #[param(inline)]
     product_id: Option<values::SlugOrId>,
-    /// The same in the newer word.
+    /// The newer name of `product_id`.
     #[param(inline)]
     meter_id: Option<values::SlugOrId>,
 }
 
-/// A meter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Meter(pub(super) MeterRef);
-
-impl Meter {
-    /// `meter_id` or `product_id`.
-    pub(super) fn read(params: &mut Params) -> Option<Self> {
-        params.either("product_id", "meter_id", rules::meter).map(Self)
+impl MeterQuery {
+    /// The meter, if one is named.
+    pub(super) fn meter(self, issues: &mut Issues) -> Option<MeterRef> {
+        let named = issues.either(("product_id", self.product_id), ("meter_id", self.meter_id));
+        named.map(|named| named.0)
     }
+}
 
-    /// Its id; none where no meter has the slug. What is deleted is still found by its id: its history stays.
-    pub(super) async fn id(&self, app: &App, merchant_id: MerchantId) -> Result<Option<MeterId>, ApiError> {
-        match &self.0 {
-            MeterRef::Id(id) | MeterRef::Secret(id) => Ok(Some(*id)),
-            MeterRef::Slug(slug) => Ok(app.meter(merchant_id, slug).await?.map(|(id, _)| id)),
-        }
+/// The meter's id, or `None` if no meter has the slug. The id of a deleted meter is still found, since its history stays.
+pub(super) async fn meter_id(
+    app: &App,
+    merchant_id: MerchantId,
+    meter: &MeterRef,
+) -> Result<Option<MeterId>, ApiError> {
+    match meter {
+        MeterRef::Id(id) | MeterRef::Secret(id) => Ok(Some(*id)),
+        MeterRef::Slug(slug) => Ok(app.meter(merchant_id, slug).await?.map(|(id, _)| id)),
     }
 }

@@ -1,6 +1,6 @@
-//! The rate limit of the standard endpoints: so many calls per key and minute (interface.md, Limits), counted in
-//! fixed windows by the database, in the round trip in which the key is looked up. Invariant: it holds exactly over
-//! all gateways, and only keys that exist are counted at all.
+//! The rate limit of the standard endpoints: calls per key and minute (interface.md, Limits). The database counts them in
+//! fixed windows, in the query that looks the key up. Invariant: the limit is exact across all gateways, and only existing
+//! keys are counted.
 
 use deadpool_postgres::Object;
 use farthing_core::state::{State, StateKey};
@@ -15,9 +15,8 @@ const CALLS_PER_WINDOW: u32 = 1000;
 /// Length of a window.
 const WINDOW_SECONDS: i64 = 60;
 
-/// Finds the key $1, of the kind $4, and counts a call with it in the window, of $2 seconds, that the database's clock
-/// is in; a clock that steps back starts no new window. A call beyond the limit, $3, counts as one beyond it however many
-/// there are.
+/// Finds the key $1 of the kind $4 and counts a call in the present window of $2 seconds, by the database's clock. A clock
+/// that steps back starts no new window. The count stops at one call beyond the limit $3.
 const COUNT: &str = "\
 WITH found AS (
     SELECT s.id, s.body, floor(extract(epoch FROM clock_timestamp()))::bigint AS now
@@ -32,21 +31,21 @@ WITH found AS (
 )
 SELECT f.body, f.now, c.started, c.calls FROM found AS f CROSS JOIN counted AS c";
 
-/// Where a key stands in the present window.
+/// The use of a key in the present window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct RateLimitStatus {
     /// Calls per window.
     pub(crate) limit: u32,
-    /// Calls left in this one.
+    /// Calls left in the present window.
     pub(crate) remaining: u32,
-    /// When the next one begins.
+    /// When the next window starts.
     pub(crate) reset_unix_seconds: u64,
-    /// Was this call one too many? Then the seconds until the next window.
+    /// The seconds until the next window, if this call exceeds the limit.
     pub(crate) retry_after_seconds: Option<u64>,
 }
 
-impl Standing {
-    /// Of the call that is number `calls` of the window that began at `started`, at `now`, in seconds since 1970.
+impl RateLimitStatus {
+    /// The status of call number `calls` in the window that began at `started`. Times are in seconds since 1970.
     fn new(calls: u32, started: i64, now: i64) -> Self {
         let reset = started + WINDOW_SECONDS;
         let until = u64::try_from(reset - now).unwrap_or(0).max(1);
@@ -59,16 +58,17 @@ impl Standing {
     }
 }
 
-impl App {
-    /// The state of a key, secret or spend, that stands under its hash, and where the key stands with this call counted;
-    /// none where there is no such key.
-    pub(super) async fn count_call(&self, key: StateKey) -> Result<Option<(State, Standing)>, ApiError> {
-        let connection = self.connection().await?;
-        within(count(&connection, key)).await
-    }
+/// Counts a call with a secret key or a spend key. Returns the state under the key's hash and the key's use, or `None` for
+/// an unknown key.
+pub(super) async fn count_call(
+    app: &App,
+    key: StateKey,
+) -> Result<Option<(State, RateLimitStatus)>, ApiError> {
+    let connection = app.connection().await?;
+    within(count(&connection, key)).await
 }
 
-async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, Standing)>, ApiError> {
+async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, RateLimitStatus)>, ApiError> {
     let (kind, id) = key.stored();
     let limit = i32::try_from(CALLS_PER_WINDOW).unwrap_or(i32::MAX);
     let statement = connection.prepare_cached(COUNT).await?;
@@ -78,7 +78,7 @@ async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, Stan
     let state = State::from_json(&key, row.try_get(0)?)
         .map_err(|error| ApiError::internal(format!("the state of a key: {error}")))?;
     let calls = u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u32::MAX);
-    Ok(Some((state, Standing::new(calls, row.try_get(2)?, row.try_get(1)?))))
+    Ok(Some((state, RateLimitStatus::new(calls, row.try_get(2)?, row.try_get(1)?))))
 }
 
 #[cfg(test)]
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn the_call_after_the_last_is_refused_until_the_next_window() {
-        let first = Standing::new(1, 60, 61);
+        let first = RateLimitStatus::new(1, 60, 61);
         assert_eq!((first.remaining, first.reset_unix_seconds, first.retry_after_seconds), (999, 120, None));
-        let last = Standing::new(CALLS_PER_WINDOW, 60, 100);
+        let last = RateLimitStatus::new(CALLS_PER_WINDOW, 60, 100);
         assert_eq!((last.remaining, last.retry_after_seconds), (0, None));
-        let refused = Standing::new(CALLS_PER_WINDOW + 1, 60, 100);
+        let refused = RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 100);
         assert_eq!((refused.remaining, refused.retry_after_seconds), (0, Some(20)));
-        // Of a clock that stepped, or of a call that waited for its turn into the next window.
-        assert_eq!(Standing::new(CALLS_PER_WINDOW + 1, 60, 130).retry_after_seconds, Some(1));
+        // The clock stepped, or the call waited until the next window.
+        assert_eq!(RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 130).retry_after_seconds, Some(1));
     }
 }

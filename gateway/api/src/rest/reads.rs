@@ -1,6 +1,6 @@
-//! Reading for the endpoints: a pooled connection or an honest 503, never an endless wait. Invariant: a read model
-//! answers only when it has come as far as the log was when the call arrived, so that callers see their own writes;
-//! one that lags for longer answers with what there is, marked as stale (completion.md section 1).
+//! Reads of the endpoints from the read models. Without a free connection the call gets a 503 after a bounded wait.
+//! Invariant: a read model is read once it has reached the log position of the call's arrival, so that callers see their
+//! own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
 
-/// How long a call waits for a read model to come as far as the log.
+/// The longest wait for a read model to reach the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first and the longest pause between two looks at a read model that lags.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// What is filled from the log.
+/// A projection of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Filled {
+enum Projection {
     ReadModel(ReadModel),
-    /// What webhooks are told.
+    /// The outbox of webhook events.
     Outbox,
 }
 
-impl Filled {
+impl Projection {
     async fn position(self, db: &Client) -> Result<i64, tokio_postgres::Error> {
         match self {
             Self::ReadModel(model) => checkpoint::position(db, model).await,
@@ -41,10 +41,10 @@ impl Filled {
     }
 }
 
-/// How far the log has come.
+/// The last position of the log.
 const HEAD: &str = "SELECT position FROM ledger.head";
 
-/// The way to the read models.
+/// Access to the read models.
 #[derive(Clone)]
 pub(super) struct Reads {
     app: Arc<App>,
@@ -61,28 +61,27 @@ impl FromRequestParts<Arc<App>> for Reads {
 }
 
 impl Reads {
-    /// A connection on which `model` shows everything that was in the log when this was called, or, once
-    /// [`CATCH_UP_TIMEOUT`] is over, what there is.
+    /// A connection on which `model` shows everything that is in the log now, or less after [`CATCH_UP_TIMEOUT`].
     pub(super) async fn caught_up(&self, model: ReadModel) -> Result<Object, ApiError> {
-        self.filled(Filled::ReadModel(model)).await
+        self.reached(Projection::ReadModel(model)).await
     }
 
-    /// The same of what webhooks are told.
+    /// The same for the outbox of webhook events.
     pub(super) async fn outbox_caught_up(&self) -> Result<Object, ApiError> {
-        self.filled(Filled::Outbox).await
+        self.reached(Projection::Outbox).await
     }
 
-    async fn filled(&self, filled: Filled) -> Result<Object, ApiError> {
+    async fn reached(&self, projection: Projection) -> Result<Object, ApiError> {
         let started = Instant::now();
         let mut connection = self.app.connection().await?;
-        let wanted = within(head(&connection)).await?;
+        let target = within(head(&connection)).await?;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        while within(filled.position(&connection)).await? < wanted {
+        while within(projection.position(&connection)).await? < target {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
                 break;
             }
-            // Others may use the connection in the meantime.
+            // Other calls may use the connection in the meantime.
             drop(connection);
             tokio::time::sleep(backoff.next_delay()).await;
             connection = self.app.connection().await?;

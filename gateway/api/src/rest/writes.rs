@@ -1,6 +1,6 @@
-//! Every POST's way into the ledger. Invariant: with an `Idempotency-Key`, the answer is recorded in the transaction
-//! of what it tells, so that a repeated call gets the same answer and has no second effect, on whichever gateway
-//! (completion.md section 1).
+//! The path of every POST into the ledger. Invariant: with an `Idempotency-Key`, the answer is stored in the transaction
+//! of its events, so that a repeated call gets the same answer and has no second effect, on any gateway (completion.md
+//! section 1).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::db::within;
 use crate::error::ApiError;
 use crate::idempotency::{self, Answer};
 
-/// A POST of a merchant, read whole. A repeated one never comes this far: it is answered while it is read.
+/// A merchant's POST, read whole. A repeated call with a stored answer is answered during extraction.
 pub(super) struct Writes {
-    /// Who calls.
+    /// The caller.
     pub(super) merchant_id: MerchantId,
     app: Arc<App>,
     headers: HeaderMap,
@@ -41,7 +41,7 @@ impl FromRequest<Arc<App>> for Writes {
         let (mut parts, body) = request.into_parts();
         let read = Self::read(&mut parts, body, app).await;
         let writes = read.map_err(ApiError::into_response)?;
-        match writes.answered_before().await {
+        match writes.stored_answer().await {
             Ok(None) => Ok(writes),
             Ok(Some(answer)) => Err(answer.into_response()),
             Err(error) => Err(error.into_response()),
@@ -49,15 +49,15 @@ impl FromRequest<Arc<App>> for Writes {
     }
 }
 
-/// What is made of a command's outcome.
+/// The rendering of a command's outcome.
 pub(super) enum Rendered<T, L> {
     /// The answer.
     Reply(Reply<T>),
-    /// Nothing was written, and what is to be answered must be read first; then comes [`Writes::keep`].
+    /// Nothing was written, and the answer must be read first and then stored by [`Writes::keep`].
     Later(L),
 }
 
-/// What came of a command.
+/// The result of a submitted command.
 pub(super) enum Submitted<L> {
     /// The answer.
     Answer(Answer),
@@ -66,8 +66,8 @@ pub(super) enum Submitted<L> {
 }
 
 impl Writes {
-    /// Has `command` decided. `render` makes the answer of its outcome, from values alone: it runs within the
-    /// transaction, and may be asked again.
+    /// Submits `command`. `render` makes the answer from its outcome, without I/O: it runs within the transaction and may
+    /// run several times.
     pub(super) async fn submit<C, T, R>(&self, command: C, render: R) -> Result<Answer, ApiError>
     where
         C: Command,
@@ -81,7 +81,7 @@ impl Writes {
         }
     }
 
-    /// As [`Self::submit`], for a command that may find that it is so already.
+    /// As [`Self::submit`], for a command that may have been applied before.
     pub(super) async fn submit_or_read<C, T, L, R>(
         &self,
         command: C,
@@ -118,13 +118,13 @@ impl Writes {
                 Ok(Submitted::Answer(Answer::open(&self.app.server_key, &id, &kept)?))
             }
             IdempotentOutcome::Decided(outcome, None) => Ok(answer_of(&outcome)),
-            IdempotentOutcome::Repeated(standing) => {
-                idempotency::answer_to(standing, &self.app.server_key, &id).map(Submitted::Answer)
+            IdempotentOutcome::Repeated(status) => {
+                idempotency::answer_to(status, &self.app.server_key, &id).map(Submitted::Answer)
             }
         }
     }
 
-    /// Keeps an answer that had to be read ([`Rendered::Later`]); the one that was kept first is the answer.
+    /// Stores an answer that had to be read ([`Rendered::Later`]). If another one was stored first, returns that.
     pub(super) async fn keep<T: Serialize>(&self, reply: Reply<T>) -> Result<Answer, ApiError> {
         let answer = Answer::from(reply);
         let Some(claim) = self.claim.clone() else { return Ok(answer) };
@@ -132,20 +132,18 @@ impl Writes {
         let keep = move |_: &Result<(), Refusal>| ClaimRecord::Answer(kept.clone());
         match self.app.ledger.submit_idempotent(AlreadyApplied, claim, keep).await? {
             IdempotentOutcome::Decided(..) => Ok(answer),
-            IdempotentOutcome::Repeated(standing) => {
-                idempotency::answer_to(standing, &self.app.server_key, &id)
-            }
+            IdempotentOutcome::Repeated(status) => idempotency::answer_to(status, &self.app.server_key, &id),
         }
     }
 
-    /// Reads a call whose answer is made of what an earlier one began; with what is kept of that, if it was made.
-    pub(super) async fn with_answer_before(
+    /// Reads a call with the answer that an earlier call with the same idempotency key stored.
+    pub(super) async fn with_stored_answer(
         request: Request,
         app: &Arc<App>,
     ) -> Result<(Self, Option<Answer>), ApiError> {
         let (mut parts, body) = request.into_parts();
         let writes = Self::read(&mut parts, body, app).await?;
-        let before = writes.answered_before().await?;
+        let before = writes.stored_answer().await?;
         Ok((writes, before))
     }
 
@@ -159,7 +157,7 @@ impl Writes {
         let key = idempotency::key(&parts.headers)?.map(str::to_owned);
         let body = body::collect(app, &parts.headers, body).await?;
         let claim = key.map(|key| {
-            // The path as it was called: an alias is another scope.
+            // The path as called: an alias is another scope.
             let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
             let scope = Scope { merchant_id, method: parts.method.as_str(), path: called.path() };
             Claim::new(&app.server_key, scope, &key, &[&body])
@@ -168,12 +166,12 @@ impl Writes {
         Ok(Self { merchant_id, app: Arc::clone(app), headers, body, claim })
     }
 
-    /// The answer to a call whose key has been used, before anything of the call is judged anew: what was possible
-    /// then may be impossible now. Whether a key is unused is decided only with the command.
-    async fn answered_before(&self) -> Result<Option<Answer>, ApiError> {
+    /// The stored answer, looked up before the call is checked: what was valid then may be invalid now. Whether a key is
+    /// unused is decided only with the command.
+    async fn stored_answer(&self) -> Result<Option<Answer>, ApiError> {
         let Some(claim) = &self.claim else { return Ok(None) };
         let connection = self.app.connection().await?;
-        let standing = within(claims::find(&connection, claim)).await?;
-        standing.map(|there| idempotency::answer_to(there, &self.app.server_key, &claim.id)).transpose()
+        let status = within(claims::find(&connection, claim)).await?;
+        status.map(|status| idempotency::answer_to(status, &self.app.server_key, &claim.id)).transpose()
     }
 }

@@ -10,10 +10,10 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::reads::Reads;
 
-/// 200 with all of the merchant's subscriptions, newest first; cancelled ones stay, with their status.
+/// 200 with all of the merchant's subscriptions, newest first, cancelled ones included.
 #[utoipa::path(
     get, path = "/active-subscriptions", operation_id = "list_active_subscriptions", tag = "subscriptions",
-    responses((status = 200, description = "All of them, as a bare array.", body = Vec<ActiveSubscription>)),
+    responses((status = 200, description = "All subscriptions, as a bare array.", body = Vec<ActiveSubscription>)),
 )]
 pub(super) async fn list(
     Merchant { merchant_id }: Merchant,

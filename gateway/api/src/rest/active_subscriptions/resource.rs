@@ -15,14 +15,14 @@ use crate::rest::body::Timestamp;
 use crate::rest::customers::Contact;
 use crate::rest::subscriptions::{Status, out_of_range};
 
-/// A subscription as it is shown in the older form.
+/// A subscription in the older form.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ActiveSubscription {
     active_subscription_id: SubscriptionId,
     wallet_id: WalletId,
     subscription_config_id: PlanId,
     started_at: Timestamp,
-    /// Day of the month of billing.
+    /// The day of the month on which a cycle is billed.
     #[schema(minimum = 1, maximum = 31)]
     billing_anchor: u32,
     status: Status,
@@ -33,7 +33,7 @@ pub(super) struct ActiveSubscription {
     cancelled_at: Option<Timestamp>,
 }
 
-/// The plan, on the terms that it had when the cycle began.
+/// The plan, with its terms at the start of the cycle.
 #[derive(Debug, Serialize, ToSchema)]
 struct SubscriptionConfig {
     subscription_config_id: PlanId,
@@ -49,7 +49,7 @@ struct SubscriptionConfig {
 #[schema(as = SubscriptionWallet)]
 struct Wallet {
     wallet_id: WalletId,
-    /// Balance and credit together.
+    /// The sum of balance and credit.
     active_balance: Amount,
     created_at: Timestamp,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Where this instance is, as the caller addresses it: the hosted pages are there too.
+//! The base URL of this instance, as the caller addressed it. Hosted pages have the same base.
 
 use std::sync::Arc;
 
@@ -19,13 +19,16 @@ impl FromRequestParts<Arc<App>> for Base {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let own =
-            parts.uri.authority().map(Authority::as_str).or_else(|| word(&parts.headers, HOST.as_str()));
-        let told = |name| app.trust_forwarded.then(|| word(&parts.headers, name)).flatten();
-        let host = told("x-forwarded-host").or(own);
-        let scheme = told("x-forwarded-proto").unwrap_or("http");
+        let own = parts
+            .uri
+            .authority()
+            .map(Authority::as_str)
+            .or_else(|| first_value(&parts.headers, HOST.as_str()));
+        let forwarded = |name| app.trust_forwarded.then(|| first_value(&parts.headers, name)).flatten();
+        let host = forwarded("x-forwarded-host").or(own);
+        let scheme = forwarded("x-forwarded-proto").unwrap_or("http");
         Self::of(scheme, host.unwrap_or_default())
-            .ok_or_else(|| ApiError::issue([""; 0], "the call does not say which host it was sent to"))
+            .ok_or_else(|| ApiError::issue([""; 0], "the Host header is missing or invalid"))
     }
 }
 
@@ -37,8 +40,8 @@ impl Base {
     }
 }
 
-/// The first of the values that proxies put into a header.
-fn word<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The first value of a header that several proxies may have extended.
+fn first_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()?.split(',').next().map(str::trim)
 }
 

@@ -9,18 +9,19 @@ use farthing_core::event::{CheckoutMode, CheckoutSessionCreated};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
 
 use super::base::Base;
+use super::body::{NewCheckoutSessionBody, NewSession};
 use super::resource::CheckoutSession;
-use super::wanted::{NewCheckoutSession, Wanted};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
 use crate::rest::body::Reply;
+use crate::rest::input;
 use crate::rest::writes::Writes;
 
-/// 201 with the new session, whose page is at `url` for 24 hours.
+/// 201 with the new session. Its page is available at `url` for 24 hours.
 #[utoipa::path(
     post, path = "/checkout_sessions", operation_id = "create_checkout_session", tag = "checkout_sessions",
-    request_body = NewCheckoutSession,
+    request_body = NewCheckoutSessionBody,
     responses(
         (status = 201, description = "The new checkout session.", body = CheckoutSession),
         (status = 404, description = "customer_not_found plan_not_found credit_bundle_not_found"),
@@ -32,18 +33,18 @@ pub(super) async fn create(
     writes: Writes,
 ) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let wanted = Wanted::read(writes.json()?)?;
-    let customer = customer(&app, merchant_id, &wanted).await?;
+    let session = input::body::<NewCheckoutSessionBody>(writes.json()?)?.checked()?;
+    let customer = customer(&app, merchant_id, &session).await?;
     let now = app.now();
     let command = CreateCheckoutSession {
         merchant_id,
         checkout_session_id: CheckoutSessionId::new(app.mint.next(now)),
-        checkout_mode: wanted.checkout_mode,
-        origin_url: wanted.origin_url,
+        checkout_mode: session.checkout_mode,
+        origin_url: session.origin_url,
         customer: customer.map(CustomerRef::Id),
-        reference_id: wanted.reference_id,
-        plan_id: wanted.plan_id,
-        credit_bundle_id: wanted.credit_bundle_id,
+        reference_id: session.reference_id,
+        plan_id: session.plan_id,
+        credit_bundle_id: session.credit_bundle_id,
         now,
     };
     let key = app.server_key.clone();
@@ -53,25 +54,25 @@ pub(super) async fn create(
     writes.submit(Timed { command, merchant_id, now }, render).await
 }
 
-/// The customer, where it is there: one that is named by its id must be, and one who buys a bundle.
+/// The existing customer of the session. It must exist if `customer_id` names it, or if it buys a bundle.
 async fn customer(
     app: &App,
     merchant_id: MerchantId,
-    wanted: &Wanted,
+    session: &NewSession,
 ) -> Result<Option<CustomerId>, ApiError> {
     let unknown = || ApiError::NotFound(Resource::Customer);
-    let referred = match &wanted.reference_id {
+    let referred = match &session.reference_id {
         Some(reference) => app.customer_id(merchant_id, reference).await?,
         None => None,
     };
-    if let Some(name) = &wanted.customer {
+    if let Some(name) = &session.customer {
         let id = app.customer_id(merchant_id, name).await?.ok_or_else(unknown)?;
-        if wanted.reference_id.is_some() && referred != Some(id) {
-            return Err(ApiError::issue(["reference_id"], "names another customer than customer_id"));
+        if session.reference_id.is_some() && referred != Some(id) {
+            return Err(ApiError::issue(["reference_id"], "must name the same customer as customer_id"));
         }
         return Ok(Some(id));
     }
-    match wanted.checkout_mode {
+    match session.checkout_mode {
         CheckoutMode::CreditBundle => referred.map(Some).ok_or_else(unknown),
         CheckoutMode::Onboarding | CheckoutMode::Topup | CheckoutMode::Subscription => Ok(referred),
     }

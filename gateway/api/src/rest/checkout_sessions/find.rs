@@ -16,7 +16,7 @@ use crate::rest::body::Reply;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 
-/// 200 with the session; `completed_at` tells whether it is completed.
+/// 200 with the session. A completed session has `completed_at`.
 #[utoipa::path(
     get, path = "/checkout_sessions/{checkout_session_id}", operation_id = "get_checkout_session",
     tag = "checkout_sessions",

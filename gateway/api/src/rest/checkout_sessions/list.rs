@@ -11,19 +11,17 @@ use super::resource::CheckoutSession;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
-use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::page::{List, PageQuery};
+use crate::rest::page::{List, PageQuery, ReferenceQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 
-/// 200 with a page of the merchant's sessions, narrowed by `reference_id`.
+/// 200 with a page of the merchant's sessions.
 #[utoipa::path(
     get, path = "/checkout_sessions", operation_id = "list_checkout_sessions", tag = "checkout_sessions",
     params(
-        PageQuery,
-        ("reference_id" = inline(Option<values::Filter>), Query, description = "Only those created for this name."),
+        PageQuery, ReferenceQuery
     ),
     responses((status = 200, description = "A page of checkout sessions.", body = List<CheckoutSession>)),
 )]
@@ -32,13 +30,10 @@ pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     base: Base,
     reads: Reads,
-    mut params: Params,
+    Params((page, reference)): Params<(PageQuery, ReferenceQuery)>,
 ) -> Result<Reply<List<CheckoutSession>>, ApiError> {
-    let page = params.page();
-    let reference_id = params.text("reference_id");
-    params.checked()?;
     let connection = reads.caught_up(ReadModel::CheckoutSessions).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), reference_id.as_deref());
+    let listed = query::list(&connection, merchant_id, page.as_query(), reference.reference_id());
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.checkout_session_id.to_string());
     let shown = listed.items.into_iter();

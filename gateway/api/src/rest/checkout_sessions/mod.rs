@@ -2,11 +2,11 @@
 //! section 8). The page itself is `crate::checkout`.
 
 mod base;
+mod body;
 mod create;
 mod find;
 mod list;
 mod resource;
-mod wanted;
 
 use std::sync::Arc;
 

@@ -16,16 +16,16 @@ use utoipa::ToSchema;
 use super::base::Base;
 use crate::rest::body::Timestamp;
 
-/// A checkout session as it is shown.
+/// A checkout session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct CheckoutSession {
     checkout_session_id: CheckoutSessionId,
-    /// Base64 of `{"secret", "base"}`; whoever has it may complete the session.
+    /// Base64 of `{"secret", "base"}`. Its holder can complete the session.
     checkout_session_token: String,
     /// The hosted page.
     url: String,
     checkout_mode: CheckoutMode,
-    /// Who may frame the page, and who is told of its end.
+    /// The URL of the merchant's app. Its origin may frame the page and receives the page's messages.
     origin_url: String,
     connection_id: Option<CustomerId>,
     customer_id: Option<CustomerId>,
@@ -34,13 +34,13 @@ pub(in crate::rest) struct CheckoutSession {
     plan_id: Option<PlanId>,
     credit_bundle_id: Option<CreditBundleId>,
     created_at: Timestamp,
-    /// It cannot be completed from then on.
+    /// The session cannot be completed after this instant.
     expires_at: Timestamp,
     completed_at: Option<Timestamp>,
 }
 
 impl CheckoutSession {
-    /// The session that was just created.
+    /// A new session.
     pub(super) fn new(
         created: CheckoutSessionCreated,
         created_at: DateTime<Utc>,
@@ -62,7 +62,7 @@ impl CheckoutSession {
         Self::shown(row, key, base)
     }
 
-    /// A session, with the way to its page from where the caller is.
+    /// A session, with its page under the base that the caller used.
     pub(super) fn shown(row: CheckoutSessionRow, key: &ServerKey, base: &Base) -> Self {
         let secret = key.checkout_secret(row.checkout_session_id);
         let Base(base) = base;

@@ -1,4 +1,4 @@
-//! `DELETE /connections/{id}`, by id or the customer's reference id: deletes the customer, which is the same thing.
+//! `DELETE /connections/{id}`, by id or the customer's reference id: deletes the customer of the connection.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::rest::params::Named;
     delete, path = "/connections/{connection_id}", operation_id = "delete_connection", tag = "connections",
     params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
     responses(
-        (status = 200, description = "The connection is gone; its history stays.", body = Deleted),
+        (status = 200, description = "The connection is deleted; its history stays.", body = Deleted),
         (status = 404, description = "connection_not_found"),
     ),
 )]
@@ -31,7 +31,7 @@ pub(super) async fn delete(
     let command = DeleteCustomer { merchant_id, customer_id, now: app.now() };
     match app.ledger.submit(command).await {
         Ok(()) => Ok(Reply::ok(Deleted::DONE)),
-        // Somebody else was faster.
+        // Another call deleted it first.
         Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Err(unknown),
         Err(error) => Err(error.into()),
     }

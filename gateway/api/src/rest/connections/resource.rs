@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 use crate::rest::body::Timestamp;
 use crate::rest::customers::Contact;
 
-/// The version of a connection secret that has never been replaced.
+/// The version of a connection secret before its first rotation.
 const FIRST_SECRET: u32 = 1;
 
-/// A connection as it is shown.
+/// A connection.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Connection {
     connection_id: CustomerId,
@@ -45,7 +45,7 @@ struct Wallet {
 }
 
 impl Connection {
-    /// The connection of `row` as it is at `now`.
+    /// The connection of `row` at the instant `now`.
     pub(super) fn new(row: ConnectionRow, now: DateTime<Utc>, server_key: &ServerKey) -> Self {
         let period = row.cycle.unwrap_or_else(|| period_around(row.created_at, now));
         let contact = Contact::from(row.contact);

@@ -9,6 +9,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::customers::CurrentSubscription;
+use crate::rest::named::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 
@@ -28,8 +29,6 @@ pub(super) async fn subscription(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<CurrentSubscription>, ApiError> {
-    match app.customer_id(merchant_id, &name).await? {
-        Some(id) => Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?)),
-        None => Err(ApiError::NotFound(Resource::Connection)),
-    }
+    let id = existing_customer(&app, merchant_id, &name, Resource::Connection).await?;
+    Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?))
 }

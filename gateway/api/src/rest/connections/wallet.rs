@@ -1,4 +1,4 @@
-//! `/connections/{id}/wallet`, by id or the customer's reference id: the customer's money, and when it is filled up by itself.
+//! `/connections/{id}/wallet`, by id or the customer's reference id: the customer's wallet and its automatic recharge.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::params::Named;
-use crate::rest::wallet::{Wallet, WalletChanges, change_of_customer};
+use crate::rest::wallet::{Wallet, WalletChangesBody, update_customer_wallet};
 
 /// 200 with the connection's wallet.
 #[utoipa::path(
@@ -25,17 +25,16 @@ pub(super) async fn find(
     Merchant { merchant_id }: Merchant,
     Named(name): Named,
 ) -> Result<Reply<Wallet>, ApiError> {
-    let wallet = Wallet::of_customer(&app, merchant_id, &name).await?;
-    wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Connection))
+    Ok(Reply::ok(Wallet::of_customer(&app, merchant_id, &name, Resource::Connection).await?))
 }
 
-/// 200 with the connection's wallet as it is now.
+/// 200 with the connection's updated wallet.
 #[utoipa::path(
     patch, path = "/connections/{connection_id}/wallet", operation_id = "update_connection_wallet", tag = "connections",
     params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
-    request_body = WalletChanges,
+    request_body = WalletChangesBody,
     responses(
-        (status = 200, description = "The connection's wallet as it is now.", body = Wallet),
+        (status = 200, description = "The connection's updated wallet.", body = Wallet),
         (status = 404, description = "connection_not_found"),
     ),
 )]
@@ -45,6 +44,5 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
-    let wallet = change_of_customer(&app, merchant_id, &name, &json).await?;
-    wallet.map(Reply::ok).ok_or(ApiError::NotFound(Resource::Connection))
+    Ok(Reply::ok(update_customer_wallet(&app, merchant_id, &name, &json, Resource::Connection).await?))
 }

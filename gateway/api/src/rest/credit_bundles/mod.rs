@@ -1,4 +1,4 @@
-//! Credit bundles: credit that a plan's subscribers may buy (interface.md, Credit bundle). They are made with their plan.
+//! Credit bundles: credit that a plan's subscribers may buy (interface.md, Credit bundle). They are created with their plan.
 
 mod list;
 

@@ -1,12 +1,12 @@
 //! `POST /customers`: idempotent by `reference_id`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{CreateCustomer, CustomerMade, PersonalData, Timed};
 use farthing_core::ids::{CustomerId, WalletId};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::find;
@@ -16,19 +16,18 @@ use crate::error::ApiError;
 use crate::idempotency::Answer;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::fields::Fields;
+use crate::rest::input;
 use crate::rest::reads::Reads;
 use crate::rest::writes::{Rendered, Submitted, Writes};
-use crate::rules;
 use crate::rules::split_name;
 
-/// 201 with a new customer, or 200 with the one that has the `reference_id` already.
+/// 201 with the new customer, or 200 with the existing customer of this `reference_id`.
 #[utoipa::path(
     post, path = "/customers", operation_id = "create_customer", tag = "customers",
-    request_body = NewCustomer,
+    request_body = NewCustomerBody,
     responses(
         (status = 201, description = "The new customer.", body = Customer),
-        (status = 200, description = "The customer that has this reference_id already, unchanged.", body = Customer),
+        (status = 200, description = "The existing customer with this reference_id, unchanged.", body = Customer),
     ),
 )]
 pub(super) async fn create(
@@ -37,15 +36,15 @@ pub(super) async fn create(
     writes: Writes,
 ) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let wanted = Wanted::read(writes.json()?)?;
+    let body: NewCustomerBody = input::body(writes.json()?)?;
     let now = app.now();
     let command = CreateCustomer {
         merchant_id,
         customer_id: CustomerId::new(app.mint.next(now)),
         wallet_id: WalletId::new(app.mint.next(now)),
-        reference_id: wanted.reference_id,
-        metadata: wanted.metadata,
-        personal: wanted.personal,
+        personal: body.personal(),
+        reference_id: body.reference_id.map(|reference| reference.0),
+        metadata: body.metadata.map(|metadata| metadata.0).unwrap_or_default(),
         now,
     };
     let made = command.clone();
@@ -62,36 +61,24 @@ pub(super) async fn create(
 }
 
 /// A customer to create.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-struct NewCustomer {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewCustomer)]
+struct NewCustomerBody {
     reference_id: Option<values::ReferenceId>,
-    /// Splits at its first space.
+    /// Split into first and last name at the first space.
     name: Option<values::Text>,
     email: Option<values::Email>,
     phone: Option<values::Phone>,
     metadata: Option<values::Metadata>,
 }
 
-/// What the body asks for.
-#[derive(Debug, PartialEq, Eq)]
-struct Wanted {
-    reference_id: Option<String>,
-    personal: PersonalData,
-    metadata: BTreeMap<String, String>,
-}
-
-impl Wanted {
-    fn read(json: &str) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let reference_id = body.ruled("reference_id", rules::reference_id);
-        let name = body.text("name", rules::MAX_TEXT);
-        let email = body.ruled("email", rules::email);
-        let phone = body.ruled("phone", rules::phone);
-        let metadata = body.metadata("metadata").unwrap_or_default();
-        body.checked()?;
-        let (first_name, last_name) = name.as_deref().map(split_name).unwrap_or_default();
-        Ok(Self { reference_id, personal: PersonalData { first_name, last_name, email, phone }, metadata })
+impl NewCustomerBody {
+    fn personal(&self) -> PersonalData {
+        let name = self.name.as_ref().map(|name| split_name(&name.0));
+        let (first_name, last_name) = name.unwrap_or_default();
+        let email = self.email.as_ref().map(|email| email.0.clone());
+        let phone = self.phone.as_ref().map(|phone| phone.0.clone());
+        PersonalData { first_name, last_name, email, phone }
     }
 }
 
@@ -102,16 +89,17 @@ mod tests {
 
     #[test]
     fn every_field_is_optional() {
-        let wanted = Wanted::read("{}").unwrap();
-        assert_eq!(wanted.personal, PersonalData::default());
-        assert_eq!((wanted.reference_id, wanted.metadata.len()), (None, 0));
+        let body: NewCustomerBody = input::body("{}").unwrap();
+        assert_eq!(body.personal(), PersonalData::default());
+        assert!(body.reference_id.is_none() && body.metadata.is_none());
     }
 
     #[test]
-    fn everything_wrong_is_told_at_once() {
+    fn all_issues_are_listed() {
         let json =
             r#"{"reference_id":"con_x","name":7,"email":"nobody","phone":"123","metadata":{"a b":"c"}}"#;
-        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = input::body::<NewCustomerBody>(json)
+        else {
             panic!("accepted")
         };
         let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();

@@ -1,4 +1,4 @@
-//! `DELETE /customers/{id}`, by id or reference id: its credentials stop at once, its history stays.
+//! `DELETE /customers/{id}`, by id or reference id: its credentials stop working at once, its history stays.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
+use crate::rest::named::existing_customer;
 use crate::rest::params::Named;
 
 /// 200 with `{"success": true}`.
@@ -16,7 +17,7 @@ use crate::rest::params::Named;
     delete, path = "/customers/{customer_id}", operation_id = "delete_customer", tag = "customers",
     params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
     responses(
-        (status = 200, description = "The customer is gone; its history stays.", body = Deleted),
+        (status = 200, description = "The customer is deleted; its history stays.", body = Deleted),
         (status = 404, description = "customer_not_found"),
     ),
 )]
@@ -25,8 +26,7 @@ pub(super) async fn delete(
     Merchant { merchant_id }: Merchant,
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
-    let customer_id = app.customer_id(merchant_id, &name).await?;
-    let customer_id = customer_id.ok_or(ApiError::NotFound(Resource::Customer))?;
+    let customer_id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
     app.ledger.submit(DeleteCustomer { merchant_id, customer_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -42,7 +42,7 @@ FROM ledger.events AS e
 LEFT JOIN personal.customer AS p ON p.customer_id = $2
 WHERE e.key = $1";
 
-/// A customer that was there a moment ago: from the read model, or from the log itself while that lags.
+/// Reads an existing customer from the read model or, while that lags, from the log.
 pub(super) async fn existing(
     app: &App,
     reads: &Reads,
@@ -53,14 +53,14 @@ pub(super) async fn existing(
     if let Some(row) = within(query::find(&connection, merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
-    // Somebody may have deleted it in the meantime.
+    // The customer may have been deleted in the meantime.
     match app.state(StateKey::Customer(id)).await? {
         Some(_) => within(as_created(&connection, id)).await,
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }
 
-/// The customer as the log says it was created.
+/// Reads the customer from its creation in the log.
 async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiError> {
     let row = client.query_one(CREATION, &[&format!("{id}/created"), &id.to_string()]).await?;
     let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);

@@ -1,4 +1,4 @@
-//! `GET /customers/{id}/payment_methods`, by id or reference id: what the customer's wallet can be paid with.
+//! `GET /customers/{id}/payment_methods`, by id or reference id: the payment methods of the customer's wallet.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
+use crate::rest::named::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::payment_methods::PaymentMethods;
 use crate::rest::reads::Reads;
 
-/// 200 with the payment methods that the customer left on hosted pages.
+/// 200 with the payment methods that the customer entered on hosted pages.
 #[utoipa::path(
     get, path = "/customers/{customer_id}/payment_methods", operation_id = "list_customer_payment_methods",
     tag = "customers",
@@ -28,8 +29,6 @@ pub(super) async fn list(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<PaymentMethods>, ApiError> {
-    match app.customer_id(merchant_id, &name).await? {
-        Some(id) => Ok(Reply::ok(PaymentMethods::of(&app, &reads, merchant_id, Some(id)).await?)),
-        None => Err(ApiError::NotFound(Resource::Customer)),
-    }
+    let id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
+    Ok(Reply::ok(PaymentMethods::of(&app, &reads, merchant_id, Some(id)).await?))
 }

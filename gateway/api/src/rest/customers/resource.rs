@@ -13,25 +13,25 @@ use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 
-/// A customer as it is shown.
+/// A customer.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Customer {
     pub(super) customer_id: CustomerId,
     pub(super) connection_id: CustomerId,
     pub(super) reference_id: Option<String>,
     pub(super) contact: Contact,
-    /// The active subscription; `null` where there is none.
+    /// The active subscription, if there is one.
     pub(super) subscription: Option<SubscriptionOfCustomer>,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) created_at: Timestamp,
 }
 
-/// What a customer is subscribed to.
+/// A customer's subscription.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SubscriptionOfCustomer {
     subscription_id: SubscriptionId,
     plan_id: PlanId,
-    /// The plan's, as it was when the cycle began.
+    /// The plan's name at the start of the cycle.
     name: String,
 }
 
@@ -42,7 +42,7 @@ impl From<Subscribed> for SubscriptionOfCustomer {
     }
 }
 
-/// How a customer is reached.
+/// A customer's contact data.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(in crate::rest) struct Contact {
     phone: Option<String>,
@@ -80,7 +80,7 @@ impl From<CustomerRow> for Customer {
 }
 
 impl Customer {
-    /// The customer that `command` has created at the instant `at`.
+    /// The customer that `command` created at the instant `at`.
     pub(super) fn made_by(command: CreateCustomer, at: DateTime<Utc>) -> Self {
         Self {
             customer_id: command.customer_id,

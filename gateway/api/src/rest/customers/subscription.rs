@@ -14,19 +14,20 @@ use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
+use crate::rest::named::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 use crate::rest::subscriptions::Subscription;
 
-/// What a customer is subscribed to.
+/// The customer's subscription.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct CurrentSubscription {
-    /// The active one; `null` where there is none.
+    /// The active subscription, if there is one.
     subscription: Option<Subscription>,
 }
 
 impl CurrentSubscription {
-    /// The merchant's customer's.
+    /// The subscription of the merchant's customer.
     pub(in crate::rest) async fn of(
         reads: &Reads,
         merchant_id: MerchantId,
@@ -55,8 +56,6 @@ pub(super) async fn subscription(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<CurrentSubscription>, ApiError> {
-    match app.customer_id(merchant_id, &name).await? {
-        Some(id) => Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?)),
-        None => Err(ApiError::NotFound(Resource::Customer)),
-    }
+    let id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
+    Ok(Reply::ok(CurrentSubscription::of(&reads, merchant_id, id).await?))
 }

@@ -1,85 +1,100 @@
-//! What a body says that is to change of a meter. What a meter counts, and how its rates are meant, never changes:
-//! a body may name those as they are, and is refused where it names them otherwise.
+//! The body that changes a meter. The units and the kind of its rates cannot be changed; a body may repeat them.
 
-use farthing_core::meter::{OnDisconnect, Payer, Price, Tiers};
+use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::configuration::{
-    BILLING_BASES, ON_DISCONNECT, PAYERS, RATE_TYPES, TIER_TYPES, TOKEN_BASES, TierForm, checked_tiers,
-    product_rates, read_tiers,
-};
+use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
 use crate::openapi::values;
-use crate::rest::fields::Fields;
-use crate::rules;
+use crate::rest::input::Issues;
 
-/// What is wrong with another value of what never changes.
-const NEVER_CHANGES: &str = "cannot be changed";
+const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// The body, as the document describes it; [`Changes::read`] reads it. What is absent or null stays.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) struct MeterChanges {
+/// What to change of a meter. A field that is absent or null stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = MeterChanges)]
+pub(super) struct MeterChangesBody {
     name: Option<values::Text>,
-    /// All tiers from now on, in ascending order; the first starts at 0.
+    /// Replaces all tiers. In ascending order; the first tier starts at 0.
     #[schema(min_items = 1, max_items = 100)]
-    tiers: Option<Vec<TierForm>>,
+    tiers: Option<Vec<TierBody>>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
+    #[schema(ignore)]
+    meter_slug: Option<values::MeterSlug>,
+    #[schema(ignore)]
+    rate_type: Option<RateType>,
+    #[schema(ignore)]
+    tier_type: Option<TierType>,
+    #[schema(ignore)]
+    token_basis: Option<TokenBasis>,
+    #[schema(ignore)]
+    provider: Option<values::Text>,
+    #[serde(rename = "managedKeys")]
+    #[schema(ignore)]
+    managed_keys: Option<bool>,
+    #[serde(rename = "feeStructure")]
+    #[schema(ignore)]
+    fee_structure: Option<FeeStructureBody>,
+    #[serde(rename = "billingBasis")]
+    #[schema(ignore)]
+    billing_basis: Option<BillingBasis>,
 }
 
-/// The changes of a meter; what is none stays.
+/// The checked changes; `None` keeps a value.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
-    /// Its display name.
+pub(super) struct MeterChanges {
     pub(super) name: Option<String>,
-    /// Its rates.
     pub(super) tiers: Option<Tiers>,
-    /// Who bears the provider's cost.
     pub(super) base_cost_payer: Option<Payer>,
-    /// Who bears the service charge.
     pub(super) service_charge_payer: Option<Payer>,
-    /// What becomes of a call whose caller goes.
     pub(super) on_disconnect: Option<OnDisconnect>,
 }
 
-impl Changes {
-    /// Reads the body `json` about a meter of this slug and price. Nothing of a meter can be cleared, so `null` counts
-    /// as absent.
-    pub(super) fn read(json: &str, slug: &str, price: &Price) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let name = body.text("name", rules::MAX_TEXT);
-        if body.ruled("meter_slug", rules::slug).is_some_and(|named| named != slug) {
-            body.refuse("meter_slug", NEVER_CHANGES);
+impl MeterChangesBody {
+    /// Checks the body against the meter's present slug and price.
+    pub(super) fn checked(self, slug: &str, price: &Price) -> Result<MeterChanges, ApiError> {
+        let mut issues = Issues::default();
+        let slug_changes = self.meter_slug.is_some_and(|named| named.0 != slug);
+        let basis_changes = self.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
+        for (name, changes) in [
+            ("meter_slug", slug_changes),
+            ("rate_type", self.rate_type.is_some_and(|named| named != price.rate_type)),
+            ("tier_type", self.tier_type.is_some_and(|named| named != price.tier_type)),
+            ("billingBasis", basis_changes),
+            ("token_basis", self.token_basis.is_some_and(|named| named != price.token_basis)),
+        ] {
+            if changes {
+                issues.refuse([name], CANNOT_CHANGE);
+            }
         }
-        unchanged(&mut body, "rate_type", RATE_TYPES, price.rate_type);
-        unchanged(&mut body, "tier_type", TIER_TYPES, price.tier_type);
-        unchanged(&mut body, "billingBasis", BILLING_BASES, price.tier_type);
-        unchanged(&mut body, "token_basis", TOKEN_BASES, price.token_basis);
-        let tiers = if body.has("feeStructure") {
-            let rates = product_rates(&mut body);
+        let tiers = if let Some(fees) = &self.fee_structure {
+            let product = Product {
+                has_tiers: self.tiers.is_some(),
+                provider: self.provider.as_ref(),
+                managed_keys: self.managed_keys,
+                fees,
+                billing_basis: self.billing_basis,
+            };
+            let rates = product.rates(&mut issues);
             if rates.as_ref().is_some_and(|rates| rates.rate_type != price.rate_type) {
-                // Percent points would be taken for dollars, or dollars for points.
-                body.refuse("feeStructure", NEVER_CHANGES);
+                // Percentage points would be read as dollars, or dollars as percentage points.
+                issues.refuse(["feeStructure"], CANNOT_CHANGE);
             }
             rates.map(|rates| rates.tiers)
         } else {
-            let tiers = read_tiers(&mut body, &mut Some(price.tier_type));
-            tiers.and_then(|tiers| checked_tiers(&mut body, tiers))
+            self.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers, Some(price.tier_type)))
         };
-        let base_cost_payer = body.choice("base_cost_payer", PAYERS);
-        let service_charge_payer = body.choice("service_charge_payer", PAYERS);
-        let on_disconnect = body.choice("on_disconnect", ON_DISCONNECT);
-        body.checked()?;
-        Ok(Self { name, tiers, base_cost_payer, service_charge_payer, on_disconnect })
-    }
-}
-
-/// Refuses a value of the member `name` that is not the `present` one.
-fn unchanged<T: Copy + PartialEq>(body: &mut Fields<'_>, name: &str, choices: &[(&str, T)], present: T) {
-    if body.choice(name, choices).is_some_and(|named| named != present) {
-        body.refuse(name, NEVER_CHANGES);
+        issues.checked()?;
+        Ok(MeterChanges {
+            name: self.name.map(|name| name.0),
+            tiers,
+            base_cost_payer: self.base_cost_payer,
+            service_charge_payer: self.service_charge_payer,
+            on_disconnect: self.on_disconnect,
+        })
     }
 }
 
@@ -91,6 +106,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
+    use crate::rest::input;
 
     fn price() -> Price {
         Price {
@@ -104,20 +120,24 @@ mod tests {
         }
     }
 
-    fn read(body: &Value) -> Changes {
-        Changes::read(&body.to_string(), "chat", &price()).unwrap()
+    fn check(body: &Value) -> Result<MeterChanges, ApiError> {
+        input::body::<MeterChangesBody>(&body.to_string())?.checked("chat", &price())
+    }
+
+    fn read(body: &Value) -> MeterChanges {
+        check(body).unwrap()
     }
 
     #[test]
-    fn what_is_absent_or_null_stays() {
-        assert_eq!(read(&json!({})), Changes::default());
+    fn absent_and_null_fields_stay() {
+        assert_eq!(read(&json!({})), MeterChanges::default());
         let null =
             json!({"name": null, "tiers": null, "base_cost_payer": null, "service_charge_payer": null});
-        assert_eq!(read(&null), Changes::default());
+        assert_eq!(read(&null), MeterChanges::default());
     }
 
     #[test]
-    fn name_tiers_payers_and_what_becomes_of_an_abandoned_call_change() {
+    fn name_tiers_payers_and_on_disconnect_can_change() {
         let changes = read(&json!({
             "name": "New", "tiers": [{"start": 0, "rate": "4", "type": "tokens_1m"}, {"start": "10", "rate": 3}],
             "base_cost_payer": "merchant", "service_charge_payer": "merchant", "on_disconnect": "cancel",
@@ -138,40 +158,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_meter_counts_may_be_named_as_it_is_and_never_otherwise() {
+    fn the_units_of_a_meter_can_be_repeated_but_not_changed() {
         let same = json!({"meter_slug": "chat", "rate_type": "fixed", "tier_type": "tokens_1m",
                           "token_basis": "input+output", "billingBasis": "tokens"});
-        assert_eq!(read(&same), Changes::default());
+        assert_eq!(read(&same), MeterChanges::default());
         let other = json!({"meter_slug": "talk", "rate_type": "percentage", "tier_type": "requests",
                            "token_basis": "output", "billingBasis": "duration",
-                           "tiers": [{"start": 0, "rate": "1", "type": "minutes"}], "base_cost_payer": "nobody", "on_disconnect": "hang up"});
-        let Err(ApiError::Input(InputError::Validation(issues))) =
-            Changes::read(&other.to_string(), "chat", &price())
-        else {
+                           "tiers": [{"start": 0, "rate": "1", "type": "minutes"}]});
+        let Err(ApiError::Input(InputError::Validation(issues))) = check(&other) else { panic!("accepted") };
+        let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
+        let all = ["meter_slug", "rate_type", "tier_type", "billingBasis", "token_basis", "tiers.0.type"];
+        assert_eq!(paths, all);
+        let unknown = json!({"base_cost_payer": "nobody", "on_disconnect": "hang up"});
+        let Err(ApiError::Input(InputError::Validation(issues))) = check(&unknown) else {
             panic!("accepted")
         };
-        let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
-        let all = [
-            "meter_slug",
-            "rate_type",
-            "tier_type",
-            "billingBasis",
-            "token_basis",
-            "tiers.0.type",
-            "base_cost_payer",
-            "on_disconnect",
-        ];
-        assert_eq!(paths, all);
+        assert_eq!(issues.len(), 2);
     }
 
     #[test]
     fn a_fee_never_becomes_a_percentage() {
         let body = json!({"billingBasis": "tokens", "feeStructure": {"percentageFee": 10}});
-        let Err(ApiError::Input(InputError::Validation(issues))) =
-            Changes::read(&body.to_string(), "chat", &price())
-        else {
-            panic!("accepted")
-        };
+        let Err(ApiError::Input(InputError::Validation(issues))) = check(&body) else { panic!("accepted") };
         assert_eq!(issues.first().map(|issue| issue.path.join(".")).as_deref(), Some("feeStructure"));
     }
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::{DefineMeter, Timed};
 use farthing_core::ids::MeterId;
 
-use super::configuration::{Configuration, NewMeter};
+use super::new_meter::{NewMeter, NewMeterBody};
 use super::resource::Meter;
 use crate::app::App;
 use crate::error::ApiError;
@@ -18,7 +18,7 @@ use crate::rest::writes::Writes;
 /// 201 with the new meter and its secret.
 #[utoipa::path(
     post, path = "/meters", operation_id = "create_meter", tag = "meters",
-    request_body = NewMeter,
+    request_body = NewMeterBody,
     responses(
         (status = 201, description = "The new meter.", body = Meter),
         (status = 409, description = "meter_slug_conflict"),
@@ -26,7 +26,7 @@ use crate::rest::writes::Writes;
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let Configuration { name, slug, price } = Configuration::read(writes.json()?)?;
+    let NewMeter { name, slug, price } = NewMeter::read(writes.json()?)?;
     let now = app.now();
     let meter_id = MeterId::new(app.mint.next(now));
     let command = DefineMeter { merchant_id, meter_id, slug, name: name.clone(), price: price.clone(), now };

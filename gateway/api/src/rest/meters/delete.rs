@@ -1,5 +1,5 @@
-//! `DELETE /meters/{id}` and its alias `DELETE /products/{id}`, by id or slug: calls that name it are refused from now
-//! on; calls made on it keep naming it.
+//! `DELETE /meters/{id}` and its alias `DELETE /products/{id}`, by id or slug: new calls on it are refused; earlier
+//! calls keep its id.
 
 use std::sync::Arc;
 

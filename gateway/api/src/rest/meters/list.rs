@@ -26,10 +26,8 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Meter>>, ApiError> {
-    let page = params.page();
-    params.checked()?;
     let connection = reads.caught_up(ReadModel::Meters).await?;
     let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.meter_id.to_string());

@@ -1,11 +1,11 @@
-//! Meters, in the older words products: what a merchant charges for usage (completion.md section 4).
+//! Meters, formerly products: a merchant's prices for usage (completion.md section 4).
 
 mod changes;
-mod configuration;
 mod create;
 mod delete;
 mod find;
 mod list;
+mod new_meter;
 mod resource;
 mod update;
 

@@ -13,10 +13,10 @@ use utoipa::ToSchema;
 
 use crate::rest::body::{ExactNumber, Timestamp};
 
-/// The version of a product secret that has never been replaced.
+/// The version of a product secret before its first rotation.
 const FIRST_SECRET: u32 = 1;
 
-/// A meter as it is shown.
+/// A meter.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Meter {
     meter_id: MeterId,
@@ -34,7 +34,7 @@ pub(in crate::rest) struct Meter {
     created_at: Timestamp,
 }
 
-/// One step of the price.
+/// A tier of the price.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = MeterTier)]
 struct ShownTier {
@@ -49,7 +49,7 @@ impl Meter {
         Self::new(meter_id, meter_slug, name, price, Timestamp(created_at), server_key)
     }
 
-    /// The meter as its state has it.
+    /// The meter of a state.
     pub(super) fn of_state(meter_id: MeterId, meter: state::Meter, server_key: &ServerKey) -> Self {
         let created_at = Timestamp(meter.created_at);
         Self::new(meter_id, meter.meter_slug, meter.name, meter.price, created_at, server_key)

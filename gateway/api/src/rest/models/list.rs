@@ -10,24 +10,24 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::rest::authenticate::Caller;
 
-/// The list, in the shape that client libraries of providers know.
+/// The list, in the form of the providers' client libraries.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Models {
     object: &'static str,
     data: Vec<Model>,
 }
 
-/// A model under one of its names.
+/// A model, by one of its names.
 #[derive(Debug, Serialize, ToSchema)]
 struct Model {
     id: String,
     object: &'static str,
-    /// The day that its price was taken, in seconds since 1970: the catalogue does not know when a model was made.
+    /// The day of its price, in seconds since 1970. The catalogue has no creation dates.
     created: i64,
     owned_by: String,
 }
 
-/// 200 with every model that has a price; with a spend key, those that it allows.
+/// 200 with all models that have a price. A spend key lists only its allowed models.
 #[utoipa::path(
     get, path = "/models", operation_id = "list_models", tag = "models",
     responses(

@@ -1,4 +1,4 @@
-//! Models: what the catalogue lists (completion.md section 9).
+//! Models: the catalogue (completion.md section 9).
 
 mod list;
 

@@ -6,6 +6,7 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{AddPaymentMethod, Payee, Timed};
 use farthing_core::ids::PaymentMethodId;
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::resource::PaymentMethod;
@@ -14,66 +15,53 @@ use crate::error::ApiError;
 use crate::idempotency::Answer;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::fields::Fields;
+use crate::rest::input;
 use crate::rest::writes::Writes;
 use farthing_worker::payments::{CardInput, CardRefused};
 
-/// A card of the merchant's own.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `card` reads")]
-struct NewPaymentMethod {
+/// A card for the merchant's own wallet.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewPaymentMethod)]
+struct NewPaymentMethodBody {
     card: NewCard,
 }
 
-/// The card goes to the payment processor and is kept nowhere else.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `card` reads")]
+/// A card. It is passed to the payment processor and not stored; no `Debug`.
+#[derive(Deserialize, ToSchema)]
 struct NewCard {
-    /// Its number; on the built-in `test` processor one of the well-known test numbers.
-    number: values::Text,
-    #[schema(minimum = 1, maximum = 12)]
-    exp_month: u64,
-    #[schema(minimum = 2000, maximum = 2099)]
-    exp_year: u64,
+    /// The card number. The built-in `test` processor takes the well-known test numbers.
+    #[schema(value_type = values::Text)]
+    number: values::CardText,
+    #[schema(value_type = u64, minimum = 1, maximum = 12)]
+    exp_month: values::Count,
+    #[schema(value_type = u64, minimum = 2000, maximum = 2099)]
+    exp_year: values::Count,
     /// Three or four digits.
-    cvc: values::Text,
+    #[schema(value_type = values::Text)]
+    cvc: values::CardText,
 }
 
-/// The longest number that is looked at, in characters.
-const MAX_NUMBER: usize = 64;
-
-fn card(json: &str) -> Result<CardInput, ApiError> {
-    let mut fields = Fields::of(json)?;
-    let card = fields.object("card", |card| {
-        let number = card.text("number", MAX_NUMBER);
-        let number = card.required("number", number);
-        let exp_month = card.count("exp_month");
-        let exp_month = card.required("exp_month", exp_month);
-        let exp_year = card.count("exp_year");
-        let exp_year = card.required("exp_year", exp_year);
-        let cvc = card.text("cvc", MAX_NUMBER);
-        let cvc = card.required("cvc", cvc);
-        Some(CardInput {
-            number: number?,
-            // What is out of range is no month and no year to come.
-            exp_month: u8::try_from(exp_month?).unwrap_or(0),
-            exp_year: u16::try_from(exp_year?).unwrap_or(0),
-            cvc: cvc?,
-        })
-    });
-    let card = fields.required("card", card);
-    fields.checked()?;
-    card.ok_or_else(|| ApiError::issue(["card"], "is required"))
+impl From<NewCard> for CardInput {
+    fn from(card: NewCard) -> Self {
+        Self {
+            number: card.number.0,
+            // The processor refuses 0, which stands for a number that is too large.
+            exp_month: u8::try_from(card.exp_month.0).unwrap_or(0),
+            exp_year: u16::try_from(card.exp_year.0).unwrap_or(0),
+            cvc: card.cvc.0,
+        }
+    }
 }
 
-/// 201 with the payment method, which payments are made with from now on.
+/// 201 with the payment method. It becomes the default of the wallet.
 #[utoipa::path(
     post, path = "/payment_methods", operation_id = "create_payment_method", tag = "payment_methods",
-    request_body = NewPaymentMethod,
+    request_body = NewPaymentMethodBody,
     responses((status = 201, description = "The payment method.", body = PaymentMethod)),
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
-    let stored = app.payments.processor().store(card(writes.json()?)?).await;
+    let body: NewPaymentMethodBody = input::body(writes.json()?)?;
+    let stored = app.payments.processor().store(body.card.into()).await;
     let stored =
         stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
     let stored = stored.map_err(|refused| {

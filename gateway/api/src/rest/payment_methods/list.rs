@@ -1,5 +1,5 @@
-//! `GET /payment_methods`: those of the merchant's own wallet; and those of a customer's, which the customer left on hosted
-//! pages.
+//! `GET /payment_methods`: of the merchant's own wallet. Also the list of a customer's wallet, which the customer enters on
+//! hosted pages.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::reads::Reads;
 
-/// Payment methods, newest first: at most 100, which is more than a wallet has.
+/// Payment methods, newest first, at most 100.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct PaymentMethods {
     data: Vec<PaymentMethod>,
 }
 
 impl PaymentMethods {
-    /// Those of the merchant's own wallet, or of this customer's.
+    /// The payment methods of the merchant's own wallet, or of the customer's wallet.
     pub(in crate::rest) async fn of(
         app: &App,
         reads: &Reads,
@@ -59,7 +59,7 @@ pub(super) async fn list(
     Ok(Reply::ok(PaymentMethods::of(&app, &reads, merchant_id, None).await?))
 }
 
-/// What payments of this merchant's or customer's wallet are made with.
+/// The default payment method of the owner's wallet.
 async fn default_of(app: &App, owner: StateKey) -> Result<Option<PaymentMethodId>, ApiError> {
     let wallet_id = match app.state(owner).await? {
         Some(state::State::Merchant(merchant)) => merchant.wallet_id,

@@ -1,5 +1,5 @@
-//! Payment methods (completion.md section 7): those of the merchant's own wallet. Those of customers are added on checkout
-//! pages, by their owners, and listed beside the customer.
+//! Payment methods of the merchant's own wallet (completion.md section 7). Customers add theirs on checkout pages; they are
+//! listed under the customer.
 
 mod create;
 mod list;

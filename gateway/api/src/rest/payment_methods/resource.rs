@@ -1,4 +1,4 @@
-//! A payment method as it is shown.
+//! The Payment method resource.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::Card;
@@ -13,9 +13,9 @@ use crate::rest::body::Timestamp;
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(in crate::rest) struct PaymentMethod {
     payment_method_id: PaymentMethodId,
-    /// What may be shown of the card.
+    /// The card, without its number.
     card: Card,
-    /// Payments are made with it where nothing else is said: it was added last.
+    /// Whether payments use it by default. The payment method added last is the default.
     is_default: bool,
     created_at: Timestamp,
 }

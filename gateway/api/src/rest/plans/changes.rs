@@ -1,5 +1,4 @@
-//! What a body says that is to change of a plan. Its price and its interval never change: a body may name those as they
-//! are, and is refused where it names them otherwise.
+//! The body that changes a plan. A plan's price and billing interval cannot be changed; a body may repeat them.
 
 use std::collections::BTreeSet;
 
@@ -7,117 +6,168 @@ use farthing_core::command::{BundleEdit, Edit, MeterRef, PlanEdits};
 use farthing_core::event::BundleOffer;
 use farthing_core::ids::{CreditBundleId, MeterId};
 use farthing_core::money::Amount;
-use farthing_core::plan::{PlanTerms, Rollover};
+use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::configuration::{
-    INTERVALS, MAX_BUNDLES, ROLLOVERS, cost, credit_amount, included_credit, meters, new_bundle,
-    period_amount,
-};
+use super::new_plan::{check_bundle_count, meters};
 use crate::error::ApiError;
 use crate::openapi::values;
-use crate::rest::fields::Fields;
-use crate::rules;
+use crate::rest::input::{Issues, Patch};
 
-/// What is wrong with another value of what never changes.
-const NEVER_CHANGES: &str = "cannot be changed";
+const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// The body, as the document describes it; [`Changes::read`] reads it. What is absent stays; `null` clears the meters
-/// and the default bundle, and all else stays.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) struct PlanChanges {
+/// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise counts
+/// as absent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = PlanChanges)]
+pub(super) struct PlanChangesBody {
     name: Option<values::Text>,
-    /// Not above `period_amount` where that is above zero.
+    #[schema(ignore)]
+    period_amount: Option<values::PriceInput>,
+    #[schema(ignore)]
+    billing_interval: Option<BillingInterval>,
+    /// Must not exceed `period_amount` unless that is 0.
     included_credit: Option<values::AmountInput>,
     rollover_type: Option<Rollover>,
     bundle_rollover_type: Option<Rollover>,
-    /// All of them from now on.
-    meter_ids: Option<values::Meters>,
-    /// The same in the older word.
-    product_ids: Option<values::Meters>,
+    /// Replaces all meters.
+    #[serde(default)]
+    #[schema(value_type = Option<values::Meters>)]
+    meter_ids: Patch<values::Meters>,
+    /// The older name of `meter_ids`.
+    #[serde(default)]
+    #[schema(value_type = Option<values::Meters>)]
+    product_ids: Patch<values::Meters>,
     /// One of the plan's bundles.
-    default_auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// With an id: that bundle is changed, or removed with `is_deleted`. Without: a new one. What is not named stays.
+    #[serde(default)]
+    #[schema(value_type = Option<CreditBundleId>)]
+    default_auto_top_up_bundle_id: Patch<CreditBundleId>,
+    /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles stay.
     #[schema(max_items = 100)]
-    credit_bundles: Option<Vec<BundleForm>>,
+    credit_bundles: Option<Vec<BundleChangesBody>>,
 }
 
-/// What is to become of one bundle.
-#[derive(ToSchema)]
+/// A change of one bundle.
+#[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = CreditBundleChanges)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-struct BundleForm {
+struct BundleChangesBody {
     credit_bundle_id: Option<CreditBundleId>,
+    #[schema(ignore)]
+    id: Option<CreditBundleId>,
     name: Option<values::Text>,
     cost: Option<values::BundlePriceInput>,
     credit_amount: Option<values::CreditInput>,
     is_deleted: Option<bool>,
 }
 
-/// What is to change; what is none stays.
+/// The checked changes; `None` keeps a value.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
+pub(super) struct PlanChanges {
     name: Option<String>,
     included_credit: Option<Amount>,
     rollover_type: Option<Rollover>,
     bundle_rollover_type: Option<Rollover>,
-    /// Empty where they are cleared.
+    /// An empty list clears the meters.
     pub(super) meters: Option<Vec<MeterRef>>,
     default_auto_top_up_bundle_id: Edit<CreditBundleId>,
     bundles: Vec<BundleChange>,
 }
 
-/// What is to become of one bundle.
+/// A checked change of one bundle.
 #[derive(Debug, PartialEq, Eq)]
 enum BundleChange {
     Create(BundleOffer),
     Edit(BundleEdit),
 }
 
-impl Changes {
-    /// Reads the body `json` about a plan of these terms.
-    pub(super) fn read(json: &str, present: &PlanTerms) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let name = body.text("name", rules::MAX_TEXT);
-        if period_amount(&mut body).is_some_and(|amount| amount != present.period_amount) {
-            body.refuse("period_amount", NEVER_CHANGES);
+impl PlanChangesBody {
+    /// Checks the body against the present terms of the plan.
+    pub(super) fn checked(self, present: &PlanTerms) -> Result<PlanChanges, ApiError> {
+        let mut issues = Issues::default();
+        if self.period_amount.is_some_and(|amount| amount.0 != present.period_amount) {
+            issues.refuse(["period_amount"], CANNOT_CHANGE);
         }
-        if body
-            .choice("billing_interval", INTERVALS)
-            .is_some_and(|interval| interval != present.billing_interval)
-        {
-            body.refuse("billing_interval", NEVER_CHANGES);
+        if self.billing_interval.is_some_and(|interval| interval != present.billing_interval) {
+            issues.refuse(["billing_interval"], CANNOT_CHANGE);
         }
-        let included_credit = included_credit(&mut body);
-        let rollover_type = body.choice("rollover_type", ROLLOVERS);
-        let bundle_rollover_type = body.choice("bundle_rollover_type", ROLLOVERS);
-        let cleared = ["meter_ids", "product_ids"].into_iter().any(|name| body.is_null(name));
-        let meters = meters(&mut body).or_else(|| cleared.then(Vec::new));
-        let default_auto_top_up_bundle_id =
-            body.edit("default_auto_top_up_bundle_id", |body, name| body.ruled(name, rules::id));
+        let is_cleared = self.meter_ids == Patch::Null || self.product_ids == Patch::Null;
+        let meters = meters(&mut issues, self.product_ids.value(), self.meter_ids.value())
+            .or_else(|| is_cleared.then(Vec::new));
+        let bundles = self.credit_bundles.unwrap_or_default();
+        check_bundle_count(&mut issues, bundles.len());
         let mut named = BTreeSet::new();
-        let bundles = body.objects("credit_bundles", MAX_BUNDLES, |bundle| bundle_change(bundle, &mut named));
-        body.checked()?;
-        Ok(Self {
-            name,
-            included_credit,
-            rollover_type,
-            bundle_rollover_type,
+        let bundles = bundles
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, bundle)| bundle.checked(index, &mut named, &mut issues))
+            .collect();
+        issues.checked()?;
+        Ok(PlanChanges {
+            name: self.name.map(|name| name.0),
+            included_credit: self.included_credit.map(|credit| credit.0),
+            rollover_type: self.rollover_type,
+            bundle_rollover_type: self.bundle_rollover_type,
             meters,
-            default_auto_top_up_bundle_id,
-            bundles: bundles.unwrap_or_default(),
+            default_auto_top_up_bundle_id: self.default_auto_top_up_bundle_id.edit(|id| id),
+            bundles,
         })
     }
+}
 
-    /// The edits: with the ids of the meters, and fresh ids for new bundles.
+impl BundleChangesBody {
+    /// The change of the bundle at `index` of the list. `named` are the ids that stand before it.
+    fn checked(
+        self,
+        index: usize,
+        named: &mut BTreeSet<CreditBundleId>,
+        issues: &mut Issues,
+    ) -> Option<BundleChange> {
+        let mut inner = Issues::default();
+        let is_deleted = self.is_deleted.unwrap_or(false);
+        // Both names are read: with an unknown name, a change would become a new bundle.
+        let is_named = self.id.is_some() || self.credit_bundle_id.is_some();
+        let id = inner.either(("id", self.id), ("credit_bundle_id", self.credit_bundle_id));
+        let name = self.name.map(|name| name.0);
+        let cost = self.cost.map(|cost| cost.0);
+        let credit_amount = self.credit_amount.map(|credit| credit.0);
+        let change = if let Some(id) = id {
+            if !named.insert(id) {
+                inner.refuse(["credit_bundle_id"], "must not name a bundle twice");
+            }
+            let edit = if is_deleted {
+                BundleEdit::Delete(id)
+            } else {
+                BundleEdit::Update { id, name, cost, credit_amount }
+            };
+            Some(BundleChange::Edit(edit))
+        } else if is_deleted {
+            inner.required("credit_bundle_id", None::<CreditBundleId>);
+            None
+        } else if is_named {
+            None
+        } else {
+            let name = inner.required("name", name);
+            let cost = inner.required("cost", cost);
+            let credit_amount = inner.required("credit_amount", credit_amount);
+            name.zip(cost).zip(credit_amount).map(|((name, cost), credit_amount)| {
+                BundleChange::Create(BundleOffer { name, cost, credit_amount })
+            })
+        };
+        issues.extend(["credit_bundles".to_owned(), index.to_string()], inner);
+        change
+    }
+}
+
+impl PlanChanges {
+    /// The edits, with the ids of the meters and new ids for new bundles.
     pub(super) fn edits(
         self,
         meter_ids: Option<Vec<MeterId>>,
-        mut fresh: impl FnMut() -> CreditBundleId,
+        mut new_id: impl FnMut() -> CreditBundleId,
     ) -> PlanEdits {
         let bundles = self.bundles.into_iter().map(|change| match change {
-            BundleChange::Create(offer) => BundleEdit::Create(fresh(), offer),
+            BundleChange::Create(offer) => BundleEdit::Create(new_id(), offer),
             BundleChange::Edit(edit) => edit,
         });
         PlanEdits {
@@ -132,30 +182,6 @@ impl Changes {
     }
 }
 
-fn bundle_change(bundle: &mut Fields<'_>, named: &mut BTreeSet<CreditBundleId>) -> Option<BundleChange> {
-    // Either word for it: were one not known, a change would be taken for a new bundle.
-    let is_named = bundle.has("credit_bundle_id") || bundle.has("id");
-    let id = bundle.either("id", "credit_bundle_id", rules::id);
-    let is_deleted = bundle.flag("is_deleted").unwrap_or(false);
-    if !is_named {
-        if is_deleted {
-            bundle.refuse("credit_bundle_id", "is required");
-            return None;
-        }
-        return new_bundle(bundle).map(BundleChange::Create);
-    }
-    let id = id?;
-    if !named.insert(id) {
-        bundle.refuse("credit_bundle_id", "names a bundle a second time");
-    }
-    if is_deleted {
-        return Some(BundleChange::Edit(BundleEdit::Delete(id)));
-    }
-    let name = bundle.text("name", rules::MAX_TEXT);
-    let (cost, credit_amount) = (cost(bundle), credit_amount(bundle));
-    Some(BundleChange::Edit(BundleEdit::Update { id, name, cost, credit_amount }))
-}
-
 #[cfg(test)]
 mod tests {
     use farthing_core::plan::BillingInterval;
@@ -163,6 +189,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
+    use crate::rest::input;
 
     const ID: &str = "cb_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -179,30 +206,33 @@ mod tests {
         }
     }
 
+    fn read(body: &Value) -> Result<PlanChanges, ApiError> {
+        input::body::<PlanChangesBody>(&body.to_string())?.checked(&terms())
+    }
+
     fn refused(body: &Value) -> Vec<String> {
-        let Err(ApiError::Input(InputError::Validation(issues))) = Changes::read(&body.to_string(), &terms())
-        else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = read(&body) else {
             panic!("{body} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 
     #[test]
-    fn what_is_absent_stays_and_null_clears_what_can_be_cleared() {
-        let read = |body: Value| Changes::read(&body.to_string(), &terms()).unwrap();
-        assert_eq!(read(json!({})), Changes::default());
-        assert_eq!(read(json!({"period_amount": 10, "billing_interval": "month"})), Changes::default());
+    fn absent_fields_stay_and_null_clears_some() {
+        let read = |body: Value| read(&body).unwrap();
+        assert_eq!(read(json!({})), PlanChanges::default());
+        assert_eq!(read(json!({"period_amount": 10, "billing_interval": "month"})), PlanChanges::default());
         let cleared = read(json!({"meter_ids": null, "default_auto_top_up_bundle_id": null, "name": null}));
         assert_eq!((cleared.meters, cleared.name), (Some(Vec::new()), None));
         assert_eq!(cleared.default_auto_top_up_bundle_id, Edit::Clear);
     }
 
     #[test]
-    fn bundles_are_told_apart_by_their_id() {
+    fn bundles_with_an_id_are_changed() {
         let id: CreditBundleId = ID.parse().unwrap();
         for word in ["credit_bundle_id", "id"] {
             let body = json!({"credit_bundles": [{word: ID, "is_deleted": true}]});
-            let changes = Changes::read(&body.to_string(), &terms()).unwrap();
+            let changes = read(&body).unwrap();
             assert_eq!(changes.bundles, [BundleChange::Edit(BundleEdit::Delete(id))]);
         }
         for (bundles, path) in [
@@ -220,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn price_and_interval_never_change() {
+    fn price_and_interval_cannot_change() {
         let other = json!({"period_amount": "9", "billing_interval": "year"});
         assert_eq!(refused(&other), ["period_amount", "billing_interval"]);
     }

@@ -13,7 +13,7 @@ use crate::rest::reads::Reads;
 /// 200 with all of the merchant's plans, newest first.
 #[utoipa::path(
     get, path = "/subscription_configs", operation_id = "list_subscription_configs", tag = "plans",
-    responses((status = 200, description = "All of them, as a bare array.", body = Vec<Plan>)),
+    responses((status = 200, description = "All plans, as a bare array.", body = Vec<Plan>)),
 )]
 pub(super) async fn list(
     Merchant { merchant_id }: Merchant,

@@ -1,4 +1,4 @@
-//! `DELETE /plans/{plan_id}` and its aliases: nobody can subscribe any more; subscriptions go on.
+//! `DELETE /plans/{plan_id}` and its aliases: no new subscriptions; existing ones continue.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::rest::params::Named;
     delete, path = "/plans/{plan_id}", operation_id = "delete_plan", tag = "plans",
     params(("plan_id" = String, Path, description = "The plan's id.")),
     responses(
-        (status = 200, description = "The plan is gone with its bundles; subscriptions to it go on.", body = Deleted),
+        (status = 200, description = "The plan and its bundles are deleted; subscriptions to it continue.", body = Deleted),
         (status = 404, description = "plan_not_found"),
     ),
 )]

@@ -21,10 +21,8 @@ use crate::rest::reads::Reads;
 pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Plan>>, ApiError> {
-    let page = params.page();
-    params.checked()?;
     let connection = reads.caught_up(ReadModel::Plans).await?;
     let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.plan_id.to_string());

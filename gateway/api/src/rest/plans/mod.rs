@@ -1,13 +1,12 @@
-//! Plans, in the older words subscription configs: what a customer pays for every so often, and the credit that comes
-//! with it (completion.md section 8).
+//! Plans, formerly subscription configs: a recurring price and the credit of a cycle (completion.md section 8).
 
 mod changes;
 mod configs;
-mod configuration;
 mod create;
 mod delete;
 mod find;
 mod list;
+mod new_plan;
 mod resource;
 mod update;
 
@@ -20,10 +19,10 @@ pub(super) use self::resource::CreditBundle;
 use crate::app::App;
 use crate::openapi::{also_at, also_at_each};
 
-/// Where plans stand in the older words.
+/// The older paths of plans.
 const ALIASES: [&str; 2] = ["/subscription_configs", "/subscription-configs"];
 
-/// The routes of plans, which are also subscription configs; the list of those is a bare array.
+/// The routes of plans, also at their older paths. Only the older list is a bare array.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     let [config, dashed] = ALIASES;
     OpenApiRouter::default()

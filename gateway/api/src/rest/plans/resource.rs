@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 
-/// A plan as it is shown.
+/// A plan.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Plan {
     plan_id: PlanId,
@@ -28,9 +28,9 @@ pub(in crate::rest) struct Plan {
     rollover_type: Rollover,
     bundle_rollover_type: Rollover,
     default_auto_top_up_bundle_id: Option<CreditBundleId>,
-    /// Only calls on these meters draw the credit; any call where there are none.
+    /// Only calls on these meters use the credit; without meters, all calls do.
     linked_meters: Vec<LinkedMeter>,
-    /// In the order of their creation.
+    /// In order of creation.
     credit_bundles: Vec<CreditBundle>,
     created_at: Timestamp,
 }
@@ -40,11 +40,11 @@ pub(in crate::rest) struct Plan {
 struct LinkedMeter {
     meter_id: MeterId,
     product_id: MeterId,
-    /// `null` where the meter is deleted.
+    /// `null` if the meter is deleted.
     meter_slug: Option<String>,
 }
 
-/// A credit bundle as it is shown.
+/// A credit bundle.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct CreditBundle {
     credit_bundle_id: CreditBundleId,

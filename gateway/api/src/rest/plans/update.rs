@@ -1,4 +1,4 @@
-//! `PATCH /plans/{plan_id}` and its aliases: all but price and interval, and the bundles.
+//! `PATCH /plans/{plan_id}` and its aliases: everything but price and interval, bundles included.
 
 use std::sync::Arc;
 
@@ -10,24 +10,25 @@ use farthing_core::state::{self, StateKey};
 use farthing_projector::ReadModel;
 use farthing_projector::plans::query;
 
-use super::changes::{Changes, PlanChanges};
+use super::changes::PlanChangesBody;
+use super::new_plan::linked_meters;
 use super::resource::Plan;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::fields::Fields;
+use crate::rest::input;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 
-/// 200 with the plan as it is now. Cycles under way keep the terms they began on.
+/// 200 with the updated plan. Running cycles keep their terms.
 #[utoipa::path(
     patch, path = "/plans/{plan_id}", operation_id = "update_plan", tag = "plans",
     params(("plan_id" = String, Path, description = "The plan's id.")),
-    request_body = PlanChanges,
+    request_body = PlanChangesBody,
     responses(
-        (status = 200, description = "The plan as it is now.", body = Plan),
+        (status = 200, description = "The updated plan.", body = Plan),
         (status = 404, description = "plan_not_found meter_not_found credit_bundle_not_found"),
     ),
 )]
@@ -38,16 +39,16 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Plan>, ApiError> {
-    // What cannot be read at all is refused whatever it is about.
-    Fields::of(&json)?;
+    // A body that is no JSON object is refused whatever the path names.
+    input::check_object(&json)?;
     let unknown = || ApiError::NotFound(Resource::Plan);
     let plan_id: PlanId = name.parse().map_err(|_| unknown())?;
-    let present = app.plan_terms(merchant_id, plan_id).await?.ok_or_else(unknown)?;
-    let changes = Changes::read(&json, &present)?;
+    let present = plan_terms(&app, merchant_id, plan_id).await?.ok_or_else(unknown)?;
+    let changes = input::body::<PlanChangesBody>(&json)?.checked(&present)?;
     let meter_ids = match &changes.meters {
         None => None,
         Some(meters) => {
-            let linked = app.linked_meters(merchant_id, meters).await?;
+            let linked = linked_meters(&app, merchant_id, meters).await?;
             Some(linked.into_iter().map(|(id, _)| id).collect())
         }
     };
@@ -55,21 +56,19 @@ pub(super) async fn update(
     let edits = changes.edits(meter_ids, || CreditBundleId::new(app.mint.next(now)));
     app.ledger.submit(UpdatePlan { merchant_id, plan_id, edits, now }).await?;
     let connection = reads.caught_up(ReadModel::Plans).await?;
-    // Somebody may have deleted it in the meantime.
+    // The plan may have been deleted in the meantime.
     let row = within(query::find(&connection, merchant_id, plan_id)).await?.ok_or_else(unknown)?;
     Ok(Reply::ok(Plan::of_row(merchant_id, row)))
 }
 
-impl App {
-    /// The terms of the merchant's plan, by the authoritative state.
-    async fn plan_terms(
-        &self,
-        merchant_id: MerchantId,
-        plan_id: PlanId,
-    ) -> Result<Option<PlanTerms>, ApiError> {
-        match self.state(StateKey::Plan(plan_id)).await? {
-            Some(state::State::Plan(plan)) if plan.merchant_id == merchant_id => Ok(Some(plan.terms)),
-            Some(_) | None => Ok(None),
-        }
+/// The terms of the merchant's plan, from the authoritative state.
+async fn plan_terms(
+    app: &App,
+    merchant_id: MerchantId,
+    plan_id: PlanId,
+) -> Result<Option<PlanTerms>, ApiError> {
+    match app.state(StateKey::Plan(plan_id)).await? {
+        Some(state::State::Plan(plan)) if plan.merchant_id == merchant_id => Ok(Some(plan.terms)),
+        Some(_) | None => Ok(None),
     }
 }

@@ -1,64 +1,83 @@
-//! Which requests are asked for, in either vocabulary; lists and reports of usage take the same words.
+//! The filters of lists of requests and of usage reports.
 
+use farthing_core::command::MeterRef;
 use farthing_core::ids::MerchantId;
-use farthing_projector::requests::RequestFilter;
+use farthing_projector::requests;
+use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::openapi::values;
-use crate::rest::named::{Customer, Meter};
-use crate::rest::params::Params;
+use crate::openapi::values::{self, CustomerName};
+use crate::rest::input::Issues;
+use crate::rest::named::{self, CustomerQuery, MeterQuery};
+use crate::rules;
 
-/// The parameter that narrows requests down beside those of their customer and their meter.
-#[derive(IntoParams)]
+/// The filter by metadata.
+#[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes what `Params::metadata_filters` reads")]
 pub(in crate::rest) struct MetadataQuery {
-    /// Only those with all of this metadata: a JSON array of [key, value] pairs of strings.
+    /// Only items with all of this metadata: a JSON array of [key, value] pairs of strings.
     #[param(inline)]
     metadata_filters: Option<values::MetadataFilters>,
 }
 
-/// The conditions of a query; all must hold.
+/// The parameters of all filters.
+pub(in crate::rest) type RequestQuery = (CustomerQuery, MeterQuery, MetadataQuery);
+
+/// The checked filters. A request matches if it passes all of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::rest) struct Narrowed {
-    customer: Option<Customer>,
-    meter: Option<Meter>,
+pub(in crate::rest) struct RequestFilter {
+    customer: Option<CustomerName>,
+    meter: Option<MeterRef>,
     metadata: Vec<(String, String)>,
 }
 
-impl Narrowed {
-    /// `customer_id` or `connection_id` (by reference id as well), `meter_id` or `product_id` (by slug as well),
-    /// `metadata_filters`.
-    pub(in crate::rest) fn read(params: &mut Params) -> Self {
-        let customer = Customer::read(params);
-        let meter = Meter::read(params);
-        let metadata = params.metadata_filters();
-        Self { customer, meter, metadata }
+impl RequestFilter {
+    /// Checks the rules between the parameters.
+    pub(in crate::rest) fn checked((customer, meter, metadata): RequestQuery) -> Result<Self, ApiError> {
+        let mut issues = Issues::default();
+        let customer = customer.customer(&mut issues);
+        let meter = meter.meter(&mut issues);
+        let metadata = metadata.pairs(&mut issues);
+        issues.checked()?;
+        Ok(Self { customer, meter, metadata })
     }
 
-    /// The conditions as the queries take them; none when nothing has the reference id or slug, hence no request.
-    pub(in crate::rest) async fn filter(
+    /// The filters as the queries take them, or `None` if nothing has the reference id or the slug, so no request matches.
+    pub(in crate::rest) async fn resolved(
         self,
         app: &App,
         merchant_id: MerchantId,
-    ) -> Result<Option<RequestFilter>, ApiError> {
+    ) -> Result<Option<requests::RequestFilter>, ApiError> {
         let connection_id = match &self.customer {
             None => None,
-            Some(customer) => match customer.id(app, merchant_id).await? {
+            Some(customer) => match named::customer_id(app, merchant_id, customer).await? {
                 Some(id) => Some(id),
                 None => return Ok(None),
             },
         };
         let product_id = match &self.meter {
             None => None,
-            Some(meter) => match meter.id(app, merchant_id).await? {
+            Some(meter) => match named::meter_id(app, merchant_id, meter).await? {
                 Some(id) => Some(id),
                 None => return Ok(None),
             },
         };
-        Ok(Some(RequestFilter { connection_id, product_id, metadata: self.metadata }))
+        Ok(Some(requests::RequestFilter { connection_id, product_id, metadata: self.metadata }))
+    }
+}
+
+impl MetadataQuery {
+    fn pairs(self, issues: &mut Issues) -> Vec<(String, String)> {
+        let pairs = self.metadata_filters.map(|filters| filters.0).unwrap_or_default();
+        for (index, (key, value)) in pairs.iter().enumerate() {
+            let checked = rules::metadata_key(key).and_then(|()| rules::text(value.clone(), rules::MAX_TEXT));
+            if let Err(message) = checked {
+                issues.refuse(["metadata_filters", &index.to_string()], message);
+            }
+        }
+        pairs
     }
 }
 
@@ -70,16 +89,16 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
+    use crate::rest::input;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Narrowed, ApiError> {
+    fn read(pairs: &[(&str, &str)]) -> Result<RequestFilter, ApiError> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let mut params = Params::of(pairs.collect());
-        let narrowed = Narrowed::read(&mut params);
-        params.checked().map(|()| narrowed)
+        let query = input::query::<RequestQuery>(pairs.collect())?;
+        RequestFilter::checked(query)
     }
 
     #[test]
-    fn both_vocabularies_name_the_same_filters() {
+    fn older_and_newer_names_are_the_same_filters() {
         let mint = Mint::default();
         let customer = CustomerId::new(mint.next(Utc::now()));
         let meter = MeterId::new(mint.next(Utc::now()));
@@ -91,23 +110,20 @@ mod tests {
         assert_eq!(both, newer);
         assert_eq!(
             (older.customer, older.meter),
-            (Some(Customer::Id(customer)), Some(Meter(MeterRef::Id(meter))))
+            (Some(CustomerName::Id(customer)), Some(MeterRef::Id(meter)))
         );
         for (name, other) in [("customer_id", "connection_id"), ("connection_id", "customer_id")] {
             let by_reference = read(&[(name, "user-1")]).unwrap();
-            assert_eq!(by_reference.customer, Some(Customer::Reference("user-1".to_owned())));
+            assert_eq!(by_reference.customer, Some(CustomerName::Reference("user-1".to_owned())));
             assert!(read(&[(name, "user-1"), (other, "user-2")]).is_err(), "two names for two things");
         }
         for name in ["meter_id", "product_id"] {
-            assert_eq!(
-                read(&[(name, "chat")]).unwrap().meter,
-                Some(Meter(MeterRef::Slug("chat".to_owned())))
-            );
+            assert_eq!(read(&[(name, "chat")]).unwrap().meter, Some(MeterRef::Slug("chat".to_owned())));
         }
     }
 
     #[test]
-    fn junk_is_refused_with_the_name_of_the_parameter() {
+    fn issues_name_the_parameter() {
         let long = "x".repeat(10 * 1024);
         for (name, value) in [
             ("connection_id", "con_x"),
@@ -123,6 +139,16 @@ mod tests {
                 panic!("{name}={value:?}")
             };
             assert_eq!(issues[0].path, [name]);
+        }
+    }
+
+    #[test]
+    fn metadata_filters_keep_the_rules_of_metadata() {
+        let filters = |json: &str| read(&[("metadata_filters", json)]);
+        assert_eq!(filters(r#"[["a","b"],["c","d"]]"#).unwrap().metadata.len(), 2);
+        for bad in ["[[\"a-b\",\"c\"]]", "[[\"a\",\"\"]]", "[[\"a\",\"\\u0000\"]]"] {
+            let Err(ApiError::Input(InputError::Validation(issues))) = filters(bad) else { panic!("{bad}") };
+            assert_eq!(issues[0].path, ["metadata_filters", "0"]);
         }
     }
 }

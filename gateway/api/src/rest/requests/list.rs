@@ -6,7 +6,7 @@ use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query;
 
-use super::filter::{MetadataQuery, Narrowed};
+use super::filter::{MetadataQuery, RequestFilter, RequestQuery};
 use super::resource::Request;
 use crate::app::App;
 use crate::db::within;
@@ -18,7 +18,7 @@ use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 
-/// 200 with a page of the merchant's requests; all filters that are given must hold.
+/// 200 with a page of the merchant's requests. A request must pass all given filters.
 #[utoipa::path(
     get, path = "/requests", operation_id = "list_requests", tag = "requests",
     params(PageQuery, CustomerQuery, MeterQuery, MetadataQuery),
@@ -28,12 +28,10 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params((page, query)): Params<(PageQuery, RequestQuery)>,
 ) -> Result<Reply<List<Request>>, ApiError> {
-    let page = params.page();
-    let narrowed = Narrowed::read(&mut params);
-    params.checked()?;
-    let Some(filter) = narrowed.filter(&app, merchant_id).await? else {
+    let filter = RequestFilter::checked(query)?;
+    let Some(filter) = filter.resolved(&app, merchant_id).await? else {
         return Ok(Reply::ok(List::new(Vec::new(), false, None)));
     };
     let connection = reads.caught_up(ReadModel::Requests).await?;

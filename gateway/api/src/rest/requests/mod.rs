@@ -4,6 +4,7 @@ mod create;
 pub(super) mod filter;
 mod find;
 mod list;
+mod report;
 mod resource;
 
 use std::sync::Arc;

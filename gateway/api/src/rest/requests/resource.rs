@@ -1,4 +1,4 @@
-//! The Request resource, in both vocabularies.
+//! The Request resource, with older and newer names.
 
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use crate::rest::body::{ExactNumber, Timestamp};
 
-/// A request as it is shown.
+/// A request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Request {
     pub(super) request_id: String,
@@ -64,7 +64,7 @@ pub(in crate::rest) struct Request {
     timestamp: Option<Timestamp>,
 }
 
-/// What is worth knowing about a request, whether it was metered or not.
+/// A note about the metering of a request, or why it failed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = RequestMark)]
@@ -73,7 +73,7 @@ enum ShownMark {
     Failed(FailureReason),
 }
 
-/// What the provider reported and what its list price makes of that.
+/// The provider's reported usage and its cost at list price.
 #[derive(Debug, Serialize, ToSchema)]
 struct ModelUsage {
     input_tokens: u64,
@@ -97,7 +97,7 @@ struct ModelUsage {
     payer: &'static str,
 }
 
-/// What the meter makes of the usage.
+/// The meter's fee for the usage.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RequestFee)]
 struct Fee {
@@ -107,7 +107,7 @@ struct Fee {
     breakdown: Vec<Line>,
 }
 
-/// The fee in the newer words.
+/// The fee in the newer form.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RequestCharge)]
 struct Charge {
@@ -116,7 +116,7 @@ struct Charge {
     breakdown: Vec<Line>,
 }
 
-/// The units of a call that fell into one tier; those of other kinds are zero.
+/// The units of a call in one tier. Units of other kinds are 0.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = FeeLine)]
 struct Line {
@@ -203,7 +203,7 @@ impl From<RequestRow> for Request {
 }
 
 impl ModelUsage {
-    /// The counts of `usage`, at no cost.
+    /// The counts of `usage`, without cost.
     fn counts(usage: &Usage) -> Self {
         let sum = |split: Split<u64>| split.input + split.output;
         let some = |count: u64| Some(count).filter(|count| *count > 0);
@@ -228,7 +228,7 @@ impl ModelUsage {
     }
 }
 
-/// Whole seconds, half away from zero: this resource shows integers; the exact seconds stand in the breakdown.
+/// Rounds to whole seconds, half away from zero. The breakdown has the exact seconds.
 fn whole(seconds: Decimal) -> u64 {
     seconds.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero).to_u64().unwrap_or(0)
 }

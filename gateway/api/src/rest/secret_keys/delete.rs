@@ -11,7 +11,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 once the key is dead on every gateway; 400 for the merchant's last one.
+/// 200 once the key is revoked on every gateway; 400 for the merchant's last key.
 #[utoipa::path(
     delete, path = "/secret_keys/{id}", operation_id = "delete_secret_key", tag = "secret_keys",
     params(("id" = String, Path, description = "The key's id.")),

@@ -14,7 +14,7 @@ use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 
-/// A secret key as it is shown: never the key itself.
+/// A secret key, without the key itself.
 #[derive(Debug, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(in crate::rest) struct SecretKey {
@@ -35,7 +35,7 @@ impl From<SecretKeyRow> for SecretKey {
     }
 }
 
-/// 200 with a page of the merchant's keys that are good.
+/// 200 with a page of the merchant's active keys.
 #[utoipa::path(
     get, path = "/secret_keys", operation_id = "list_secret_keys", tag = "secret_keys",
     params(PageQuery),
@@ -44,10 +44,8 @@ impl From<SecretKeyRow> for SecretKey {
 pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<SecretKey>>, ApiError> {
-    let page = params.page();
-    params.checked()?;
     let connection = reads.caught_up(ReadModel::SecretKeys).await?;
     let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());

@@ -1,4 +1,4 @@
-//! Secret keys: listed and revoked here, issued by an operator only (interface.md, Secret keys; completion.md
+//! Secret keys: listed and revoked here, issued only by an operator (interface.md, Secret keys; completion.md
 //! section 9).
 
 mod create;

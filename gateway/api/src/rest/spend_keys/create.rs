@@ -9,17 +9,19 @@ use farthing_core::ids::SpendKeyId;
 use farthing_core::secret;
 
 use super::resource::SpendKey;
-use super::settings::{NewSpendKey, Wanted};
+use super::settings::NewSpendKeyBody;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
 use crate::rest::body::Reply;
+use crate::rest::input;
+use crate::rest::named::existing_customer;
 use crate::rest::writes::Writes;
 
-/// 201 with the new spend key and, this once, its raw key.
+/// 201 with the new spend key and its raw key, which is shown only once.
 #[utoipa::path(
     post, path = "/spend_keys", operation_id = "create_spend_key", tag = "spend_keys",
-    request_body = NewSpendKey,
+    request_body = NewSpendKeyBody,
     responses(
         (status = 201, description = "The new spend key with its raw key.", body = SpendKey),
         (status = 404, description = "customer_not_found"),
@@ -28,13 +30,11 @@ use crate::rest::writes::Writes;
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
     let merchants_now = app.merchants_now(merchant_id).await?;
-    let Wanted { settings, customer } = Wanted::read(writes.json()?, merchants_now)?;
+    let body: NewSpendKeyBody = input::body(writes.json()?)?;
+    let (settings, customer) = body.checked(merchants_now)?;
     let customer_id = match customer {
         None => None,
-        Some(name) => {
-            let id = app.customer_id(merchant_id, &name).await?;
-            Some(id.ok_or(ApiError::NotFound(Resource::Customer))?)
-        }
+        Some(name) => Some(existing_customer(&app, merchant_id, &name, Resource::Customer).await?),
     };
     let now = app.now();
     let spend_key_id = SpendKeyId::new(app.mint.next(now));

@@ -1,4 +1,4 @@
-//! `DELETE /spend_keys/{id}`: the key is dead on every gateway from the answer on; its calls in flight settle.
+//! `DELETE /spend_keys/{id}`: the key is revoked on every gateway before the response; running calls settle.
 
 use std::sync::Arc;
 

@@ -12,12 +12,13 @@ use crate::db::within;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::{Customer, CustomerQuery};
+use crate::rest::input::Issues;
+use crate::rest::named::{self, CustomerQuery};
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 
-/// 200 with a page of the merchant's spend keys, without their raw keys; with a customer, of those on its wallet.
+/// 200 with a page of the merchant's spend keys, without their raw keys. A customer filters by wallet.
 #[utoipa::path(
     get, path = "/spend_keys", operation_id = "list_spend_keys", tag = "spend_keys",
     params(PageQuery, CustomerQuery),
@@ -27,14 +28,14 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params((page, customer)): Params<(PageQuery, CustomerQuery)>,
 ) -> Result<Reply<List<SpendKey>>, ApiError> {
-    let page = params.page();
-    let customer = Customer::read(&mut params);
-    params.checked()?;
+    let mut issues = Issues::default();
+    let customer = customer.customer(&mut issues);
+    issues.checked()?;
     let connection_id = match customer {
         None => None,
-        Some(customer) => match customer.id(&app, merchant_id).await? {
+        Some(customer) => match named::customer_id(&app, merchant_id, &customer).await? {
             Some(id) => Some(id),
             None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
         },

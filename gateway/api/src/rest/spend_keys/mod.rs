@@ -1,4 +1,4 @@
-//! Spend keys: restricted keys on a wallet; `/spend_keys` and `/manage/spend_keys` are the same resource
+//! Spend keys: restricted keys of a wallet; `/spend_keys` and `/manage/spend_keys` are the same resource
 //! (interface.md, Spend keys; completion.md section 6).
 
 mod create;

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 
-/// A spend key as it is shown.
+/// A spend key.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::rest) struct SpendKey {
     spend_key_id: SpendKeyId,
@@ -39,13 +39,13 @@ pub(in crate::rest) struct SpendKey {
     expires_at: Option<Timestamp>,
     last_used_at: Option<Timestamp>,
     created_at: Timestamp,
-    /// The raw key: only in the answer that made it.
+    /// The raw key. Only the response that created it has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
 }
 
 impl SpendKey {
-    /// The key as a command left it, its current cycles being those around `now`.
+    /// The key after a command, with its cycles at the instant `now`.
     pub(super) fn new(spend_key_id: SpendKeyId, made: SpendKeySnapshot, now: DateTime<Utc>) -> Self {
         let SpendKeySnapshot { key, spending } = made;
         let at = spending.instant(now);
@@ -78,7 +78,7 @@ impl SpendKey {
         }
     }
 
-    /// The key with the raw key just made for it, which is shown this once.
+    /// The key with its new raw key, which is shown only once.
     pub(super) fn with_raw(self, raw: &RawKey) -> Self {
         Self { key: Some(raw.reveal().to_owned()), ..self }
     }

@@ -15,9 +15,9 @@ use crate::rest::body::Reply;
 use crate::rest::params::Named;
 use crate::rest::writes::Writes;
 
-/// 200 with the spend key and, this once, its new raw key; the old one is dead.
+/// 200 with the spend key and its new raw key, which is shown only once. The old key is revoked.
 ///
-/// The answer is made of what was decided: once the key is rotated, nothing may fail that would lose the raw key.
+/// The response is made from the command's outcome: after the rotation nothing may fail that would lose the raw key.
 #[utoipa::path(
     post, path = "/spend_keys/{id}/rotate", operation_id = "rotate_spend_key", tag = "spend_keys",
     params(("id" = String, Path, description = "The spend key's id.")),

@@ -1,197 +1,178 @@
-//! What a body says a spend key allows.
+//! The bodies of spend keys.
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::{Edit, SpendKeyEdits};
+use farthing_core::command::SpendKeyEdits;
 use farthing_core::event::{
     Cycle, RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendKeyStatus, SpendLimit,
 };
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::openapi::values;
-use crate::rest::fields::Fields;
-use crate::rules;
-
-/// Names in a list of models or providers.
-const MAX_ALLOWED: usize = 1_000;
-
-const CYCLES: &[(&str, Cycle)] = &[
-    ("daily", Cycle::Daily),
-    ("weekly", Cycle::Weekly),
-    ("monthly", Cycle::Monthly),
-    ("total", Cycle::Total),
-];
-
-const SHAPES: &[(&str, RequestShape)] =
-    &[("openai", RequestShape::Openai), ("anthropic", RequestShape::Anthropic)];
+use crate::rest::input::{Issues, Patch};
 
 /// A spend key to create.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-pub(super) struct NewSpendKey {
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewSpendKey)]
+pub(super) struct NewSpendKeyBody {
     name: values::Text,
-    /// The customer whose wallet it spends from, by id or `reference_id`; the merchant's own without.
+    /// The customer whose wallet pays, by id or `reference_id`; by default the merchant's own wallet pays.
     connection_id: Option<values::Text>,
-    /// The same in the newer word.
+    /// The newer name of `connection_id`.
     customer_id: Option<values::Text>,
     allowed_models: Option<values::Names>,
     allowed_providers: Option<values::Names>,
-    spend_limit: Option<SpendLimitForm>,
-    request_limit: Option<RequestLimitForm>,
-    rate_limit: Option<RateLimitForm>,
-    /// Not in the past.
-    expires_at: Option<DateTime<Utc>>,
+    spend_limit: Option<SpendLimitBody>,
+    request_limit: Option<RequestLimitBody>,
+    rate_limit: Option<RateLimitBody>,
+    /// Must be in the future.
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    expires_at: Option<values::Instant>,
     request_shape: Option<RequestShape>,
 }
 
-/// At most this much money per cycle.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-struct SpendLimitForm {
+/// What to change of a spend key. An absent field stays; `null` removes a limit.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SpendKeyChanges)]
+pub(super) struct SpendKeyChangesBody {
+    name: Option<values::Text>,
+    status: Option<SpendKeyStatus>,
+    #[serde(default)]
+    #[schema(value_type = Option<values::Names>)]
+    allowed_models: Patch<values::Names>,
+    #[serde(default)]
+    #[schema(value_type = Option<values::Names>)]
+    allowed_providers: Patch<values::Names>,
+    #[serde(default)]
+    #[schema(value_type = Option<SpendLimitBody>)]
+    spend_limit: Patch<SpendLimitBody>,
+    #[serde(default)]
+    #[schema(value_type = Option<RequestLimitBody>)]
+    request_limit: Patch<RequestLimitBody>,
+    #[serde(default)]
+    #[schema(value_type = Option<RateLimitBody>)]
+    rate_limit: Patch<RateLimitBody>,
+    /// Must be in the future.
+    #[serde(default)]
+    #[schema(value_type = Option<DateTime<Utc>>)]
+    expires_at: Patch<values::Instant>,
+    #[serde(default)]
+    #[schema(value_type = Option<RequestShape>)]
+    request_shape: Patch<RequestShape>,
+}
+
+/// The most money that may be spent in a cycle.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SpendLimitForm)]
+struct SpendLimitBody {
     amount: values::PositiveAmountInput,
     cycle: Cycle,
 }
 
-/// At most this many calls per cycle.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-struct RequestLimitForm {
+/// The most calls in a cycle.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = RequestLimitForm)]
+struct RequestLimitBody {
     count: values::Count,
     cycle: Cycle,
 }
 
 /// A token bucket.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-struct RateLimitForm {
-    /// Refill per minute.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = RateLimitForm)]
+struct RateLimitBody {
+    /// Calls that are added per minute.
     rpm: values::Count,
-    /// Capacity; `rpm` when absent.
+    /// Capacity; by default `rpm`.
     burst: Option<values::Count>,
 }
 
-const STATUSES: &[(&str, SpendKeyStatus)] =
-    &[("active", SpendKeyStatus::Active), ("paused", SpendKeyStatus::Paused)];
-
-/// A spend key as it is asked for.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// What it allows.
-    pub(super) settings: SpendKeySettings,
-    /// The customer whose wallet it spends from, by id or reference id; none for the merchant's own.
-    pub(super) customer: Option<String>,
-}
-
-impl Wanted {
-    /// Reads the body `json` at the instant `now`.
-    pub(super) fn read(json: &str, now: DateTime<Utc>) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let name = body.text("name", rules::MAX_TEXT);
-        let name = body.required("name", name);
-        let customer = body.either("connection_id", "customer_id", |name| rules::text(name, rules::MAX_TEXT));
-        let allowed_models = body.texts("allowed_models", MAX_ALLOWED);
-        let allowed_providers = body.texts("allowed_providers", MAX_ALLOWED);
-        let spend_limit = body.object("spend_limit", spend_limit);
-        let request_limit = body.object("request_limit", request_limit);
-        let rate_limit = body.object("rate_limit", rate_limit);
-        let expires_at = body.instant("expires_at");
-        if expires_at.is_some_and(|expires_at| expires_at <= now) {
-            body.refuse("expires_at", "must not be in the past");
-        }
-        let request_shape = body.choice("request_shape", SHAPES);
-        body.checked()?;
+impl NewSpendKeyBody {
+    /// The settings at the instant `now`, and the customer whose wallet pays, by id or reference id.
+    pub(super) fn checked(self, now: DateTime<Utc>) -> Result<(SpendKeySettings, Option<String>), ApiError> {
+        let mut issues = Issues::default();
+        let customer =
+            issues.either(("connection_id", self.connection_id), ("customer_id", self.customer_id));
+        check_expiry(&mut issues, self.expires_at.as_ref(), now);
+        issues.checked()?;
         let settings = SpendKeySettings {
-            name: name.unwrap_or_default(),
-            allowed_models,
-            allowed_providers,
-            spend_limit,
-            request_limit,
-            rate_limit,
-            expires_at,
-            request_shape,
+            name: self.name.0,
+            allowed_models: self.allowed_models.map(values::Names::into_strings),
+            allowed_providers: self.allowed_providers.map(values::Names::into_strings),
+            spend_limit: self.spend_limit.map(SpendLimit::from),
+            request_limit: self.request_limit.map(RequestLimit::from),
+            rate_limit: self.rate_limit.map(RateLimit::from),
+            expires_at: self.expires_at.map(|instant| instant.0),
+            request_shape: self.request_shape,
         };
-        Ok(Self { settings, customer })
+        Ok((settings, customer.map(|customer| customer.0)))
     }
 }
 
-/// What may change of a spend key, as the document describes it; [`edits`] reads it. What is absent stays; `null` lifts a
-/// limit.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `edits` reads")]
-pub(super) struct SpendKeyChanges {
-    name: Option<values::Text>,
-    status: Option<SpendKeyStatus>,
-    allowed_models: Option<values::Names>,
-    allowed_providers: Option<values::Names>,
-    spend_limit: Option<SpendLimitForm>,
-    request_limit: Option<RequestLimitForm>,
-    rate_limit: Option<RateLimitForm>,
-    /// Not in the past.
-    expires_at: Option<DateTime<Utc>>,
-    request_shape: Option<RequestShape>,
-}
-
-/// Reads from the body `json`, at the instant `now`, what is to change of a spend key.
-pub(super) fn edits(json: &str, now: DateTime<Utc>) -> Result<SpendKeyEdits, ApiError> {
-    let mut body = Fields::of(json)?;
-    let edits = SpendKeyEdits {
-        name: body.text("name", rules::MAX_TEXT),
-        status: body.choice("status", STATUSES),
-        allowed_models: body.edit("allowed_models", |body, name| body.texts(name, MAX_ALLOWED)),
-        allowed_providers: body.edit("allowed_providers", |body, name| body.texts(name, MAX_ALLOWED)),
-        spend_limit: body.edit("spend_limit", |body, name| body.object(name, spend_limit)),
-        request_limit: body.edit("request_limit", |body, name| body.object(name, request_limit)),
-        rate_limit: body.edit("rate_limit", |body, name| body.object(name, rate_limit)),
-        expires_at: body.edit("expires_at", Fields::instant),
-        request_shape: body.edit("request_shape", |body, name| body.choice(name, SHAPES)),
-    };
-    if matches!(edits.expires_at, Edit::Set(expires_at) if expires_at <= now) {
-        body.refuse("expires_at", "must not be in the past");
+impl SpendKeyChangesBody {
+    /// The edits at the instant `now`.
+    pub(super) fn checked(self, now: DateTime<Utc>) -> Result<SpendKeyEdits, ApiError> {
+        let mut issues = Issues::default();
+        if let Patch::Value(expires_at) = &self.expires_at {
+            check_expiry(&mut issues, Some(expires_at), now);
+        }
+        issues.checked()?;
+        Ok(SpendKeyEdits {
+            name: self.name.map(|name| name.0),
+            status: self.status,
+            allowed_models: self.allowed_models.edit(values::Names::into_strings),
+            allowed_providers: self.allowed_providers.edit(values::Names::into_strings),
+            spend_limit: self.spend_limit.edit(SpendLimit::from),
+            request_limit: self.request_limit.edit(RequestLimit::from),
+            rate_limit: self.rate_limit.edit(RateLimit::from),
+            expires_at: self.expires_at.edit(|instant| instant.0),
+            request_shape: self.request_shape.edit(|shape| shape),
+        })
     }
-    body.checked()?;
-    Ok(edits)
 }
 
-fn cycle(limit: &mut Fields<'_>) -> Option<Cycle> {
-    let cycle = limit.choice("cycle", CYCLES);
-    limit.required("cycle", cycle)
-}
-
-fn spend_limit(limit: &mut Fields<'_>) -> Option<SpendLimit> {
-    let amount = limit.amount("amount");
-    let amount = limit.required("amount", amount);
-    if amount.is_some_and(|amount| !amount.is_positive()) {
-        limit.refuse("amount", "must be above zero");
+fn check_expiry(issues: &mut Issues, expires_at: Option<&values::Instant>, now: DateTime<Utc>) {
+    if expires_at.is_some_and(|expires_at| expires_at.0 <= now) {
+        issues.refuse(["expires_at"], "must not be in the past");
     }
-    let cycle = cycle(limit);
-    Some(SpendLimit { amount: amount?, cycle: cycle? })
 }
 
-fn request_limit(limit: &mut Fields<'_>) -> Option<RequestLimit> {
-    let count = limit.count("count");
-    let count = limit.required("count", count);
-    let cycle = cycle(limit);
-    Some(RequestLimit { count: count?, cycle: cycle? })
+impl From<SpendLimitBody> for SpendLimit {
+    fn from(limit: SpendLimitBody) -> Self {
+        Self { amount: limit.amount.0, cycle: limit.cycle }
+    }
 }
 
-fn rate_limit(limit: &mut Fields<'_>) -> Option<RateLimit> {
-    let rpm = limit.count("rpm");
-    let rpm = limit.required("rpm", rpm);
-    let burst = limit.count("burst").or(rpm);
-    Some(RateLimit { rpm: rpm?, burst: burst? })
+impl From<RequestLimitBody> for RequestLimit {
+    fn from(limit: RequestLimitBody) -> Self {
+        Self { count: limit.count.0, cycle: limit.cycle }
+    }
+}
+
+impl From<RateLimitBody> for RateLimit {
+    fn from(limit: RateLimitBody) -> Self {
+        let rpm = limit.rpm.0;
+        Self { rpm, burst: limit.burst.map_or(rpm, |burst| burst.0) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::InputError;
+    use crate::rest::input;
 
     fn now() -> DateTime<Utc> {
         "2026-01-01T00:00:00Z".parse().unwrap()
     }
 
+    fn read(json: &str) -> Result<(SpendKeySettings, Option<String>), ApiError> {
+        input::body::<NewSpendKeyBody>(json)?.checked(now())
+    }
+
     fn refused(json: &str) -> Vec<String> {
-        let Err(ApiError::Input(InputError::Validation(issues))) = Wanted::read(json, now()) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = read(json) else {
             panic!("{json} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
@@ -199,10 +180,10 @@ mod tests {
 
     #[test]
     fn every_limit_may_be_null_or_absent() {
-        let absent = Wanted::read(r#"{"name":"k"}"#, now()).unwrap();
+        let absent = read(r#"{"name":"k"}"#).unwrap();
         let null = r#"{"name":"k","spend_limit":null,"request_limit":null,"rate_limit":null,"expires_at":null,
             "allowed_models":null,"allowed_providers":null,"request_shape":null,"customer_id":null}"#;
-        assert_eq!(Wanted::read(null, now()).unwrap(), absent);
+        assert_eq!(read(null).unwrap(), absent);
     }
 
     #[test]
@@ -210,7 +191,7 @@ mod tests {
         let json = r#"{"name":"k","allowed_models":["m"],"allowed_providers":[],"spend_limit":{"amount":"1.5",
             "cycle":"daily"},"request_limit":{"count":3,"cycle":"total"},"rate_limit":{"rpm":60},
             "expires_at":"2026-01-01T01:00:00.1234+00:30","request_shape":"anthropic","connection_id":"user-1"}"#;
-        let Wanted { settings, customer } = Wanted::read(json, now()).unwrap();
+        let (settings, customer) = read(json).unwrap();
         assert_eq!(customer.as_deref(), Some("user-1"));
         assert_eq!(settings.rate_limit, Some(RateLimit { rpm: 60, burst: 60 }));
         assert_eq!(settings.request_limit, Some(RequestLimit { count: 3, cycle: Cycle::Total }));

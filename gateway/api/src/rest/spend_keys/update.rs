@@ -1,4 +1,4 @@
-//! `PUT /spend_keys/{id}`: what is absent stays, `null` lifts a limit (interface.md, Spend keys).
+//! `PUT /spend_keys/{id}`: an absent field stays, `null` removes a limit (interface.md, Spend keys).
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use farthing_projector::ReadModel;
 use farthing_projector::spend_keys::query;
 
 use super::resource::SpendKey;
-use super::settings::{SpendKeyChanges, edits};
+use super::settings::SpendKeyChangesBody;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
+use crate::rest::input;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 
-/// 200 with the spend key as it is now.
+/// 200 with the updated spend key.
 #[utoipa::path(
     put, path = "/spend_keys/{id}", operation_id = "update_spend_key", tag = "spend_keys",
     params(("id" = String, Path, description = "The spend key's id.")),
-    request_body = SpendKeyChanges,
+    request_body = SpendKeyChangesBody,
     responses(
-        (status = 200, description = "The spend key as it is now.", body = SpendKey),
+        (status = 200, description = "The updated spend key.", body = SpendKey),
         (status = 404, description = "spend_key_not_found"),
     ),
 )]
@@ -35,7 +36,7 @@ pub(super) async fn update(
     JsonText(json): JsonText,
 ) -> Result<Reply<SpendKey>, ApiError> {
     let merchants_now = app.merchants_now(merchant_id).await?;
-    let edits = edits(&json, merchants_now)?;
+    let edits = input::body::<SpendKeyChangesBody>(&json)?.checked(merchants_now)?;
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
     app.ledger.submit(UpdateSpendKey { merchant_id, spend_key_id, edits, now: app.now() }).await?;

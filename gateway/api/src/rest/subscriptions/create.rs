@@ -1,4 +1,4 @@
-//! `POST /subscriptions`: to a plan that costs nothing; all others begin with a payment.
+//! `POST /subscriptions`: to a free plan. Other plans start with a checkout session.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use farthing_core::command::{CustomerRef, StartSubscription, Started};
 use farthing_core::ids::{CreditBundleId, PlanId, SubscriptionId};
 use farthing_projector::customers::query::{self, Contact};
 use farthing_projector::subscriptions::query::SubscriptionRow;
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::resource::Subscription;
@@ -16,34 +17,49 @@ use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::fields::Fields;
+use crate::rest::input::{self, Issues};
+use crate::rest::named::existing_customer;
 use crate::rest::writes::Writes;
-use crate::rules;
 
-/// A subscription to begin.
-#[derive(ToSchema)]
-#[expect(
-    dead_code,
-    clippy::struct_field_names,
-    reason = "describes what `Wanted::read` reads, as the interface names it"
-)]
-struct NewSubscription {
-    /// By id or `reference_id`; this or `connection_id` is required.
+/// A subscription to start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewSubscription)]
+#[expect(clippy::struct_field_names, reason = "the interface names the fields")]
+struct NewSubscriptionBody {
+    /// The customer, by id or `reference_id`. This or `connection_id` is required.
     customer_id: Option<values::Text>,
-    /// The same in the older word.
+    /// The older name of `customer_id`.
     connection_id: Option<values::Text>,
-    /// A plan that costs nothing; this or `subscription_config_id` is required.
+    /// A free plan. This or `subscription_config_id` is required.
     plan_id: Option<PlanId>,
-    /// The same in the older word.
+    /// The older name of `plan_id`.
     subscription_config_id: Option<PlanId>,
-    /// One of the plan's bundles; the plan's own choice when absent.
+    /// One of the plan's bundles; by default the plan's own choice.
     auto_top_up_bundle_id: Option<CreditBundleId>,
 }
 
-/// 201 with the new subscription; its first cycle's credit is there.
+impl NewSubscriptionBody {
+    /// The customer's id or reference id, and the plan.
+    fn checked(self) -> Result<(String, PlanId), ApiError> {
+        let mut issues = Issues::default();
+        let customer =
+            issues.either(("connection_id", self.connection_id), ("customer_id", self.customer_id));
+        let plan_id =
+            issues.either(("subscription_config_id", self.subscription_config_id), ("plan_id", self.plan_id));
+        let (customer, plan_id) =
+            (issues.required("customer_id", customer), issues.required("plan_id", plan_id));
+        issues.checked()?;
+        match (customer, plan_id) {
+            (Some(customer), Some(plan_id)) => Ok((customer.0, plan_id)),
+            (None, _) | (_, None) => Err(ApiError::internal("a required field was not checked")),
+        }
+    }
+}
+
+/// 201 with the new subscription. The credit of its first cycle is available.
 #[utoipa::path(
     post, path = "/subscriptions", operation_id = "create_subscription", tag = "subscriptions",
-    request_body = NewSubscription,
+    request_body = NewSubscriptionBody,
     responses(
         (status = 201, description = "The new subscription.", body = Subscription),
         (status = 400, description = "plan_not_free credit_bundle_plan_mismatch"),
@@ -53,9 +69,10 @@ struct NewSubscription {
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
     let merchant_id = writes.merchant_id;
-    let Wanted { customer, plan_id, auto_top_up_bundle_id } = Wanted::read(writes.json()?)?;
-    let customer_id = app.customer_id(merchant_id, &customer).await?;
-    let customer_id = customer_id.ok_or(ApiError::NotFound(Resource::Customer))?;
+    let body: NewSubscriptionBody = input::body(writes.json()?)?;
+    let auto_top_up_bundle_id = body.auto_top_up_bundle_id;
+    let (customer, plan_id) = body.checked()?;
+    let customer_id = existing_customer(&app, merchant_id, &customer, Resource::Customer).await?;
     let connection = app.connection().await?;
     let contact = within(query::contact(&connection, customer_id)).await?;
     drop(connection);
@@ -69,14 +86,14 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         now,
     };
     let render = move |started: &Started| {
-        let shown = Subscription::of_row(merchant_id, begun(started, contact.clone()));
-        Reply::created(shown.expect("the decision has added the credit up"))
+        let shown = Subscription::of_row(merchant_id, started_row(started, contact.clone()));
+        Reply::created(shown.expect("the command has checked the sum of the credit"))
     };
     writes.submit(command, render).await
 }
 
-/// The row of a subscription that has begun.
-fn begun(started: &Started, contact: Contact) -> SubscriptionRow {
+/// The row of a subscription that has just started.
+fn started_row(started: &Started, contact: Contact) -> SubscriptionRow {
     let event = &started.event;
     SubscriptionRow {
         subscription_id: event.subscriber.subscription_id,
@@ -94,34 +111,5 @@ fn begun(started: &Started, contact: Contact) -> SubscriptionRow {
         started_at: started.started_at,
         cancelled_at: None,
         contact,
-    }
-}
-
-/// What the body asks for.
-#[derive(Debug, PartialEq, Eq)]
-struct Wanted {
-    customer: String,
-    plan_id: PlanId,
-    auto_top_up_bundle_id: Option<CreditBundleId>,
-}
-
-impl Wanted {
-    fn read(json: &str) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let text = |name: String| rules::text(name, rules::MAX_TEXT);
-        let customer = body.either("connection_id", "customer_id", text);
-        if !body.has("connection_id") {
-            body.required("customer_id", None::<()>);
-        }
-        let plan_id = body.either("subscription_config_id", "plan_id", rules::id);
-        if !body.has("subscription_config_id") {
-            body.required("plan_id", None::<()>);
-        }
-        let auto_top_up_bundle_id = body.ruled("auto_top_up_bundle_id", rules::id);
-        body.checked()?;
-        match (customer, plan_id) {
-            (Some(customer), Some(plan_id)) => Ok(Self { customer, plan_id, auto_top_up_bundle_id }),
-            (None, _) | (_, None) => Err(ApiError::internal("a required member was not missed")),
-        }
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn named(name: &str) -> Result<SubscriptionId, ApiError> {
     name.parse().map_err(|_| ApiError::NotFound(Resource::Subscription))
 }
 
-/// The merchant's subscription as it is now.
+/// Reads the merchant's subscription.
 pub(super) async fn present(
     reads: &Reads,
     merchant_id: MerchantId,

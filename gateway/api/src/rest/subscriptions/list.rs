@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::subscriptions::query::{self, SubscriptionFilter};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::resource::Subscription;
@@ -13,29 +14,38 @@ use crate::db::within;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::{Customer, CustomerQuery};
+use crate::rest::input::Issues;
+use crate::rest::named::{self, CustomerQuery};
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 
-/// Which subscriptions are wanted.
-#[derive(ToSchema)]
+/// The status of a subscription, as the filter names it.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = SubscriptionStatusFilter)]
-#[expect(dead_code, reason = "describes what `status` reads")]
-enum StatusFilter {
+pub(super) enum StatusFilter {
     Active,
     Cancelled,
     All,
 }
 
-/// 200 with a page of the merchant's subscriptions, of any status unless one is named.
+/// The filter by status.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatusQuery {
+    /// Only subscriptions of this status; by default `all`.
+    #[param(inline)]
+    status: Option<StatusFilter>,
+}
+
+/// 200 with a page of the merchant's subscriptions.
 #[utoipa::path(
     get, path = "/subscriptions", operation_id = "list_subscriptions", tag = "subscriptions",
     params(
         PageQuery,
         CustomerQuery,
-        ("status" = inline(Option<StatusFilter>), Query, description = "Only those of this status; `all` when absent."),
+        StatusQuery,
     ),
     responses((status = 200, description = "A page of subscriptions.", body = List<Subscription>)),
 )]
@@ -43,34 +53,28 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     reads: Reads,
-    mut params: Params,
+    Params((page, StatusQuery { status }, customer)): Params<(PageQuery, StatusQuery, CustomerQuery)>,
 ) -> Result<Reply<List<Subscription>>, ApiError> {
-    let page = params.page();
-    let status = params.ruled("status", status).flatten();
-    let customer = Customer::read(&mut params);
-    params.checked()?;
+    let mut issues = Issues::default();
+    let customer = customer.customer(&mut issues);
+    issues.checked()?;
     let customer_id = match customer {
         None => None,
-        Some(customer) => match customer.id(&app, merchant_id).await? {
+        Some(customer) => match named::customer_id(&app, merchant_id, &customer).await? {
             Some(id) => Some(id),
             None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
         },
     };
     let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+    let status = match status {
+        Some(StatusFilter::Active) => Some(query::SubscriptionStatus::Active),
+        Some(StatusFilter::Cancelled) => Some(query::SubscriptionStatus::Cancelled),
+        Some(StatusFilter::All) | None => None,
+    };
     let filter = SubscriptionFilter { status, customer_id };
     let listed = within(query::list(&connection, merchant_id, page.as_query(), filter)).await?;
     let last = listed.items.last().map(|row| row.subscription_id.to_string());
     let shown: Result<Vec<_>, _> =
         listed.items.into_iter().map(|row| Subscription::of_row(merchant_id, row)).collect();
     Ok(Reply::ok(List::new(shown?, listed.has_more, last)))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
-fn status(word: String) -> Result<Option<query::SubscriptionStatus>, String> {
-    match word.as_str() {
-        "active" => Ok(Some(query::SubscriptionStatus::Active)),
-        "cancelled" => Ok(Some(query::SubscriptionStatus::Cancelled)),
-        "all" => Ok(None),
-        _ => Err("must be one of: active, cancelled, all".to_owned()),
-    }
 }

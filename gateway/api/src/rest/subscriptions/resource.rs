@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::rest::body::Timestamp;
 use crate::rest::customers::Contact;
 
-/// A subscription as it is shown.
+/// A subscription.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Subscription {
     subscription_id: SubscriptionId,
@@ -25,7 +25,7 @@ pub(in crate::rest) struct Subscription {
     connection_id: CustomerId,
     wallet_id: WalletId,
     status: Status,
-    /// The bundle that is bought when the credit is used up.
+    /// The bundle to buy when the credit is used up.
     auto_top_up_bundle_id: Option<CreditBundleId>,
     started_at: Timestamp,
     cancelled_at: Option<Timestamp>,
@@ -33,23 +33,23 @@ pub(in crate::rest) struct Subscription {
     cycle_end_at: Timestamp,
     plan: PlanOfCycle,
     credits: Credits,
-    /// What is to become of it at the end of the cycle.
+    /// The change at the end of the cycle, if one is planned.
     pending_change: Option<Pending>,
     customer: Contact,
 }
 
-/// Does it go on?
+/// The status of a subscription.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = SubscriptionStatus)]
 pub(in crate::rest) enum Status {
-    /// It does.
+    /// The subscription continues.
     Active,
-    /// It has ended.
+    /// The subscription has ended.
     Cancelled,
 }
 
-/// The plan, on the terms that it had when the cycle began.
+/// The plan, with its terms at the start of the cycle.
 #[derive(Debug, Serialize, ToSchema)]
 struct PlanOfCycle {
     plan_id: PlanId,
@@ -63,25 +63,25 @@ struct PlanOfCycle {
     bundle_rollover_type: Rollover,
 }
 
-/// What is left of the credit.
+/// The unused credit.
 #[derive(Debug, Serialize, ToSchema)]
 struct Credits {
-    /// The other two together.
+    /// The sum of cycle and bundle credit.
     total_remaining: Amount,
-    /// Of what the plan's cycles brought.
+    /// Unused credit of the plan's cycles.
     cycle_remaining: Amount,
-    /// Of the bundles in the customer's wallet; it outlasts the subscription.
+    /// Unused credit of bundles. It stays when the subscription ends.
     bundle_remaining: Amount,
 }
 
-/// What is to become of a subscription.
+/// A planned change of a subscription.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SubscriptionPendingChange)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Pending {
-    /// It ends.
+    /// The subscription ends.
     Cancellation { effective_at: Timestamp },
-    /// It moves to another plan.
+    /// The subscription moves to another plan.
     Downgrade { effective_at: Timestamp, plan_id: PlanId, subscription_config_id: PlanId },
 }
 
@@ -152,7 +152,7 @@ impl Subscription {
     }
 }
 
-/// Sums of the money of one wallet are in range, or no decision would have let it there.
+/// The sum of one wallet's money is out of range, which every command checks.
 pub(in crate::rest) fn out_of_range(error: Error) -> ApiError {
     ApiError::internal(format!("the money of a wallet {error}"))
 }

@@ -1,10 +1,11 @@
-//! `PATCH /subscriptions/{subscription_id}`: the bundle that is bought when the credit is used up.
+//! `PATCH /subscriptions/{subscription_id}`: the bundle to buy when the credit is used up.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::command::{SubscriptionEdit, UpdateSubscription};
 use farthing_core::ids::CreditBundleId;
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::find::{named, present};
@@ -13,26 +14,27 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::fields::Fields;
+use crate::rest::input::{self, Patch};
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
-use crate::rules;
 
-/// What may change of a subscription; what is absent stays.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-struct SubscriptionChanges {
-    /// One of the plan's bundles; `null`: none is bought.
-    auto_top_up_bundle_id: Option<CreditBundleId>,
+/// What to change of a subscription. An absent field stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SubscriptionChanges)]
+struct SubscriptionChangesBody {
+    /// One of the plan's bundles; `null` turns automatic top-up off.
+    #[serde(default)]
+    #[schema(value_type = Option<CreditBundleId>)]
+    auto_top_up_bundle_id: Patch<CreditBundleId>,
 }
 
-/// 200 with the subscription as it is now.
+/// 200 with the updated subscription.
 #[utoipa::path(
     patch, path = "/subscriptions/{subscription_id}", operation_id = "update_subscription", tag = "subscriptions",
     params(("subscription_id" = String, Path, description = "The subscription's id.")),
-    request_body = SubscriptionChanges,
+    request_body = SubscriptionChangesBody,
     responses(
-        (status = 200, description = "The subscription as it is now.", body = Subscription),
+        (status = 200, description = "The updated subscription.", body = Subscription),
         (status = 400, description = "credit_bundle_plan_mismatch"),
         (status = 404, description = "subscription_not_found credit_bundle_not_found"),
     ),
@@ -44,11 +46,9 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Subscription>, ApiError> {
-    let mut body = Fields::of(&json)?;
-    let bundle = body.edit("auto_top_up_bundle_id", |body, name| body.ruled(name, rules::id));
-    body.checked()?;
+    let body: SubscriptionChangesBody = input::body(&json)?;
     let (subscription_id, now) = (named(&name)?, app.now());
-    let edit = SubscriptionEdit::AutoTopUp(bundle);
+    let edit = SubscriptionEdit::AutoTopUp(body.auto_top_up_bundle_id.edit(|id| id));
     app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
     Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
 }

@@ -1,4 +1,4 @@
-//! A merchant's test clock: a year in seconds, on an instance in test mode (completion.md has time in cycles).
+//! A merchant's test clock, which moves time forward on an instance in test mode.
 
 mod advance;
 

@@ -1,4 +1,4 @@
-//! Usage: what the merchant's requests come to, day by day (completion.md section 8).
+//! Usage: the counters of the merchant's requests per day (completion.md section 8).
 
 mod report;
 mod resource;

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::rest::body::ExactNumber;
 
-/// The counters of each day and of all of them.
+/// The counters of each day, and the totals.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Usage {
     #[schema(value_type = DateTime<FixedOffset>)]
@@ -31,7 +31,7 @@ struct Item {
     counters: Shown,
 }
 
-/// Counters in both vocabularies.
+/// Counters with their older and newer names.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = UsageCounters)]
 struct Shown {
@@ -55,7 +55,7 @@ struct Shown {
     total_merchant_cost: Total,
 }
 
-/// A sum of amounts: ten fractional digits, like each of them, but of any size.
+/// A sum of amounts, of any size, with ten fractional digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Total(Decimal);
 
@@ -65,7 +65,7 @@ impl Serialize for Total {
     }
 }
 
-/// An instant in the offset that was asked in.
+/// An instant in the offset of `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Local(DateTime<FixedOffset>);
 
@@ -76,7 +76,7 @@ impl Serialize for Local {
 }
 
 impl Usage {
-    /// The report from `start` to `end` of `days`; none when the sums go beyond 28 digits.
+    /// The report of `days` from `start` to `end`, or `None` if a sum exceeds 28 digits.
     pub(super) fn of(
         start: DateTime<FixedOffset>,
         end: DateTime<FixedOffset>,

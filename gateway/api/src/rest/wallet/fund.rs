@@ -1,7 +1,7 @@
 //! `POST /wallet/fund`: money into the merchant's own wallet.
 //!
-//! Invariant: what is answered is told by the log alone: that the payment is asked for stands there with its idempotency
-//! key, and how it ended beside it. So a repeated call gets the same answer, whoever died in between.
+//! Invariant: the answer comes from the log alone, which holds the payment's request with its idempotency key and the
+//! payment's result. So a repeated call gets the same answer, even if a process died in between.
 
 use std::sync::Arc;
 
@@ -19,47 +19,20 @@ use crate::error::{ApiError, BillingError};
 use crate::idempotency::Answer;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::fields::Fields;
+use crate::rest::input;
 use crate::rest::writes::Writes;
 
-/// The least and the most, in dollars, that is paid at once.
-const LEAST: i64 = 10;
-const MOST: i64 = 10_000;
-
-/// Money to be paid into the wallet.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `Wanted::read` reads")]
-struct Funding {
-    /// One of the wallet's own; the one that was added last when absent.
+/// A payment into the wallet.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = Funding)]
+struct FundingBody {
+    /// A payment method of the wallet; by default the one that was added last.
     payment_method_id: Option<PaymentMethodId>,
     /// Dollars, from 10 to 10,000.
     amount: values::FundingAmount,
 }
 
-struct Wanted {
-    payment_method_id: Option<PaymentMethodId>,
-    amount: Amount,
-}
-
-impl Wanted {
-    fn read(json: &str) -> Result<Self, ApiError> {
-        let mut fields = Fields::of(json)?;
-        let payment_method_id = fields.ruled("payment_method_id", |text| {
-            text.parse().map_err(|_| "must be the id of a payment method".to_owned())
-        });
-        let amount = fields.payable("amount");
-        let amount = fields.required("amount", amount);
-        let in_range = |amount: Amount| (LEAST.into()..=MOST.into()).contains(&amount.decimal());
-        if amount.is_some_and(|amount| !in_range(amount)) {
-            fields.refuse("amount", "must be from 10 to 10000");
-        }
-        fields.checked()?;
-        let amount = amount.ok_or_else(|| ApiError::issue(["amount"], "is required"))?;
-        Ok(Self { payment_method_id, amount })
-    }
-}
-
-/// How a payment into the wallet ended.
+/// The result of a payment into the wallet.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Funded {
     /// `succeeded`; a payment that was declined is 402.
@@ -69,27 +42,27 @@ pub(super) struct Funded {
     balance: Amount,
 }
 
-/// What is kept under the idempotency key: which payment it began.
+/// What is stored under the idempotency key: the payment that the call started.
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun {
+struct StartedPayment {
     payment_id: PaymentId,
 }
 
-/// A funding of a merchant, and the payment that an earlier call of the same began.
-pub(super) struct Fundings {
+/// A funding call, with the answer that an earlier call with the same idempotency key stored.
+pub(super) struct FundingCall {
     writes: Writes,
-    begun: Option<Answer>,
+    started: Option<Answer>,
 }
 
-impl FromRequest<Arc<App>> for Fundings {
+impl FromRequest<Arc<App>> for FundingCall {
     type Rejection = Response;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Response> {
-        let (writes, begun) =
-            Writes::with_answer_before(request, app).await.map_err(ApiError::into_response)?;
-        match begun {
+        let (writes, started) =
+            Writes::with_stored_answer(request, app).await.map_err(ApiError::into_response)?;
+        match started {
             Some(answer) if answer.status != StatusCode::ACCEPTED => Err(answer.into_response()),
-            begun => Ok(Self { writes, begun }),
+            started => Ok(Self { writes, started }),
         }
     }
 }
@@ -97,7 +70,7 @@ impl FromRequest<Arc<App>> for Fundings {
 /// 200 once the money is in the wallet.
 #[utoipa::path(
     post, path = "/wallet/fund", operation_id = "fund_wallet", tag = "wallet",
-    request_body = Funding,
+    request_body = FundingBody,
     responses(
         (status = 200, description = "The payment succeeded, and the money is in the wallet.", body = Funded),
         (status = 402, description = "payment_declined"),
@@ -107,42 +80,44 @@ impl FromRequest<Arc<App>> for Fundings {
 )]
 pub(super) async fn fund(
     State(app): State<Arc<App>>,
-    Fundings { writes, begun }: Fundings,
+    FundingCall { writes, started }: FundingCall,
 ) -> Result<Answer, ApiError> {
-    let begun = match begun {
-        Some(begun) => begun,
-        None => begin(&app, &writes).await?,
+    let started = match started {
+        Some(started) => started,
+        None => start(&app, &writes).await?,
     };
-    if begun.status != StatusCode::ACCEPTED {
-        return Ok(begun);
+    if started.status != StatusCode::ACCEPTED {
+        return Ok(started);
     }
-    let Begun { payment_id } = serde_json::from_slice(&begun.body)
-        .map_err(|error| ApiError::internal(format!("what is kept of a funding: {error}")))?;
-    match ended(&app, payment_id).await {
-        Ok(answer) => Ok(answer.given_like(&begun)),
-        // It is asked for, and will be carried out: who asked is not to ask for another one.
+    let StartedPayment { payment_id } = serde_json::from_slice(&started.body)
+        .map_err(|error| ApiError::internal(format!("the stored payment of a funding call: {error}")))?;
+    match carry_out(&app, payment_id).await {
+        Ok(answer) => Ok(answer.given_like(&started)),
+        // The payment is in the log and will be carried out, so the caller must not start another one.
         Err(error) => {
-            tracing::warn!(%payment_id, ?error, "a funding is under way still");
+            tracing::warn!(event = "wallet.funding_pending", %payment_id, ?error, "funding still in progress");
             Err(ApiError::Billing(BillingError::PaymentInProgress))
         }
     }
 }
 
-/// The payment is carried out; how it ended.
-async fn ended(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
+/// Carries out the payment and answers with its result.
+async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
     match app.payments.carry_out(payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
             let balance = app.payments.balance_after(payment_id).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
-        Paid::TakenBack(_) => Err(ApiError::internal(format!("{payment_id}: a merchant is never deleted"))),
+        Paid::TakenBack(_) => Err(ApiError::internal(format!(
+            "{payment_id} was taken back although merchants are never deleted"
+        ))),
     }
 }
 
-/// The payment is asked for.
-async fn begin(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
-    let Wanted { payment_method_id, amount } = Wanted::read(writes.json()?)?;
+/// Requests the payment in the log.
+async fn start(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
+    let FundingBody { payment_method_id, amount } = input::body(writes.json()?)?;
     let now = app.now();
     let payment_id = PaymentId::new(app.mint.next(now));
     let command = RequestPayment {
@@ -150,10 +125,10 @@ async fn begin(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
         payment_id,
         payee: Payee::Merchant,
         payment_method_id,
-        purchase: Purchase::Fund(amount),
+        purchase: Purchase::Fund(amount.0),
         offered: None,
         checkout_session_id: None,
         now,
     };
-    writes.submit(command, move |()| Reply::accepted(Begun { payment_id })).await
+    writes.submit(command, move |()| Reply::accepted(StartedPayment { payment_id })).await
 }

@@ -1,4 +1,4 @@
-//! The merchant's own wallet, and what it has in common with those of customers (completion.md section 7).
+//! The merchant's own wallet, and the parts shared with customers' wallets (completion.md section 7).
 
 mod find;
 mod fund;
@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(in crate::rest) use self::resource::Wallet;
-pub(in crate::rest) use self::update::{WalletChanges, change_of_customer};
+pub(in crate::rest) use self::update::{WalletChangesBody, update_customer_wallet};
 use crate::app::App;
 
 /// The routes of the wallet.

@@ -1,4 +1,4 @@
-//! A wallet as it is shown, and where it is read: from the states, which decisions read as well.
+//! The Wallet resource, read from the authoritative states.
 
 use farthing_core::event::Autopay;
 use farthing_core::ids::{MerchantId, WalletId};
@@ -8,26 +8,27 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, Resource};
+use crate::rest::named::existing_customer;
 
-/// The merchant's own wallet, or a customer's.
+/// The wallet of the merchant or of a customer.
 #[derive(Debug, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(in crate::rest) struct Wallet {
     wallet_id: WalletId,
-    /// Dollars, credit of plans and bundles apart; below zero, of a merchant's own alone, where an overrun or a fee that the
-    /// merchant bears came to more than there was.
+    /// Dollars, without the credit of plans and bundles. Only a merchant's own balance can be below zero, after an overrun
+    /// or a fee that the merchant pays.
     balance: Amount,
-    /// Is it filled up by itself?
+    /// Whether the wallet is recharged automatically.
     autopay_enabled: bool,
-    /// It is when the balance falls below this, in dollars.
+    /// A balance below this, in dollars, starts a recharge.
     autopay_threshold: Option<Amount>,
-    /// By this, in dollars.
+    /// The amount of a recharge, in dollars.
     autopay_amount: Option<Amount>,
 }
 
 impl Wallet {
-    /// The merchant's own as it is now.
+    /// The merchant's own wallet.
     pub(super) async fn of(app: &App, merchant_id: MerchantId) -> Result<Self, ApiError> {
         let Some(State::Merchant(merchant)) = app.state(StateKey::Merchant(merchant_id)).await? else {
             return Err(ApiError::internal(format!("{merchant_id} has no state")));
@@ -35,17 +36,18 @@ impl Wallet {
         Self::read(app, merchant.wallet_id).await
     }
 
-    /// That of the merchant's customer called `name`, an id or a reference id; none where there is no such customer.
+    /// The wallet of the merchant's customer with this id or reference id, or the error that there is no such `resource`.
     pub(in crate::rest) async fn of_customer(
         app: &App,
         merchant_id: MerchantId,
         name: &str,
-    ) -> Result<Option<Self>, ApiError> {
-        let Some(id) = app.customer_id(merchant_id, name).await? else { return Ok(None) };
-        let Some(State::Customer(customer)) = app.state(StateKey::Customer(id)).await? else {
-            return Ok(None);
-        };
-        Self::read(app, customer.wallet_id).await.map(Some)
+        resource: Resource,
+    ) -> Result<Self, ApiError> {
+        let id = existing_customer(app, merchant_id, name, resource).await?;
+        match app.state(StateKey::Customer(id)).await? {
+            Some(State::Customer(customer)) => Self::read(app, customer.wallet_id).await,
+            Some(_) | None => Err(ApiError::NotFound(resource)),
+        }
     }
 
     async fn read(app: &App, wallet_id: WalletId) -> Result<Self, ApiError> {

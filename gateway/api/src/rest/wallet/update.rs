@@ -1,63 +1,55 @@
-//! `PATCH /wallet`: when the merchant's own wallet is filled up by itself.
+//! `PATCH /wallet`: the automatic recharge of the merchant's own wallet.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::command::{AutopayEdits, CustomerRefusal, Payee, Refusal, SetAutopay};
 use farthing_core::ids::MerchantId;
-use farthing_core::money::Amount;
 use farthing_log::appender;
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::resource::Wallet;
 use crate::app::App;
-use crate::error::ApiError;
+use crate::error::{ApiError, Resource};
 use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::fields::Fields;
+use crate::rest::input::{self, Patch};
+use crate::rest::named::existing_customer;
 
-/// Whether the wallet is filled up by itself; what is absent stays. Threshold and amount are both there as long as it is
-/// (`null` clears, and is refused then), and go when it is not any more.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what `edits` reads")]
+/// The automatic recharge of the wallet. An absent field stays. While it is enabled, threshold and amount must both be set
+/// and cannot be cleared; disabling it clears both.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = WalletChanges)]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
-pub(in crate::rest) struct WalletChanges {
+pub(in crate::rest) struct WalletChangesBody {
     /// `null` counts as absent.
     autopay_enabled: Option<bool>,
-    /// When the balance falls below this, in dollars.
-    autopay_threshold: Option<values::PositiveAmountInput>,
-    /// By this, in dollars.
-    autopay_amount: Option<values::FundingAmount>,
+    /// A balance below this, in dollars, starts a recharge.
+    #[serde(default)]
+    #[schema(value_type = Option<values::PositiveAmountInput>)]
+    autopay_threshold: Patch<values::PositiveAmountInput>,
+    /// The amount of a recharge, in dollars.
+    #[serde(default)]
+    #[schema(value_type = Option<values::FundingAmount>)]
+    autopay_amount: Patch<values::FundingAmount>,
 }
 
 fn edits(json: &str) -> Result<AutopayEdits, ApiError> {
-    let mut fields = Fields::of(json)?;
-    let enabled = fields.flag("autopay_enabled");
-    let threshold = fields.edit("autopay_threshold", |fields, name| {
-        let threshold = fields.amount(name);
-        if threshold.is_some_and(|threshold| !threshold.is_positive()) {
-            fields.refuse(name, "must be above zero");
-        }
-        threshold
-    });
-    let amount = fields.edit("autopay_amount", |fields, name| {
-        let amount = fields.payable(name);
-        let in_range = |amount: Amount| (10.into()..=10_000.into()).contains(&amount.decimal());
-        if amount.is_some_and(|amount| !in_range(amount)) {
-            fields.refuse(name, "must be from 10 to 10000");
-        }
-        amount
-    });
-    fields.checked()?;
-    Ok(AutopayEdits { enabled, threshold, amount })
+    let body: WalletChangesBody = input::body(json)?;
+    Ok(AutopayEdits {
+        enabled: body.autopay_enabled,
+        threshold: body.autopay_threshold.edit(|threshold| threshold.0),
+        amount: body.autopay_amount.edit(|amount| amount.0),
+    })
 }
 
-/// 200 with the wallet as it is now.
+/// 200 with the updated wallet.
 #[utoipa::path(
     patch, path = "/wallet", operation_id = "update_wallet", tag = "wallet",
-    request_body = WalletChanges,
-    responses((status = 200, description = "The wallet as it is now.", body = Wallet)),
+    request_body = WalletChangesBody,
+    responses((status = 200, description = "The updated wallet.", body = Wallet)),
 )]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
@@ -70,22 +62,25 @@ pub(super) async fn update(
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
 }
 
-/// The same for the wallet of the merchant's customer called `name`, an id or a reference id; none where there is no such
-/// customer.
-pub(in crate::rest) async fn change_of_customer(
+/// Changes the automatic recharge of a customer's wallet. `name` is the customer's id or reference id. Without such a
+/// customer, the error is that there is no such `resource`.
+pub(in crate::rest) async fn update_customer_wallet(
     app: &App,
     merchant_id: MerchantId,
     name: &str,
     json: &str,
-) -> Result<Option<Wallet>, ApiError> {
+    resource: Resource,
+) -> Result<Wallet, ApiError> {
     let edits = edits(json)?;
-    let Some(customer_id) = app.customer_id(merchant_id, name).await? else { return Ok(None) };
+    let customer_id = existing_customer(app, merchant_id, name, resource).await?;
     let now = app.now();
     let payee = Payee::Customer(customer_id);
     match app.ledger.submit(SetAutopay { merchant_id, payee, edits, now }).await {
-        Ok(()) => Wallet::of_customer(app, merchant_id, name).await,
-        // Somebody deleted it meanwhile.
-        Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Ok(None),
+        Ok(()) => Wallet::of_customer(app, merchant_id, name, resource).await,
+        // The customer was deleted in the meantime.
+        Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => {
+            Err(ApiError::NotFound(resource))
+        }
         Err(error) => Err(error.into()),
     }
 }

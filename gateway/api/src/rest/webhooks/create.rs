@@ -8,22 +8,22 @@ use farthing_core::ids::WebhookId;
 use farthing_core::state;
 
 use super::resource::Webhook;
-use super::settings::{self, NewWebhook};
+use super::settings::{self, NewWebhookBody};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::idempotency::Answer;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
 
-/// 201 with the new webhook and, this once, its secret.
+/// 201 with the new webhook and its secret, which is shown only once.
 ///
-/// All that it is told is signed with the secret, twice: `X-Webhook-Signature` is the hexadecimal HMAC-SHA256 of the body
-/// under the secret as it is written, and `webhook-id`, `webhook-timestamp` and `webhook-signature` are those of the
-/// Standard Webhooks. It is told at least once, under a `webhook_event_id` that stays, and of one customer in order. A
-/// receiver answers with a status of 200 to 299 within ten seconds; else it is told again after growing delays, for a day.
+/// Every delivery is signed twice with the secret: `X-Webhook-Signature` is the hexadecimal HMAC-SHA256 of the body, with
+/// the secret's text as the key, and `webhook-id`, `webhook-timestamp` and `webhook-signature` follow Standard Webhooks.
+/// Events are delivered at least once, with a stable `webhook_event_id`, and in order per customer. A receiver must respond
+/// with a status of 200 to 299 within ten seconds. Otherwise the delivery is retried with growing delays for a day.
 #[utoipa::path(
     post, path = "/webhooks", operation_id = "create_webhook", tag = "webhooks",
-    request_body = NewWebhook,
+    request_body = NewWebhookBody,
     responses(
         (status = 201, description = "The new webhook with its secret.", body = Webhook),
         (status = 400, description = "webhook_limit_reached"),

@@ -1,4 +1,4 @@
-//! `DELETE /webhooks/{webhook_id}`: it is told of nothing that happens from the answer on.
+//! `DELETE /webhooks/{webhook_id}`: it receives no events that happen after the response.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::rest::params::Named;
     delete, path = "/webhooks/{webhook_id}", operation_id = "delete_webhook", tag = "webhooks",
     params(("webhook_id" = String, Path, description = "The webhook's id.")),
     responses(
-        (status = 200, description = "The webhook is no more.", body = Deleted),
+        (status = 200, description = "The webhook is deleted.", body = Deleted),
         (status = 404, description = "webhook_not_found"),
     ),
 )]

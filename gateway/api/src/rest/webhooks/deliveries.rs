@@ -16,7 +16,7 @@ use crate::rest::page::{List, PageQuery};
 use crate::rest::params::{Named, Params};
 use crate::rest::reads::Reads;
 
-/// 200 with a page of what the webhook is told, and how far that has come. What has ended is kept for 30 days.
+/// 200 with a page of the webhook's deliveries. Finished deliveries are kept for 30 days.
 #[utoipa::path(
     get, path = "/webhooks/{webhook_id}/deliveries", operation_id = "list_webhook_deliveries", tag = "webhooks",
     params(("webhook_id" = String, Path, description = "The webhook's id."), PageQuery),
@@ -30,10 +30,8 @@ pub(super) async fn deliveries(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
-    mut params: Params,
+    Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Delivery>>, ApiError> {
-    let page = params.page();
-    params.checked()?;
     let (webhook_id, _) = existing(&app, merchant_id, &name).await?;
     let connection = reads.outbox_caught_up().await?;
     let listed = within(query::list(&connection, webhook_id, page.as_query())).await?;

@@ -31,7 +31,7 @@ pub(super) async fn find(
     Ok(Reply::ok(Webhook::new(webhook_id, webhook)))
 }
 
-/// The merchant's webhook called `name`, by the authoritative state.
+/// The merchant's webhook with the id `name`, from the authoritative state.
 pub(super) async fn existing(
     app: &App,
     merchant_id: MerchantId,

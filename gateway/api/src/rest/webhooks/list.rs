@@ -17,7 +17,7 @@ use crate::rest::body::Reply;
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 
-/// Was there a webhook of this id? One that is no more still has its place in the list.
+/// Finds the creation of a webhook, which a cursor may name even if the webhook is deleted.
 const CREATION: &str = "SELECT position FROM ledger.events WHERE key = $1 AND merchant_id = $2";
 
 /// 200 with a page of the merchant's webhooks, without their secrets.
@@ -29,16 +29,14 @@ const CREATION: &str = "SELECT position FROM ledger.events WHERE key = $1 AND me
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
-    mut params: Params,
+    Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Webhook>>, ApiError> {
-    let page = params.page();
-    params.checked()?;
     let connection = app.connection().await?;
-    let after = match &page.cursor {
+    let after = match page.cursor() {
         None => None,
-        Some(cursor) => Some(within(place(&connection, merchant_id, cursor)).await?),
+        Some(cursor) => Some(within(position_of(&connection, merchant_id, cursor)).await?),
     };
-    // The newest first: a merchant has few, listed as they came.
+    // Newest first. A merchant has few webhooks.
     let mut ids = match app.state(StateKey::Webhooks(merchant_id)).await? {
         Some(state::State::Webhooks(ids)) => ids,
         Some(_) | None => Vec::new(),
@@ -46,20 +44,20 @@ pub(super) async fn list(
     ids.sort_unstable();
     ids.reverse();
     ids.retain(|id| after.is_none_or(|after| *id < after));
-    let has_more = ids.len() > usize::from(page.limit);
-    ids.truncate(usize::from(page.limit));
+    let has_more = ids.len() > usize::from(page.limit());
+    ids.truncate(usize::from(page.limit()));
     let keys: Vec<_> = ids.iter().map(|id| StateKey::Webhook(*id)).collect();
     let found = within(states::load(&connection, &keys)).await?;
     let shown = ids.iter().zip(found).filter_map(|(id, found)| match found {
         Some(state::State::Webhook(webhook)) => Some(Webhook::new(*id, *webhook)),
-        // Deleted a moment ago.
+        // The webhook has just been deleted.
         Some(_) | None => None,
     });
     let last = ids.last().map(ToString::to_string);
     Ok(Reply::ok(List::new(shown.collect(), has_more, last)))
 }
 
-async fn place(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
+async fn position_of(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
     let id: WebhookId = cursor.parse().map_err(|_| ApiError::Input(InputError::CursorInvalid))?;
     let there = db.query_opt(CREATION, &[&format!("{id}/created"), &merchant_id.to_string()]).await?;
     there.map(|_| id).ok_or(ApiError::Input(InputError::CursorInvalid))

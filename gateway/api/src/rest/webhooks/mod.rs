@@ -1,4 +1,4 @@
-//! Webhooks: URLs that are told of what happens, and what each was told (completion.md section 9).
+//! Webhooks: URLs that events are delivered to, and their deliveries (completion.md section 9).
 
 mod create;
 mod delete;

@@ -1,5 +1,5 @@
-//! What a webhook is told of an event (completion.md section 9). Made when it is sent, of the event itself and of what
-//! there is then of the things it is about: of a deleted customer no more is told than what is left.
+//! The bodies of webhook deliveries (completion.md section 9). A body is made when it is sent, from the event and the
+//! present state of its resources, so that the data of a deleted customer are not delivered.
 
 use std::pin::Pin;
 
@@ -40,7 +40,7 @@ struct News {
     subscription: Option<Subscription>,
 }
 
-/// A wallet as the event left it.
+/// A wallet after the event.
 #[derive(Serialize)]
 struct Wallet {
     wallet_id: WalletId,
@@ -74,23 +74,24 @@ impl PayloadSource for Payloads {
     }
 }
 
-/// The body that tells of `recorded` under `event_id`; none where nobody is told of it. The read models must have come
-/// as far as the event.
+/// The body of the delivery of `recorded` with the id `event_id`, or `None` if it is not delivered. The read models must
+/// have reached the event.
 async fn payload(
     db: &Client,
     recorded: &Recorded,
     event_id: WebhookEventId,
 ) -> Result<Option<Vec<u8>>, ApiError> {
     let fact = &recorded.fact;
-    let Some(told) = fact.event.webhook_notice() else { return Ok(None) };
+    let Some(notice) = fact.event.webhook_notice() else { return Ok(None) };
     let mut data = about(db, fact).await?;
-    if let Some(id) = told.customer_id {
+    if let Some(id) = notice.customer_id {
         data.customer = customer(db, fact.merchant_id, id, &fact.event).await?;
     }
     let created_at = Timestamp(fact.occurred_at);
-    let message = Message { event: told.topic, data, webhook_event_id: event_id, created_at };
+    let message = Message { event: notice.topic, data, webhook_event_id: event_id, created_at };
     let body = serde_json::to_vec(&message);
-    body.map(Some).map_err(|error| ApiError::internal(format!("a webhook's news cannot be written: {error}")))
+    body.map(Some)
+        .map_err(|error| ApiError::internal(format!("a webhook body cannot be serialized: {error}")))
 }
 
 async fn customer(
@@ -102,14 +103,14 @@ async fn customer(
     let row = customers::query::find_even_deleted(db, merchant_id, id).await?;
     Ok(row.map(|mut row| {
         if let Event::Customer(CustomerEvent::Deleted(deleted)) = event {
-            // By which the merchant knows it.
+            // The merchant's own id.
             row.reference_id.clone_from(&deleted.reference_id);
         }
         Customer::from(row)
     }))
 }
 
-/// What the event is about, apart from the customer.
+/// The resource of the event, apart from the customer.
 async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
     let (mut data, merchant_id) = (News::default(), fact.merchant_id);
     match &fact.event {

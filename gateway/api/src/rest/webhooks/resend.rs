@@ -16,9 +16,9 @@ use crate::rest::params::NamedWithin;
 use crate::rest::writes::Writes;
 use farthing_worker::webhooks::queue;
 
-/// 200 with the delivery, which is sent again at once, or after what is being sent of the same customer.
+/// 200 with the delivery. It is sent again at once, or after a running delivery of the same customer.
 ///
-/// The log says nothing of it: what a webhook was told is no fact of the ledger.
+/// The log does not record deliveries.
 #[utoipa::path(
     post, path = "/webhooks/{webhook_id}/deliveries/{webhook_event_id}/resend",
     operation_id = "resend_webhook_delivery", tag = "webhooks",

@@ -1,4 +1,4 @@
-//! The Webhook resource, and what a webhook is told.
+//! The resources of webhooks and their deliveries.
 
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
@@ -11,23 +11,23 @@ use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
 
-/// A webhook as it is shown.
+/// A webhook.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct Webhook {
     webhook_id: WebhookId,
     url: String,
-    /// What it is told of; `null` for everything.
+    /// The delivered events; `null`: all events.
     events: Option<Vec<Topic>>,
-    /// Is it told at all?
+    /// Whether events are delivered.
     enabled: bool,
     created_at: Timestamp,
-    /// What signs all that it is told: only in the answer that made it.
+    /// The secret that signs deliveries. Only the response of the creation has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     webhook_secret: Option<String>,
 }
 
 impl Webhook {
-    /// The webhook `id` as its state says.
+    /// The webhook `id` from its state.
     pub(super) fn new(webhook_id: WebhookId, webhook: state::Webhook) -> Self {
         let settings = webhook.settings;
         Self {
@@ -40,25 +40,25 @@ impl Webhook {
         }
     }
 
-    /// The webhook with its secret, which is shown this once.
+    /// The webhook with its secret, which is shown only once.
     pub(super) fn with_secret(self, secret: String) -> Self {
         Self { webhook_secret: Some(secret), ..self }
     }
 }
 
-/// What a webhook is told of one event, and how far that has come.
+/// The delivery of an event to a webhook.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Delivery {
     webhook_event_id: WebhookEventId,
     event: Topic,
     status: DeliveryStatus,
-    /// How often it was tried since it was queued, or sent again.
+    /// Attempts since it was queued or resent.
     attempts: u32,
-    /// The receiver's last status, where it answered.
+    /// The status of the receiver's last response.
     last_status_code: Option<u16>,
-    /// What went wrong at the last attempt.
+    /// The error of the last attempt.
     last_error: Option<String>,
-    /// When it is tried next, unless an earlier event of the customer holds it up.
+    /// The next attempt, unless an earlier event of the customer is still pending.
     next_attempt_at: Option<Timestamp>,
     delivered_at: Option<Timestamp>,
     /// When the event happened.

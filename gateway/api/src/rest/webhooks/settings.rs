@@ -1,94 +1,82 @@
-//! What a body says of a webhook: where it is, and what it is told of.
+//! The bodies of webhooks.
 
 use farthing_core::command::Edit;
 use farthing_core::event::{Topic, WebhookSettings};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::rest::fields::Fields;
-use crate::rules;
+use crate::openapi::values;
+use crate::rest::input::{self, Issues, Patch};
 
-/// Names of a list of events, at most.
+/// The most events that one body lists.
 const MAX_EVENTS: usize = 100;
 
-/// The body that makes a webhook, as the document describes it; [`read`] reads it.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) struct NewWebhook {
+/// A webhook to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewWebhook)]
+pub(super) struct NewWebhookBody {
     /// `http` or `https`, without user information and fragment.
-    #[schema(max_length = 2048, pattern = r"^https?://[A-Za-z0-9][!-\x22$-\[\]-~]*$")]
-    url: String,
-    /// What it is told of; everything when absent or null, what is yet to come included.
+    url: values::WebhookUrl,
+    /// The events to deliver. Absent or null: all events, future kinds included.
     #[schema(min_items = 1, max_items = 100)]
     events: Option<Vec<Topic>>,
-    /// Is it told at all? True when absent.
+    /// Whether events are delivered; true by default.
     enabled: Option<bool>,
 }
 
-/// What may change of a webhook, as the document describes it; [`Changes::read`] reads it. What is absent stays.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what is read by hand")]
-pub(super) struct WebhookChanges {
-    /// As for a new one; null counts as absent.
-    #[schema(max_length = 2048, pattern = r"^https?://[A-Za-z0-9][!-\x22$-\[\]-~]*$")]
-    url: Option<String>,
-    /// Null has it told of everything.
-    #[schema(min_items = 1, max_items = 100)]
-    events: Option<Vec<Topic>>,
-    /// One that is not enabled is told of nothing that happens meanwhile, and what is pending fails.
+/// What to change of a webhook. An absent field stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = WebhookChanges)]
+pub(super) struct WebhookChangesBody {
+    /// As for a new webhook; null counts as absent.
+    url: Option<values::WebhookUrl>,
+    /// Null: all events.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
+    events: Patch<Vec<Topic>>,
+    /// A disabled webhook receives no events, and its pending deliveries fail.
     enabled: Option<bool>,
 }
 
 /// Reads the body of a new webhook.
 pub(super) fn read(json: &str) -> Result<WebhookSettings, ApiError> {
-    let mut body = Fields::of(json)?;
-    let url = body.ruled("url", rules::webhook_url);
-    let url = body.required("url", url);
-    let topics = topics(&mut body, "events");
-    let enabled = body.flag("enabled").unwrap_or(true);
-    body.checked()?;
-    Ok(WebhookSettings { url: url.unwrap_or_default(), topics, enabled })
+    let body: NewWebhookBody = input::body(json)?;
+    let topics = body.events.map(topics).transpose()?;
+    Ok(WebhookSettings { url: body.url.0, topics, enabled: body.enabled.unwrap_or(true) })
 }
 
-/// The changes of a webhook; what is none stays.
+/// The changes of a webhook as the command takes them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Changes {
+pub(super) struct WebhookEdits {
     pub(super) url: Option<String>,
     pub(super) topics: Edit<Vec<Topic>>,
     pub(super) enabled: Option<bool>,
 }
 
-impl Changes {
+impl WebhookEdits {
     /// Reads the body of a change.
     pub(super) fn read(json: &str) -> Result<Self, ApiError> {
-        let mut body = Fields::of(json)?;
-        let url = body.ruled("url", rules::webhook_url);
-        let topics = body.edit("events", topics);
-        let enabled = body.flag("enabled");
-        body.checked()?;
-        Ok(Self { url, topics, enabled })
+        let body: WebhookChangesBody = input::body(json)?;
+        let topics = match body.events {
+            Patch::Absent => Edit::Keep,
+            Patch::Null => Edit::Clear,
+            Patch::Value(events) => Edit::Set(topics(events)?),
+        };
+        Ok(Self { url: body.url.map(|url| url.0), topics, enabled: body.enabled })
     }
 }
 
-/// A list of topics: at least one, each once.
-fn topics(body: &mut Fields<'_>, name: &str) -> Option<Vec<Topic>> {
-    let names = body.texts(name, MAX_EVENTS)?;
-    if names.is_empty() {
-        body.refuse(name, "must name at least one event");
-        return None;
+/// Checks the number of events and drops repeated ones.
+fn topics(mut events: Vec<Topic>) -> Result<Vec<Topic>, ApiError> {
+    let mut issues = Issues::default();
+    if events.is_empty() || events.len() > MAX_EVENTS {
+        issues.refuse(["events"], format!("must have between 1 and {MAX_EVENTS} items"));
     }
-    let mut topics = Vec::with_capacity(names.len());
-    for (index, text) in names.iter().enumerate() {
-        if let Some(topic) = Topic::named(text) {
-            topics.push(topic);
-        } else {
-            let words = Topic::ALL.map(Topic::name).join(", ");
-            body.refuse_at([name, &index.to_string()], format!("must be one of: {words}"));
-        }
-    }
-    topics.sort_unstable();
-    topics.dedup();
-    Some(topics)
+    issues.checked()?;
+    events.sort_unstable();
+    events.dedup();
+    Ok(events)
 }
 
 #[cfg(test)]
@@ -102,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_has_a_url_and_is_told_of_everything_unless_it_says_otherwise() {
+    fn a_webhook_receives_all_events_by_default() {
         let made = read(r#"{"url": "https://a.example/x?y=1"}"#).unwrap();
         assert_eq!((made.topics, made.enabled), (None, true));
         let made = read(
@@ -114,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn issues_name_their_path() {
         assert_eq!(issues("{}"), ["url"]);
         for url in
             ["", "ftp://a", "a", "http://u@a/", "http://127.1/", "http://a/#x", "http://a b/", "http://"]
@@ -128,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_tells_null_from_absence() {
-        let changes = Changes::read(r#"{"url": null, "enabled": null}"#).unwrap();
-        assert_eq!(changes, Changes { url: None, topics: Edit::Keep, enabled: None });
-        assert_eq!(Changes::read(r#"{"events": null}"#).unwrap().topics, Edit::Clear);
+    fn a_change_distinguishes_null_from_absence() {
+        let changes = WebhookEdits::read(r#"{"url": null, "enabled": null}"#).unwrap();
+        assert_eq!(changes, WebhookEdits { url: None, topics: Edit::Keep, enabled: None });
+        assert_eq!(WebhookEdits::read(r#"{"events": null}"#).unwrap().topics, Edit::Clear);
     }
 }

@@ -6,20 +6,20 @@ use axum::extract::State;
 use farthing_core::command::UpdateWebhook;
 
 use super::resource::Webhook;
-use super::settings::{Changes, WebhookChanges};
+use super::settings::{WebhookChangesBody, WebhookEdits};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::params::Named;
 
-/// 200 with the webhook as it is now.
+/// 200 with the updated webhook.
 #[utoipa::path(
     patch, path = "/webhooks/{webhook_id}", operation_id = "update_webhook", tag = "webhooks",
     params(("webhook_id" = String, Path, description = "The webhook's id.")),
-    request_body = WebhookChanges,
+    request_body = WebhookChangesBody,
     responses(
-        (status = 200, description = "The webhook as it is now.", body = Webhook),
+        (status = 200, description = "The updated webhook.", body = Webhook),
         (status = 404, description = "webhook_not_found"),
     ),
 )]
@@ -29,7 +29,7 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Webhook>, ApiError> {
-    let Changes { url, topics, enabled } = Changes::read(&json)?;
+    let WebhookEdits { url, topics, enabled } = WebhookEdits::read(&json)?;
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
     let now = app.now();
     let command = UpdateWebhook { merchant_id, webhook_id, url, topics, enabled, now };

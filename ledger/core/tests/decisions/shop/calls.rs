@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::{
-    Billing, Caller, CustomerRef, CustomerRefusal, DecideError, Ending, Failed, MeterRef, MeterRefusal,
-    Metered, OpenRequest, Refusal, ReportRequest, Reported, RequestRefusal, RequestSettings, SettleRequest,
-    Settled, SpendKeyRefusal, WalletRefusal,
+    Billing, Caller, Command as _, CustomerRef, CustomerRefusal, DecideError, Ending, Failed, MeterRef,
+    MeterRefusal, Metered, OpenRequest, Refusal, ReportRequest, Reported, RequestRefusal, RequestSettings,
+    SettleRequest, Settled, SpendKeyRefusal, WalletRefusal,
 };
 use farthing_core::event::{Event, FailureReason, Hold, ProviderKeyType, RequestEvent};
 use farthing_core::ids::{GatewayId, RequestId};

@@ -1,0 +1,304 @@
+//! Reads bodies and queries into the structs that also document them. Invariant: an answer lists every problem of the
+//! input, up to [`MAX_ISSUES`], each with its path. Serde stops at the first problem, so the reader notes it, skips the
+//! member that caused it, and reads again until it finds nothing new.
+//!
+//! A struct's field types check their own values (`openapi::values`); rules between fields are checked afterwards with
+//! [`Issues`].
+
+mod node;
+mod reader;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::value::RawValue;
+
+use self::node::Node;
+use self::reader::{Problem, Reader};
+use crate::error::{ApiError, InputError, Issue};
+use crate::rules;
+
+/// The most problems that one answer lists.
+const MAX_ISSUES: usize = 100;
+
+/// The most times that one input is read: each issue may also rule out the objects around it.
+const MAX_PASSES: usize = 4 * MAX_ISSUES;
+
+/// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a [`Patch`].
+pub(super) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
+    read(&object(json)?)
+}
+
+/// Checks that `json` is a JSON object, whatever its members are.
+pub(super) fn check_object(json: &str) -> Result<(), ApiError> {
+    object(json).map(drop)
+}
+
+/// Reads the parameters of a query. Several structs can be read at once, as a tuple.
+pub(super) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
+    read(&Node::query(pairs))
+}
+
+fn object(json: &str) -> Result<Node<'_>, ApiError> {
+    let whole: &RawValue =
+        serde_json::from_str(json).map_err(|_| ApiError::issue([""; 0], "must be JSON"))?;
+    let node = Node::json(whole);
+    match node.members() {
+        Some(_) => Ok(node),
+        None => Err(ApiError::issue([""; 0], "must be a JSON object")),
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, ApiError> {
+    let mut issues = Vec::new();
+    for _ in 0..MAX_PASSES {
+        let reader = if issues.is_empty() { Reader::new(root) } else { Reader::searching(root) };
+        let problem = match T::deserialize(reader) {
+            Ok(value) if issues.is_empty() => return Ok(value),
+            // All that is wrong has been skipped.
+            Ok(_) => break,
+            Err(problem) => problem,
+        };
+        match problem {
+            Problem::New { path, message, skipped } => {
+                issues.push(Issue::new(path.into_iter().rev(), message));
+                if !skipped || issues.len() == MAX_ISSUES {
+                    break;
+                }
+            }
+            Problem::Known { skipped: true } => {}
+            Problem::Known { skipped: false } | Problem::Missing(_) => break,
+        }
+    }
+    Err(ApiError::Input(InputError::Validation(issues)))
+}
+
+/// The problems that the rules between fields find.
+#[derive(Debug, Default)]
+pub(super) struct Issues(Vec<Issue>);
+
+impl Issues {
+    /// Notes that the value at `path` breaks a rule; `message` says which.
+    pub(super) fn refuse<P: Into<String>>(
+        &mut self,
+        path: impl IntoIterator<Item = P>,
+        message: impl Into<String>,
+    ) {
+        self.0.push(Issue::new(path, message));
+    }
+
+    /// The value of a field that has an older and a newer name. Both names may be given if their values are equal.
+    pub(super) fn either<T: PartialEq>(
+        &mut self,
+        (older, by_older): (&str, Option<T>),
+        (newer, by_newer): (&str, Option<T>),
+    ) -> Option<T> {
+        match rules::either(older, by_older, by_newer) {
+            Ok(value) => value,
+            Err(message) => {
+                self.refuse([newer], message);
+                None
+            }
+        }
+    }
+
+    /// Notes that the field `name` is absent if there is no value, unless an issue about it is noted already.
+    pub(super) fn required<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
+        if value.is_none() && !self.0.iter().any(|issue| issue.path == [name]) {
+            self.refuse([name], "is required");
+        }
+        value
+    }
+
+    /// Adds the issues of the object at `path`.
+    pub(super) fn extend<const N: usize>(&mut self, path: [String; N], inner: Self) {
+        for Issue { path: rest, message } in inner.0 {
+            self.refuse(path.iter().cloned().chain(rest), message);
+        }
+    }
+
+    /// The error that lists all issues, if there is any.
+    pub(super) fn checked(self) -> Result<(), ApiError> {
+        if self.0.is_empty() { Ok(()) } else { Err(ApiError::validation(self.0)) }
+    }
+}
+
+/// A field of a partial update, where `null` and absence differ. The field needs `#[serde(default)]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Patch<T> {
+    /// The field is absent: the value stays.
+    #[default]
+    Absent,
+    /// The field is `null`: the value is cleared.
+    Null,
+    /// The new value.
+    Value(T),
+}
+
+impl<T> Patch<T> {
+    /// The new value, if there is one.
+    pub(super) fn value(self) -> Option<T> {
+        match self {
+            Self::Absent | Self::Null => None,
+            Self::Value(value) => Some(value),
+        }
+    }
+
+    /// The command's edit, with `convert` applied to a new value.
+    pub(super) fn edit<U>(self, convert: impl FnOnce(T) -> U) -> farthing_core::command::Edit<U> {
+        use farthing_core::command::Edit;
+        match self {
+            Self::Absent => Edit::Keep,
+            Self::Null => Edit::Clear,
+            Self::Value(value) => Edit::Set(convert(value)),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(|value| value.map_or(Self::Null, Self::Value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::openapi::values;
+
+    #[derive(Debug, Deserialize)]
+    struct Outer {
+        name: values::Text,
+        limit: Option<Inner>,
+        tags: Option<values::Names>,
+        flag: Option<bool>,
+        inners: Option<Vec<Inner>>,
+        missing: values::Text,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Inner {
+        amount: values::AmountInput,
+        cycle: Cycle,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Cycle {
+        Daily,
+        Weekly,
+    }
+
+    #[derive(Debug, PartialEq, Eq, Deserialize)]
+    struct Edits {
+        #[serde(default)]
+        set: Patch<values::Text>,
+        #[serde(default)]
+        clear: Patch<values::Text>,
+        #[serde(default)]
+        absent: Patch<values::Text>,
+    }
+
+    fn issues<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<(String, String)> {
+        let Err(ApiError::Input(InputError::Validation(issues))) = read else { panic!("{read:?}") };
+        issues.into_iter().map(|issue| (issue.path.join("."), issue.message)).collect()
+    }
+
+    fn paths<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<String> {
+        issues(read).into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn all_issues_are_listed_with_their_paths() {
+        let json = r#"{"name": 5, "limit": {"amount": "x", "cycle": "hourly"}, "tags": ["a", 7, "b", ""],
+            "flag": "yes", "inners": [{}, 3, {"amount": 1, "cycle": "daily"}]}"#;
+        assert_eq!(
+            issues(body::<Outer>(json)),
+            [
+                ("name", "must be a string"),
+                ("limit.amount", "must be a decimal string such as \"12.5\""),
+                ("limit.cycle", "must be one of: daily, weekly"),
+                ("tags.1", "must be a string"),
+                ("tags.3", "must be a string of 1 to 255 characters"),
+                ("flag", "must be true or false"),
+                ("inners.0.amount", "is required"),
+                ("inners.0.cycle", "is required"),
+                ("inners.1", "must be an object"),
+                ("missing", "is required"),
+            ]
+            .map(|(path, message)| (path.to_owned(), message.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_valid_body_is_read_whole() {
+        let json = r#"{"unknown": {"a": "\u0000"}, "name": "n", "limit": {"amount": "1", "cycle": "weekly"}, "missing": "m",
+            "flag": null, "inners": []}"#;
+        let outer: Outer = body(json).unwrap();
+        assert_eq!((outer.name.0.as_str(), outer.missing.0.as_str()), ("n", "m"));
+        let limit = outer.limit.unwrap();
+        assert_eq!(limit.amount.0.to_string(), "1.0000000000");
+        assert!(matches!(limit.cycle, Cycle::Weekly));
+        assert!(outer.flag.is_none() && outer.tags.is_none() && outer.inners.is_some());
+    }
+
+    #[test]
+    fn a_patch_distinguishes_null_from_absence() {
+        let edits: Edits = body(r#"{"set": "x", "clear": null}"#).unwrap();
+        assert_eq!(edits.set, Patch::Value(values::Text("x".to_owned())));
+        assert_eq!((edits.clear, edits.absent), (Patch::Null, Patch::Absent));
+        assert_eq!(paths(body::<Edits>(r#"{"set": 7, "clear": ""}"#)), ["set", "clear"]);
+    }
+
+    #[test]
+    fn a_body_that_is_not_an_object_is_refused() {
+        for json in ["", "{", "[]", "null", "5", "\"x\"", "{} {}", "{\"a\":\u{1}}", "{\"\\ud800\":1}"] {
+            assert!(
+                matches!(check_object(json), Err(ApiError::Input(InputError::Validation(_)))),
+                "{json:?}"
+            );
+        }
+        let deep = format!("{{\"set\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(paths(body::<Edits>(&deep)), ["set"]);
+    }
+
+    #[test]
+    fn the_last_of_two_members_of_one_name_counts() {
+        assert_eq!(paths(body::<Edits>(r#"{"set": "x", "set": 7}"#)), ["set"]);
+        assert!(body::<Edits>(r#"{"set": 7, "set": "x"}"#).is_ok());
+    }
+
+    #[test]
+    fn the_number_of_issues_is_bounded() {
+        let tags = vec![7; 500];
+        let json = serde_json::json!({"name": "n", "missing": "m", "tags": tags}).to_string();
+        assert_eq!(issues(body::<Outer>(&json)).len(), MAX_ISSUES);
+    }
+
+    #[test]
+    fn a_query_is_read_into_several_structs() {
+        #[derive(Debug, Deserialize)]
+        struct First {
+            cursor: Option<values::Filter>,
+        }
+        #[derive(Debug, Deserialize)]
+        struct Second {
+            slug: Option<values::MeterSlug>,
+        }
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let (first, second): (First, Second) = query(pairs(&[("slug", "a"), ("other", "b")])).unwrap();
+        assert!(first.cursor.is_none());
+        assert_eq!(second.slug.unwrap().0, "a");
+        let bad = query::<(First, Second)>(pairs(&[("slug", "a b"), ("cursor", "a"), ("cursor", "b")]));
+        assert_eq!(
+            issues(bad).into_iter().map(|(path, message)| format!("{path} {message}")).collect::<Vec<_>>(),
+            [
+                "cursor must be given once",
+                "slug must be 1 to 255 ASCII letters, digits, dashes and underscores"
+            ]
+        );
+    }
+}
