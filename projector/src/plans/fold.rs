@@ -100,7 +100,7 @@ impl Projection for PlanBatch {
                 self.new_plans.insert(event.plan_id, new(json(&event.terms)));
             }
             Event::Plan(PlanEvent::Updated(event)) => {
-                self.change_plan(event.plan_id, text(json(&event.terms)))
+                self.change_plan(event.plan_id, text(json(&event.terms)));
             }
             Event::Plan(PlanEvent::Deleted(event)) => {
                 self.change_plan(event.plan_id, deletion());
@@ -116,7 +116,7 @@ impl Projection for PlanBatch {
                 self.change_bundle(event.credit_bundle_id, text(json(&event.offer)));
             }
             Event::Plan(PlanEvent::BundleDeleted(event)) => {
-                self.change_bundle(event.credit_bundle_id, deletion())
+                self.change_bundle(event.credit_bundle_id, deletion());
             }
             Event::Meter(MeterEvent::Defined(event)) => {
                 self.slugs.insert(event.meter_id, storable(&event.meter_slug));

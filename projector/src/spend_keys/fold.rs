@@ -122,7 +122,7 @@ impl Projection for SpendKeyBatch {
             }
             Event::Request(RequestEvent::Opened(event)) => self.admit(event.spend_key),
             Event::Request(RequestEvent::Metered(event)) => {
-                self.settle(event.spend_key, event.total_request_cost)
+                self.settle(event.spend_key, event.total_request_cost);
             }
             Event::Merchant(_)
             | Event::SecretKey(_)

@@ -129,7 +129,7 @@ impl Projection for SubscriptionBatch {
         let fact = &recorded.fact;
         match &fact.event {
             Event::Subscription(SubscriptionEvent::Started(event)) => {
-                self.start(event, fact.merchant_id, fact.occurred_at)
+                self.start(event, fact.merchant_id, fact.occurred_at);
             }
             Event::Subscription(SubscriptionEvent::Updated(event)) => self.update(event),
             Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
@@ -153,7 +153,7 @@ impl Projection for SubscriptionBatch {
                 change.cancelled_at = Some(fact.occurred_at);
             }
             Event::Subscription(SubscriptionEvent::BundlePurchased(event)) => {
-                self.add_bundle_credit(event.wallet_id, event.granted.decimal())
+                self.add_bundle_credit(event.wallet_id, event.granted.decimal());
             }
             Event::Wallet(WalletEvent::Debited(event)) => self.debit(event.wallet_id, &event.sources),
             Event::Merchant(_)

@@ -47,10 +47,10 @@ impl OutboxBatch {
         let merchant_id = fact.merchant_id;
         match &fact.event {
             Event::Webhook(WebhookEvent::Created(event)) => {
-                self.keep(known, merchant_id, event.webhook_id, &event.settings)
+                self.keep(known, merchant_id, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Updated(event)) => {
-                self.keep(known, merchant_id, event.webhook_id, &event.settings)
+                self.keep(known, merchant_id, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Deleted(event)) => {
                 known.entry(merchant_id).or_default().remove(&event.webhook_id);
