@@ -154,7 +154,7 @@ impl BundleChangesBody {
                 BundleChange::Create(BundleOffer { name, cost, credit_amount })
             })
         };
-        issues.extend(["credit_bundles".to_owned(), index.to_string()], inner);
+        issues.extend(&["credit_bundles".to_owned(), index.to_string()], inner);
         change
     }
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn refused(body: &Value) -> Vec<String> {
-        let Err(ApiError::Input(InputError::Validation(issues))) = read(&body) else {
+        let Err(ApiError::Input(InputError::Validation(issues))) = read(body) else {
             panic!("{body} is accepted")
         };
         issues.into_iter().map(|issue| issue.path.join(".")).collect()
