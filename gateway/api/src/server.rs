@@ -137,7 +137,7 @@ pub async fn run(
     );
     let reads = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
     let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
-    let paying = pool(&config.database_url, PAYING_CONNECTIONS)?;
+    let processor_pool = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
@@ -146,7 +146,7 @@ pub async fn run(
         reads.clone(),
         Arc::clone(&clock),
         Arc::clone(&mint),
-        Arc::new(TestProcessor::new(paying)),
+        Arc::new(TestProcessor::new(processor_pool)),
     ));
     let app = Arc::new(App {
         ledger,

@@ -110,7 +110,7 @@ impl Issues {
     }
 
     /// Adds the issues of the object at `path`.
-    pub(super) fn extend<const N: usize>(&mut self, path: [String; N], inner: Self) {
+    pub(super) fn extend<const N: usize>(&mut self, path: &[String; N], inner: Self) {
         for Issue { path: rest, message } in inner.0 {
             self.refuse(path.iter().cloned().chain(rest), message);
         }

@@ -153,7 +153,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         }
     }
 
-    /// Reads a raw JSON text: only `serde_json` knows how it is asked for.
+    /// Reads a raw JSON text: only `serde_json` knows how it is requested.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,

@@ -154,7 +154,7 @@ impl BundleChangesBody {
                 BundleChange::Create(BundleOffer { name, cost, credit_amount })
             })
         };
-        issues.extend(["credit_bundles".to_owned(), index.to_string()], inner);
+        issues.extend(&["credit_bundles".to_owned(), index.to_string()], inner);
         change
     }
 }
