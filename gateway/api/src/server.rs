@@ -1,4 +1,4 @@
-//! One gateway process: everything put together, started, and stopped in good order.
+//! One gateway process: builds its parts, starts them and shuts them down in order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,57 +39,57 @@ use crate::timeouts::Timeouts;
 /// Connections for reads.
 const READ_CONNECTIONS: usize = 8;
 
-/// Connections for telling webhooks.
-const TELLING_CONNECTIONS: usize = 4;
+/// Connections for delivering webhooks.
+const DELIVERY_CONNECTIONS: usize = 4;
 
-/// Connections of the built-in test processor: it stands for somebody else's machine, so that one that does not answer keeps
-/// no reader waiting.
+/// Connections of the built-in test processor. They are separate because it stands in for an external service, whose
+/// delays must not block reads.
 const PAYING_CONNECTIONS: usize = 4;
 
-/// How long settlements may take after the time of grace.
+/// How long settlements may take after the grace period.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long calls may take to end that could not be settled.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long unsettled calls may take to log their facts.
+const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 const CLOCK: &str = "SELECT clock_timestamp()";
 
 const INSTANCE: &str = "SELECT server_key, mode FROM ledger.instance";
 
-/// What a gateway needs.
+/// The configuration of a gateway.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the log and the read models are.
+    /// The Postgres database of the log and the read models.
     pub database_url: String,
-    /// Where readers are woken; none to leave them to their polling.
+    /// The NATS server for wake-up notifications; `None` leaves readers to their polling.
     pub nats_url: Option<String>,
-    /// Where to listen; port 0 means any free one.
+    /// The address to listen on; port 0 means any free port.
     pub listen: SocketAddr,
-    /// The key that hashes keys and derives secrets, in place of the one in the database.
+    /// The key that hashes keys and derives secrets; overrides the one in the database.
     pub server_key: Option<ServerKey>,
-    /// Addresses that may be called though they are not public.
+    /// Non-public addresses that may be called.
     pub allow_addresses: Vec<IpNet>,
-    /// PEM files of certificate authorities to trust beside this machine's.
+    /// PEM files of certificate authorities to trust besides the system's.
     pub trusted_authorities: Vec<PathBuf>,
     /// Hosts that speak a built-in provider's dialect.
     pub provider_hosts: Vec<ProviderHost>,
-    /// Keys of this instance, by provider: calls that bring none of their own travel with them.
+    /// Managed provider keys by provider, for calls without a provider key of their own.
     pub provider_keys: BTreeMap<String, ProviderKey>,
-    /// What providers list for their models.
+    /// The list prices of models.
     pub catalogue: Catalogue,
-    /// What decides about admission.
+    /// The settings of admission and holds.
     pub settings: RequestSettings,
-    /// After this time without a sign of life a gateway's open requests are ended.
+    /// After this time without a heartbeat, a gateway's open requests are ended.
     pub sweep_after: Duration,
-    /// Does a proxy in front tell, in `X-Forwarded-Host` and `X-Forwarded-Proto`, what callers address?
+    /// Whether to trust `X-Forwarded-Host` and `X-Forwarded-Proto`, which a reverse proxy sets.
     pub trust_forwarded: bool,
-    /// The bounds on waiting.
+    /// The timeouts.
     pub timeouts: Timeouts,
     /// How webhooks are told, and told again; none where other gateways tell them.
     pub webhooks: Option<WebhookTiming>,
 }
 
-/// Why a gateway does not run.
+/// Why a gateway cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
@@ -101,18 +101,18 @@ pub enum Error {
     /// The pool of connections.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The database is not a migrated one.
-    #[error("the database says nothing of the instance; run `farthing migrate`")]
+    /// The database is not migrated.
+    #[error("the database has no instance; run `farthing migrate`")]
     NotMigrated,
-    /// What is stored is in another program's shape.
-    #[error("the {0} are of another version of this program; run `farthing migrate`")]
+    /// The stored data has the shape of another program version.
+    #[error("the {0} belong to another version of this program; run `farthing migrate`")]
     Outdated(&'static str),
     /// TLS towards providers.
     #[error("TLS: {0}")]
     Tls(#[from] tls::Error),
 }
 
-/// Runs a gateway until `stop`; `ready` is told the address once it listens.
+/// Runs a gateway until `stop`. Calls `ready` with the address once it listens.
 pub async fn run(
     config: Config,
     stop: CancellationToken,
@@ -136,7 +136,7 @@ pub async fn run(
         &tasks,
     );
     let reads = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
-    let telling = pool(&config.database_url, TELLING_CONNECTIONS)?;
+    let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
     let paying = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
     let timeouts = config.timeouts;
@@ -163,15 +163,21 @@ pub async fn run(
         payments,
     });
 
-    let (calls, hurry) = (TaskTracker::new(), CancellationToken::new());
+    let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
     let dispatcher = config.webhooks.map(|timing| {
         let connector = connector(&guard, tls.clone(), timeouts.connect);
-        Dispatcher::new(Arc::new(rest::Payloads), app.server_key.clone(), telling, connector, timing)
+        Dispatcher::new(Arc::new(rest::Payloads), app.server_key.clone(), delivery_pool, connector, timing)
     });
-    let forwarder =
-        Arc::new(Forwarder::new(Arc::clone(&app), guard, tls, calls.clone(), hurry.clone(), abort.clone()));
+    let forwarder = Arc::new(Forwarder::new(
+        Arc::clone(&app),
+        guard,
+        tls,
+        calls.clone(),
+        stop_waiting.clone(),
+        abort.clone(),
+    ));
     let listener =
         TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
     let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
@@ -186,24 +192,27 @@ pub async fn run(
         tasks.spawn(dispatcher.run(stop.clone()));
     }
     ready(address);
-    tracing::info!(%address, %gateway_id, "the gateway listens");
+    tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
     let until = serve(listener, &app, router(&app, forwarder), stop.clone()).await;
     calls.close();
-    // Answers whose callers have gone are read on while there is time; then each is settled as far as it came.
+    // Drains responses within the grace period, then settles each by the usage reported so far.
     let _ = tokio::time::timeout_at(until, calls.wait()).await;
-    hurry.cancel();
+    stop_waiting.cancel();
     if tokio::time::timeout(SETTLE_TIMEOUT, calls.wait()).await.is_err() {
-        tracing::warn!("calls are left open, to be swept by another gateway");
+        tracing::warn!(
+            event = "gateway.calls_left_open",
+            "calls are left open; the sweeper of another gateway will end them"
+        );
     } else {
         lease::release(&app.reads, gateway_id).await;
     }
     abort.cancel();
     tasks.close();
     tasks.wait().await;
-    // Each call that could not be settled says what it came to.
-    if tokio::time::timeout(LAST_WORDS_TIMEOUT, calls.wait()).await.is_err() {
-        tracing::error!("calls did not end");
+    // Each unsettled call logs its facts.
+    if tokio::time::timeout(UNSETTLED_LOG_TIMEOUT, calls.wait()).await.is_err() {
+        tracing::error!(event = "gateway.calls_not_ended", "calls did not end before the timeout");
     }
     Ok(())
 }
@@ -225,7 +234,7 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     Router::new().nest("/v1", forwarding).merge(standard)
 }
 
-/// The instance's key and mode, from a database that is in this program's shape; the clock is set on the way.
+/// The instance's key and mode, after checking that the database has this program's shape. Also sets the clock.
 async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();

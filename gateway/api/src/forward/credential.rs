@@ -1,5 +1,5 @@
-//! Who calls: the forward credential, wherever it travels, in each of its shapes (interface.md, Authentication;
-//! completion.md section 3). Pure.
+//! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication; completion.md
+//! section 3). Pure.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -17,7 +17,7 @@ use crate::rules;
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
 
-/// What a spend key begins with.
+/// The prefix of a spend key.
 const SPEND_KEY: &str = "spk_";
 
 /// The longest name of a customer or meter, in characters.
@@ -29,7 +29,7 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// A credential, read and checked as far as it can be without the ledger.
+/// A credential, checked as far as possible without the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) caller: Caller,
@@ -41,32 +41,32 @@ pub(crate) struct Credential {
 }
 
 impl Credential {
-    /// A key without anything beside it.
+    /// A plain key.
     fn plain(caller: Caller) -> Self {
         Self { caller, customer: None, meter: None, billing: Billing::Usual, provider_key: None }
     }
 }
 
-/// A credential and where it travelled.
+/// A credential and its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) credential: Credential,
     /// The slot it came in.
     pub(crate) slot: Slot,
-    /// All slots that hold a credential of ours: none of them reaches the provider.
+    /// All slots that hold a credential of this service. None of them reaches the provider.
     pub(crate) slots: Vec<Slot>,
 }
 
-/// What a slot holds, at first sight.
+/// The content of a slot, before its fields are checked.
 enum Token {
     SecretKey(String),
     SpendKey(String),
     Json(Map<String, Value>),
-    /// Some other service's credential, or rubbish.
+    /// Another service's credential, or an invalid one.
     Foreign(ApiError),
 }
 
-/// Finds the credential: the first slot that holds one of ours, in the order of the specification.
+/// Finds the credential: the first slot that holds one of this service, in the order of the specification.
 pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey) -> Result<Found, ApiError> {
     let mut first_ours = None;
     let mut first_foreign = None;
@@ -78,7 +78,7 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
                 first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
             }
             (Token::Foreign(error), Scheme::Right) => first_foreign = first_foreign.or(Some(error)),
-            // Not a way to present one, but a secret all the same.
+            // The scheme is wrong, but the value is still a secret to remove.
             (_, Scheme::Wrong) => {
                 slots.push(slot);
                 first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
@@ -95,25 +95,25 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     let credential = match token {
         Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
         Token::SpendKey(key) => Credential::plain(Caller::SpendKey(server_key.hash(&key))),
-        Token::Json(fields) => Fields { fields: &fields }.credential(server_key)?,
+        Token::Json(fields) => TokenFields { fields: &fields }.credential(server_key)?,
         Token::Foreign(error) => return Err(error),
     };
     Ok(Found { credential, slot, slots })
 }
 
-/// Does this text read as a credential of ours?
+/// Whether this text has the form of a credential of this service.
 pub(crate) fn is_ours(text: &str) -> bool {
     !matches!(read(text), Token::Foreign(_))
 }
 
-/// Was a value presented the way its slot wants it?
+/// Whether a value has the scheme that its slot requires.
 #[derive(Clone, Copy)]
 enum Scheme {
     Right,
     Wrong,
 }
 
-/// A value in a slot; no text where it is not of a form that could be a credential.
+/// A value in a slot; without text if it is not printable ASCII.
 struct Present<'a> {
     slot: Slot,
     scheme: Scheme,
@@ -176,8 +176,8 @@ fn read(text: &str) -> Token {
     }
 }
 
-/// The fields of a token, in either shape; unknown ones are ignored.
-struct Fields<'a> {
+/// The fields of a token, by their older or newer names; unknown ones are ignored.
+struct TokenFields<'a> {
     fields: &'a Map<String, Value>,
 }
 
@@ -185,7 +185,7 @@ fn invalid(name: &str, message: &str) -> ApiError {
     ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new([name], message)]))
 }
 
-impl Fields<'_> {
+impl TokenFields<'_> {
     fn credential(&self, server_key: &ServerKey) -> Result<Credential, ApiError> {
         let caller = self.caller(server_key)?;
         let provider_key = self.text("provider_key")?.map(str::to_owned);
@@ -213,17 +213,17 @@ impl Fields<'_> {
         Ok(Credential { caller, customer, meter, billing, provider_key })
     }
 
-    /// A secret key or a spend key; the latter also where clients of this kind have room for the former alone.
+    /// The secret key or spend key. A spend key is also accepted as `secret_key`, for clients that have only that field.
     fn caller(&self, server_key: &ServerKey) -> Result<Caller, ApiError> {
         match (self.text("secret_key")?, self.text("spend_key")?) {
-            (Some(_), Some(_)) => Err(invalid("spend_key", "does not go with a secret_key")),
+            (Some(_), Some(_)) => Err(invalid("spend_key", "must not be combined with secret_key")),
             (None, None) => Err(invalid("secret_key", "is required")),
             (Some(key), None) if !key.starts_with(SPEND_KEY) => Ok(Caller::SecretKey(server_key.hash(key))),
             (Some(key), None) | (None, Some(key)) => Ok(Caller::SpendKey(server_key.hash(key))),
         }
     }
 
-    /// A spend key's own wallet pays: whoever names another payer beside it would be misunderstood.
+    /// Refuses a payer named beside a spend key: the spend key's own wallet pays.
     fn check_nothing_beside_a_spend_key(&self, billing_disabled: bool) -> Result<(), ApiError> {
         const PAYERS: [&str; 7] = [
             "customer_id",
@@ -238,7 +238,7 @@ impl Fields<'_> {
             PAYERS.into_iter().find(|name| self.fields.get(*name).is_some_and(|value| !value.is_null()));
         match named.or(billing_disabled.then_some("disable_billing")) {
             None => Ok(()),
-            Some(name) => Err(invalid(name, "does not go with a spend key")),
+            Some(name) => Err(invalid(name, "must not be combined with a spend key")),
         }
     }
 
@@ -272,7 +272,7 @@ impl Fields<'_> {
         Ok(found)
     }
 
-    /// One of two names of the same thing; both may be given when they agree.
+    /// A field with an older and a newer name; both may be given if they agree.
     fn either<T: PartialEq>(
         &self,
         older: &str,
@@ -289,7 +289,7 @@ impl Fields<'_> {
     fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.contains('\0') => Err(invalid(name, "must not hold NUL")),
+            Some(Value::String(text)) if text.contains('\0') => Err(invalid(name, "must not contain NUL")),
             Some(Value::String(text)) if text.is_empty() => Err(invalid(name, "must not be empty")),
             Some(Value::String(text)) if text.chars().count() > MAX_NAME => {
                 Err(invalid(name, "must have at most 255 characters"))
@@ -300,11 +300,11 @@ impl Fields<'_> {
     }
 }
 
-/// A customer or meter is named once.
+/// Sets `found`, and refuses a second name for the same customer or meter.
 fn once<T>(found: &mut Option<T>, named: T, name: &str) -> Result<(), ApiError> {
     match found.replace(named) {
         None => Ok(()),
-        Some(_) => Err(invalid(name, "names what another field names already")),
+        Some(_) => Err(invalid(name, "conflicts with another field that names the same thing")),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Which provider a call goes to, whose key it carries there, and what the provider lists for it. Pure. A provider is
-//! recognised by destination, never by what the caller says.
+//! Providers: recognises the provider of a call by its destination, and chooses its key and list price. Pure.
 
 pub mod catalogue;
 
@@ -41,19 +40,19 @@ pub struct ProviderHost {
     pub port: u16,
 }
 
-/// A key of this instance at a provider. Invariant: it is never shown.
+/// A managed provider key. Invariant: `Debug` does not reveal it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderKey(String);
 
 impl ProviderKey {
-    /// The key, if it could be one: visible ASCII characters only.
+    /// The key, if `text` consists of 1 to 4096 visible ASCII characters.
     pub fn new(text: &str) -> Option<Self> {
         let is_key =
             !text.is_empty() && text.len() <= MAX_KEY && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_key.then(|| Self(text.to_owned()))
     }
 
-    /// The key itself, to be handed on to a process of the same instance.
+    /// The key itself, to pass it to another process of the same instance.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -79,38 +78,38 @@ pub(crate) struct Providers {
     catalogue: Catalogue,
 }
 
-/// How a destination was recognised.
+/// The kind of a call's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Destination {
     /// The provider's own public interface, over https.
     Public,
-    /// The same, but unprotected on the way: nothing of ours goes there.
+    /// The same host without TLS: no managed key is sent there.
     Unprotected,
-    /// A host that the operator named.
+    /// A host that the operator configured.
     Named,
     /// Anywhere else.
     Elsewhere,
 }
 
-/// A destination.
+/// A recognised provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recognised<'a> {
     /// The provider's name.
     pub(crate) name: &'a str,
-    place: Place,
+    destination: Destination,
 }
 
 /// The key that a call carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
-    /// The caller's own, or none at all.
+    /// The caller's own key, or none.
     Callers,
-    /// One of this instance's.
+    /// A managed provider key.
     Managed(&'a ProviderKey),
 }
 
 impl Key<'_> {
-    /// What the request shows of it.
+    /// The key type that the request records.
     pub(crate) fn key_type(self) -> ProviderKeyType {
         match self {
             Self::Callers => ProviderKeyType::Unmanaged,
@@ -119,16 +118,14 @@ impl Key<'_> {
     }
 }
 
-/// The provider wants a key, and there is none.
+/// The provider requires a key, and none is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyMissing;
 
-/// Does the call bring a key of its caller's?
+/// Whether the call carries the caller's own provider key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallersKey {
-    /// One travels with it.
     Present,
-    /// None does.
     Absent,
 }
 
@@ -141,43 +138,43 @@ impl Providers {
         Self { hosts, keys, catalogue }
     }
 
-    /// What is listed.
+    /// The price catalogue.
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// The provider at `target`. What the operator named goes first.
+    /// The provider at `target`. Hosts that the operator configured come first.
     pub(crate) fn at(&self, target: &Uri) -> Recognised<'_> {
         let (host, port) = target::destination(target);
         let named = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
         if let Some(known) = self.hosts.iter().find(named) {
-            return Recognised { name: &known.name, place: Place::Named };
+            return Recognised { name: &known.name, destination: Destination::Named };
         }
         match BUILT_IN.iter().find(|(_, public)| *public == host) {
             Some((name, _)) if target.scheme_str() == Some("https") && port == 443 => {
-                Recognised { name, place: Place::Public }
+                Recognised { name, destination: Destination::Public }
             }
-            Some((name, _)) => Recognised { name, place: Place::Unprotected },
-            None => Recognised { name: OTHER, place: Place::Elsewhere },
+            Some((name, _)) => Recognised { name, destination: Destination::Unprotected },
+            None => Recognised { name: OTHER, destination: Destination::Elsewhere },
         }
     }
 
-    /// The key for a call there: the caller's own where one is present, else one of this instance's. A public
-    /// interface answers nobody without one; a host that the operator named may.
+    /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a key;
+    /// a host that the operator configured may not.
     pub(crate) fn key(&self, provider: Recognised<'_>, callers: CallersKey) -> Result<Key<'_>, KeyMissing> {
         if callers == CallersKey::Present {
             return Ok(Key::Callers);
         }
         let ours = self.keys.get(provider.name).map(Key::Managed);
-        match provider.place {
-            Place::Public => ours.ok_or(KeyMissing),
-            Place::Unprotected => Err(KeyMissing),
-            Place::Named => Ok(ours.unwrap_or(Key::Callers)),
-            Place::Elsewhere => Ok(Key::Callers),
+        match provider.destination {
+            Destination::Public => ours.ok_or(KeyMissing),
+            Destination::Unprotected => Err(KeyMissing),
+            Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
+            Destination::Elsewhere => Ok(Key::Callers),
         }
     }
 
-    /// What the provider called `name` lists for `model`.
+    /// The list price of `model` at the provider `name`.
     pub(crate) fn listed(&self, name: &str, model: Option<&str>) -> ListPrice {
         if name == OTHER {
             return ListPrice::Nothing;
@@ -186,10 +183,10 @@ impl Providers {
         listed.map_or(ListPrice::Unlisted, |listed| ListPrice::Listed(listed.price.clone()))
     }
 
-    /// What the provider lists for a call of `method` to `target` that asks for `model`.
+    /// The list price of a call of `method` to `target` for `model`.
     ///
-    /// A call that sends nothing and asks no model costs nothing. With a key of this instance, though, it may only
-    /// look at the models: everything else that the key opens (files, batches, other callers' answers) is not for sale.
+    /// A GET, HEAD or DELETE without a model is free. With a managed key only the list of models can be read: everything
+    /// else that the key gives access to (files, batches, other callers' answers) is not sold.
     pub(crate) fn list_price(
         &self,
         provider: Recognised<'_>,
@@ -203,8 +200,8 @@ impl Providers {
         }
         if model.is_some() {
             let for_sale = match key {
-                // A host that the operator named is the operator's own affair.
-                Key::Managed(_) if provider.place == Place::Named => true,
+                // The operator decides about hosts that they configured.
+                Key::Managed(_) if provider.destination == Destination::Named => true,
                 Key::Managed(_) => *method == Method::POST && is_answered_at_once(target),
                 Key::Callers => true,
             };
@@ -218,7 +215,7 @@ impl Providers {
     }
 }
 
-/// Where a provider answers with what it made and what that used: nothing else is called with a key of this instance.
+/// Whether the provider answers at once with its output and usage. Managed keys are used for these endpoints only.
 fn is_answered_at_once(target: &Uri) -> bool {
     const ENDS: [&str; 7] = [
         "/chat/completions",
@@ -235,8 +232,7 @@ fn is_answered_at_once(target: &Uri) -> bool {
     plain && ENDS.iter().any(|end| spelled.ends_with(end))
 }
 
-/// Does a stream from there tell its usage only where the caller asks for it? Mistral tells it unasked, and takes the
-/// asking for an error.
+/// Whether a stream reports its usage only if the request asks for it. Mistral always reports it and refuses the option.
 pub(crate) fn reports_usage_on_request(provider: Recognised<'_>, target: &Uri) -> bool {
     target.path().ends_with("/completions") && provider.name != "mistral"
 }
@@ -258,8 +254,7 @@ pub(crate) fn model_within(target: &Uri) -> Option<&str> {
     (is_plain && path.ends_with("/models")).then_some(model)
 }
 
-/// The header that carries a key of this instance to the provider. Google's OpenAI-compatible paths want it as OpenAI
-/// does.
+/// The header that carries a managed key to the provider. Google's OpenAI-compatible paths use OpenAI's header.
 pub(crate) fn key_header(
     provider: Recognised<'_>,
     target: &Uri,
@@ -297,19 +292,19 @@ mod tests {
     #[test]
     fn providers_are_recognised_by_destination() {
         let providers = providers();
-        for (url, name, place) in [
-            ("https://api.openai.com/v1", "openai", Place::Public),
-            ("https://API.OPENAI.COM.:443/v1", "openai", Place::Public),
-            ("http://api.openai.com/v1", "openai", Place::Unprotected),
-            ("http://api.openai.com:443/v1", "openai", Place::Unprotected),
-            ("https://api.openai.com:8443/v1", "openai", Place::Unprotected),
-            ("http://127.0.0.1:9/v1", "openai", Place::Named),
-            ("http://127.0.0.1:10/v1", "mistral", Place::Named),
-            ("http://127.0.0.1:11/v1", "other", Place::Elsewhere),
-            ("https://api.openai.com.example.org/", "other", Place::Elsewhere),
-            ("https://generativelanguage.googleapis.com/v1beta/models", "google", Place::Public),
+        for (url, name, destination) in [
+            ("https://api.openai.com/v1", "openai", Destination::Public),
+            ("https://API.OPENAI.COM.:443/v1", "openai", Destination::Public),
+            ("http://api.openai.com/v1", "openai", Destination::Unprotected),
+            ("http://api.openai.com:443/v1", "openai", Destination::Unprotected),
+            ("https://api.openai.com:8443/v1", "openai", Destination::Unprotected),
+            ("http://127.0.0.1:9/v1", "openai", Destination::Named),
+            ("http://127.0.0.1:10/v1", "mistral", Destination::Named),
+            ("http://127.0.0.1:11/v1", "other", Destination::Elsewhere),
+            ("https://api.openai.com.example.org/", "other", Destination::Elsewhere),
+            ("https://generativelanguage.googleapis.com/v1beta/models", "google", Destination::Public),
         ] {
-            assert_eq!(providers.at(&uri(url)), Recognised { name, place }, "{url}");
+            assert_eq!(providers.at(&uri(url)), Recognised { name, destination }, "{url}");
         }
     }
 
@@ -400,7 +395,7 @@ mod tests {
             ("google", "/v1beta/models/m:x", "x-goog-api-key", "sk-1"),
             ("google", "/v1beta/openai/chat/completions", "authorization", "Bearer sk-1"),
         ] {
-            let recognised = Recognised { name: provider, place: Place::Public };
+            let recognised = Recognised { name: provider, destination: Destination::Public };
             let (header, value) = key_header(recognised, &uri(&format!("https://h{path}")), &key);
             assert_eq!((header.as_str(), value.to_str().unwrap()), (name, text));
             assert!(value.is_sensitive());

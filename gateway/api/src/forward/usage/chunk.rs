@@ -1,31 +1,30 @@
-//! Keeps from a caller the chunk that tells a stream's usage, where the gateway asked for it in the caller's place
-//! (completion.md section 5). Invariant: every other byte passes, in order; what is held back is held until its event
-//! ends, and no longer.
+//! Removes the usage chunk from a stream if the gateway requested it and the caller did not (completion.md section 5).
+//! Invariant: every other byte passes in order, and is held back at most until its event ends.
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The longest event that is held back, in bytes; a longer one tells more than usage, and passes.
+/// The longest event that is held back, in bytes. A longer one contains more than usage, and passes.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// What becomes of an event.
+/// Whether an event passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Passes,
-    IsKept,
+    IsRemoved,
 }
 
-/// Where in an event the cursor is.
+/// The position within an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum EventLine {
     /// At the beginning of a line; an end of line here ends the event.
     Begins,
     /// Within a line.
     Within,
 }
 
-/// What the last byte was: after a carriage return a line feed is the second half of one line end.
+/// The last byte. A line feed after a carriage return belongs to the same line end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     /// No carriage return.
@@ -36,23 +35,23 @@ enum After {
     LastReturn(Fate),
 }
 
-/// Reads server-sent events as they pass, and takes out those that tell nothing but usage.
+/// Removes server-sent events that contain only usage.
 #[derive(Debug)]
 pub(crate) struct ChunkFilter {
-    /// The event so far, as long as its fate is open.
+    /// The event so far, until it ends.
     held: BytesMut,
-    /// The event was too long to be held: the rest of it passes.
+    /// Whether the event was too long to hold back; the rest of it passes.
     too_long: bool,
-    line: Line,
+    line: EventLine,
     after: After,
 }
 
 impl ChunkFilter {
     pub(crate) fn new() -> Self {
-        Self { held: BytesMut::new(), too_long: false, line: Line::Begins, after: After::Other }
+        Self { held: BytesMut::new(), too_long: false, line: EventLine::Begins, after: After::Other }
     }
 
-    /// What may pass now that `bytes` have come.
+    /// Reads `bytes` and returns the bytes that pass.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(self.held.len() + bytes.len());
         for &byte in bytes {
@@ -61,26 +60,26 @@ impl ChunkFilter {
         out.freeze()
     }
 
-    /// What is still held now that no more bytes come.
+    /// The bytes still held back, at the end of the stream.
     pub(crate) fn end(&mut self) -> Bytes {
         let held = self.held.split();
         match fate(&held) {
             Fate::Passes => held.freeze(),
-            Fate::IsKept => Bytes::new(),
+            Fate::IsRemoved => Bytes::new(),
         }
     }
 
     fn byte(&mut self, byte: u8, out: &mut BytesMut) {
         match std::mem::replace(&mut self.after, After::Other) {
             After::LastReturn(Fate::Passes) if byte == b'\n' => return out.extend_from_slice(b"\n"),
-            After::LastReturn(Fate::IsKept) if byte == b'\n' => return,
+            After::LastReturn(Fate::IsRemoved) if byte == b'\n' => return,
             After::Return if byte == b'\n' => return self.hold(byte, out),
             After::Other | After::Return | After::LastReturn(_) => {}
         }
         self.hold(byte, out);
         let is_end = matches!(byte, b'\r' | b'\n');
-        let ended = (is_end && self.line == Line::Begins).then(|| self.end_event(out));
-        self.line = if is_end { Line::Begins } else { Line::Within };
+        let ended = (is_end && self.line == EventLine::Begins).then(|| self.end_event(out));
+        self.line = if is_end { EventLine::Begins } else { EventLine::Within };
         self.after = match (byte, ended) {
             (b'\r', Some(fate)) => After::LastReturn(fate),
             (b'\r', None) => After::Return,
@@ -107,7 +106,7 @@ impl ChunkFilter {
     }
 }
 
-/// The chunk of usage has no choices, and a usage.
+/// A usage chunk has an empty list of choices and a usage.
 #[derive(Deserialize)]
 struct Chunk {
     choices: Option<Vec<IgnoredAny>>,
@@ -122,12 +121,12 @@ fn fate(event: &[u8]) -> Fate {
     let data = text.split(['\r', '\n']).filter_map(|line| line.strip_prefix("data:"));
     let document: Vec<&str> = data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
     let document = document.join("\n");
-    // serde reads a struct from a list too; a list is no chunk.
+    // serde also reads a struct from a list, which is not a chunk.
     if !document.trim_start().starts_with('{') {
         return Fate::Passes;
     }
     match serde_json::from_str(&document) {
-        Ok(Chunk { choices: Some(choices), usage: Some(_) }) if choices.is_empty() => Fate::IsKept,
+        Ok(Chunk { choices: Some(choices), usage: Some(_) }) if choices.is_empty() => Fate::IsRemoved,
         Ok(Chunk { .. }) | Err(_) => Fate::Passes,
     }
 }

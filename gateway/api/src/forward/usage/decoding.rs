@@ -1,15 +1,15 @@
-//! Reads a compressed body on the side: what passes through stays compressed, the scanner sees it decoded. Bounded,
-//! so that a small body cannot become endless work.
+//! Decodes a compressed body for the scanner; the body itself passes compressed. The decoded size is bounded, so that a
+//! small body cannot cause unbounded work.
 
 use std::io::{self, Write};
 
 /// Decoded bytes after which reading stops.
 const MAX_DECODED: usize = 64 * 1024 * 1024;
 
-/// The largest window of a zstd stream, as a power of two: what every decoder of the web must take (RFC 9659).
+/// The largest window of a zstd stream, as a power of two: every web decoder must support it (RFC 9659).
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 
-/// Where decoded bytes go.
+/// Receives decoded bytes.
 pub(super) struct Sink<F> {
     take: F,
     left: usize,
@@ -52,7 +52,7 @@ impl Coding {
         }
     }
 
-    /// A writer that decodes into `take`; none where there is nothing to decode or no way to.
+    /// A writer that decodes into `take`; `None` without an encoding or for an unknown one.
     pub(super) fn decoder<F>(self, take: F) -> Option<Box<dyn Write + Send>>
     where
         F: FnMut(&[u8]) + Send + 'static,

@@ -1,10 +1,10 @@
-//! Reads the few members of a JSON document that metering needs, byte by byte as they pass: nothing is buffered but
-//! those members, whatever the document's size and depth.
+//! Reads the members of a JSON document that metering needs, byte by byte. It buffers only those members, whatever the
+//! document's size and depth.
 
-/// The longest member that is kept, in bytes; a longer one is dropped.
+/// The longest member, in bytes. A longer one is ignored.
 const MAX_MEMBER: usize = 64 * 1024;
 
-/// The longest key that can be of interest, in bytes.
+/// The longest key that is compared, in bytes.
 const MAX_KEY: usize = 32;
 
 /// A member that metering needs.
@@ -17,27 +17,27 @@ pub(super) enum Member {
     Created,
 }
 
-/// Which members to look for, and inside which members of the outermost object to look as well.
+/// The members to read, and the members of the outermost object to search for them as well.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) members: &'static [(&'static str, Member)],
     pub(super) inside: &'static [&'static str],
-    /// May the document be a list of objects, each of which is looked at?
+    /// Whether the document may be a list of objects, each of which is searched.
     pub(super) in_list: bool,
 }
 
-/// A container that the cursor is in.
+/// The container around the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// An object whose members are looked at, before a key.
+enum Container {
+    /// A searched object, before a key.
     Key,
     /// The same, between a key and the end of its value.
     Value,
-    /// Anything else.
+    /// Any other container.
     Other,
 }
 
-/// Where in a string the cursor is.
+/// The cursor's position relative to a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quoting {
     Outside,
@@ -53,12 +53,12 @@ pub(super) struct Document {
     depth: usize,
     quoting: Quoting,
     /// The outermost object, and an object inside it.
-    places: [Place; 2],
+    places: [Container; 2],
     key: Vec<u8>,
     reading_key: bool,
-    /// The next container is one to look inside.
+    /// Whether the next container is searched.
     enter: bool,
-    /// The member being kept, and the depth at which it ends.
+    /// The member being buffered, and the depth at which it ends.
     keeping: Option<(Member, usize)>,
     kept: Vec<u8>,
     too_long: bool,
@@ -70,7 +70,7 @@ impl Document {
             wanted,
             depth: 0,
             quoting: Quoting::Outside,
-            places: [Place::Other; 2],
+            places: [Container::Other; 2],
             key: Vec::new(),
             reading_key: false,
             enter: false,
@@ -80,17 +80,17 @@ impl Document {
         }
     }
 
-    /// Forgets the document so far: the next byte begins a new one.
+    /// Discards the document so far; the next byte begins a new one.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.wanted);
     }
 
-    /// Is a document begun and not ended?
+    /// Whether a document has begun and not ended.
     pub(super) fn is_begun(&self) -> bool {
         self.depth > 0
     }
 
-    /// Reads `bytes`; tells each wanted member with the text of its value once it is complete.
+    /// Reads `bytes` and passes each complete member with the text of its value to `tell`.
     pub(super) fn feed(&mut self, bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
         for &byte in bytes {
             self.byte(byte, &mut tell);
@@ -120,12 +120,12 @@ impl Document {
             b'"' => {
                 self.keep(byte);
                 self.quoting = Quoting::Inside;
-                if self.place() == Place::Key {
+                if self.place() == Container::Key {
                     self.reading_key = true;
                     self.key.clear();
                 }
             }
-            // The brackets around a list of documents, and the commas between them, are nothing to us.
+            // The brackets around a list of documents and the commas between them are skipped.
             b'[' if self.depth == 0 && self.wanted.in_list => {}
             b'{' | b'[' => {
                 self.keep(byte);
@@ -143,14 +143,14 @@ impl Document {
             b',' => {
                 self.end_value(tell);
                 self.keep(byte);
-                if self.place() == Place::Value {
-                    self.set_place(Place::Key);
+                if self.place() == Container::Value {
+                    self.set_place(Container::Key);
                 }
             }
             b':' => {
                 self.keep(byte);
-                if self.place() == Place::Key {
-                    self.set_place(Place::Value);
+                if self.place() == Container::Key {
+                    self.set_place(Container::Value);
                     self.begin_value();
                 }
             }
@@ -162,7 +162,7 @@ impl Document {
         let looked_at = byte == b'{' && (self.depth == 0 || (self.depth == 1 && self.enter));
         self.enter = false;
         self.depth = self.depth.saturating_add(1);
-        self.set_place(if looked_at { Place::Key } else { Place::Other });
+        self.set_place(if looked_at { Container::Key } else { Container::Other });
     }
 
     fn begin_value(&mut self) {
@@ -198,11 +198,11 @@ impl Document {
         }
     }
 
-    fn place(&self) -> Place {
-        self.depth.checked_sub(1).and_then(|at| self.places.get(at)).copied().unwrap_or(Place::Other)
+    fn place(&self) -> Container {
+        self.depth.checked_sub(1).and_then(|at| self.places.get(at)).copied().unwrap_or(Container::Other)
     }
 
-    fn set_place(&mut self, place: Place) {
+    fn set_place(&mut self, place: Container) {
         if let Some(here) = self.depth.checked_sub(1).and_then(|at| self.places.get_mut(at)) {
             *here = place;
         }

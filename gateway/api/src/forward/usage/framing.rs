@@ -1,11 +1,11 @@
-//! How documents follow each other in a body: one JSON, one per line, or one per server-sent event.
+//! Splits a body into JSON documents: a single one, several in a row, or one per server-sent event.
 
 use super::document::{Document, Member, Wanted};
 
 /// The framing of a body, by its content type.
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// JSON, or JSON after JSON: newline-delimited or not, documents tell where they end.
+    /// One or more JSON documents, newline-delimited or not.
     Json(Document),
     /// `text/event-stream`.
     Events(Events),
@@ -21,7 +21,7 @@ impl Framing {
         }
     }
 
-    /// Is a document begun and not ended?
+    /// Whether a document has begun and not ended.
     pub(super) fn is_within_document(&self) -> bool {
         match self {
             Self::Json(document) => document.is_begun(),
@@ -37,12 +37,12 @@ impl Framing {
     }
 }
 
-/// Where in a line of an event stream the cursor is.
+/// The position within a line of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// Within the first bytes, all of which are those of `data:` so far.
+    /// Within the field name, which matches `data:` so far.
     Field(usize),
-    /// Right after `data:`, where one blank belongs to the framing.
+    /// Right after `data:`, where one space is skipped.
     Blank,
     /// In the data.
     Data,

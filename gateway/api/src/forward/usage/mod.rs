@@ -1,6 +1,5 @@
-//! Usage: reads what a provider reports of a call while its answer passes through. Invariant: reading it never holds
-//! the answer back, changes or keeps it (only `chunk.rs` takes out what the caller did not ask for); nothing is
-//! estimated.
+//! Reads the usage that a provider reports while its answer passes. Invariant: reading does not delay, change or store
+//! the answer (only `chunk.rs` removes a chunk that the caller did not request), and no usage is estimated.
 
 mod chunk;
 mod decoding;
@@ -30,21 +29,21 @@ use self::shape::Counts;
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::unpriced_member;
 
-/// The longest raw usage that is kept, in characters.
+/// The longest raw usage that is stored, in characters.
 const MAX_RAW: usize = 4096;
 
-/// What a provider's answer says of the call.
+/// The facts that a provider's answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) reported: ReportedUsage,
-    /// The last `usage` as it was reported.
+    /// The text of the last `usage`.
     pub(crate) raw_usage: Option<String>,
     pub(crate) response_id: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) timestamp: Option<DateTime<Utc>>,
 }
 
-/// Reads an answer as it passes.
+/// Scans an answer for its usage as it passes.
 pub(crate) struct Scanner {
     findings: Arc<Mutex<Findings>>,
     decoder: Option<Box<dyn Write + Send>>,
@@ -99,19 +98,19 @@ impl Scanner {
             Some(decoder) => {
                 let read = decoder.write_all(bytes).and_then(|()| decoder.flush());
                 if let Err(error) = read {
-                    tracing::debug!(%error, "a compressed answer cannot be read further");
+                    tracing::debug!(event = "forward.decoding_failed", %error, "a compressed answer cannot be decoded further");
                     self.readable = false;
                 }
             }
         }
     }
 
-    /// Does the answer stop within a document?
+    /// Whether the answer so far ends within a document.
     pub(crate) fn is_within_document(&self) -> bool {
         lock(&self.findings).framing.is_within_document()
     }
 
-    /// What has been reported so far.
+    /// The facts reported so far.
     pub(crate) fn report(&self) -> Report {
         let findings = lock(&self.findings);
         Report {

@@ -1,5 +1,5 @@
-//! What a request body asks for: the model, and how much output at most. Pure; read from the beginning of the
-//! body, before anything is sent on.
+//! Reads the options of a request body that metering needs: the model, the output limit and the reporting of usage.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,29 @@ use super::provider_text::string;
 /// The output limits of the dialects of OpenAI, Anthropic and Google.
 const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
 
-/// How many answers are asked for at once.
+/// The number of answers requested at once.
 const COUNTS: [&str; 3] = ["n", "best_of", "candidateCount"];
 
-/// The members that decide what a call costs, and whether that is told.
+/// The members that decide the price of a call and the reporting of its usage.
 const DECISIVE: [&str; 3] = ["model", "stream", "stream_options"];
 
-/// What a request body asks for.
+/// The options that a request body sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RequestedOptions {
     /// The model.
     pub(crate) model: Option<String>,
-    /// The member that another reader could find with another value in the body, the model before all.
+    /// A decisive member that the body gives more than once, so that the provider may read another value; the model comes
+    /// first.
     pub(crate) ambiguous: Option<&'static str>,
-    /// Is a stream asked for, but not what it used?
+    /// Whether a stream is requested without its usage.
     pub(crate) hides_usage: bool,
-    /// Is the answer to be made later, after one that tells of no usage?
+    /// Whether the answer is produced in the background, after a response without usage.
     pub(crate) is_background: bool,
-    /// The output limit of all answers together, in tokens; by the largest limit where several are named.
+    /// The output limit of all answers together, in tokens; the largest if several are given.
     pub(crate) max_output_tokens: Option<u64>,
 }
 
-/// Reads what is asked for from a whole JSON body.
+/// Reads the options of a whole JSON body.
 pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
@@ -59,8 +60,8 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     }
 }
 
-/// The whole JSON body with `stream_options.include_usage` asked for and every other byte as it came; none where
-/// there is no room for it.
+/// The JSON body with `stream_options.include_usage` set and every other byte unchanged; `None` if `stream_options` is
+/// not an object.
 pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     const ASKED: &str = r#""include_usage":true"#;
     let Ordered(members) = serde_json::from_slice(body).ok()?;
@@ -85,7 +86,7 @@ pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     Some([body.get(..at)?, asked.as_bytes(), body.get(at + given.len()..)?].concat())
 }
 
-/// Google names a model with the collection it stands in.
+/// Removes Google's collection prefix from a model's name.
 fn without_collection(model: String) -> String {
     model.strip_prefix("models/").map(str::to_owned).unwrap_or(model)
 }

@@ -1,4 +1,4 @@
-//! What providers call their counts, and what of it is believed (completion.md section 5). Pure.
+//! The names of counts in the usage of each provider, and their validation (completion.md section 5). Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::document::{Member, Wanted};
 
-/// Fractional digits of seconds that are believed.
+/// The most fractional digits of seconds.
 const MAX_SECONDS_SCALE: u32 = 9;
 
 /// How a provider reports usage.
@@ -26,7 +26,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The shape that the provider of this name speaks.
+    /// The shape of the provider with this name.
     pub(crate) fn of(provider: &str) -> Self {
         match provider {
             "openai" | "deepseek" | "mistral" | "xai" | "groq" => Self::OpenAi,
@@ -65,7 +65,7 @@ impl Shape {
         }
     }
 
-    /// Where the counts stand in a member: at a name, or at a name inside another.
+    /// The paths of the counts within a member.
     const fn names(self, member: Member) -> &'static [(&'static [&'static str], Count)] {
         const OPENAI: &[(&[&str], Count)] = &[
             (&["total_tokens"], Count::Tokens),
@@ -110,12 +110,12 @@ impl Shape {
     }
 }
 
-/// A count, by the name under which a provider has it.
+/// A count that a provider reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Count {
     Tokens,
     InputTokens,
-    /// Sent besides the input tokens.
+    /// Reported in addition to the input tokens.
     ToolInput,
     OutputTokens,
     CacheRead,
@@ -125,17 +125,17 @@ enum Count {
     Seconds,
 }
 
-/// The counts reported so far; a later report of a count takes the place of an earlier one.
+/// The counts reported so far. A later report of a count replaces an earlier one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     reported: BTreeMap<Count, Decimal>,
-    /// How the output tokens were counted by the last report.
+    /// How the last report counted reasoning tokens.
     thoughts: Thoughts,
     seen: bool,
     invalid: bool,
 }
 
-/// Are reasoning tokens among the reported output tokens?
+/// Whether the reported output tokens include reasoning tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Thoughts {
     #[default]
@@ -155,7 +155,7 @@ fn member<'a>(members: &Members<'a>, path: &[&str]) -> Option<&'a str> {
 }
 
 impl Counts {
-    /// Takes in the text of a member with usage. `null` reports nothing.
+    /// Reads the text of a usage member. `null` reports nothing.
     pub(super) fn report(&mut self, shape: Shape, name: Member, text: &str) {
         if text == "null" {
             return;
@@ -174,7 +174,7 @@ impl Counts {
                 None => self.invalid = true,
             }
         }
-        // Google counts thoughts beside the candidates; of the others, some do, and their total tells.
+        // Google reports reasoning tokens in addition to output tokens. So do some others, which their total reveals.
         let total_tells = || {
             let count = |count| self.reported.get(&count).copied().unwrap_or_default();
             let beside = count(Count::InputTokens) + count(Count::OutputTokens) + count(Count::Reasoning);
@@ -184,7 +184,7 @@ impl Counts {
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
     }
 
-    /// What all reports come to, from a provider that reports in `shape`.
+    /// The usage of all reports, from a provider that reports in `shape`.
     pub(super) fn reported(&self, shape: Shape) -> ReportedUsage {
         if self.invalid {
             return ReportedUsage::Invalid;
@@ -196,12 +196,12 @@ impl Counts {
         let count = |count: Count| told(count).unwrap_or(0);
         let cached = Cached { read: count(Count::CacheRead), write: count(Count::CacheWrite) };
         let reasoning = count(Count::Reasoning);
-        // Sums of counts that are believed are far from overflowing.
+        // Each count is at most MAX_COUNT, so their sums cannot overflow.
         let beside_input =
             count(Count::ToolInput) + if shape == Shape::Anthropic { cached.read + cached.write } else { 0 };
         let beside_output = if self.thoughts == Thoughts::Beside { reasoning } else { 0 };
         let tokens = match (told(Count::InputTokens), told(Count::OutputTokens)) {
-            // An undivided count is input; a divided one wins over it.
+            // A total without input and output counts is input.
             (None, None) if beside_input == 0 && beside_output == 0 => {
                 Split { input: count(Count::Tokens), output: 0 }
             }
@@ -227,15 +227,15 @@ impl Counts {
 /// What a provider reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportedUsage {
-    /// No usage at all.
+    /// No usage.
     Nothing,
-    /// This.
+    /// A valid usage.
     Usage(Usage),
-    /// Something that is not believed.
+    /// A usage that fails validation.
     Invalid,
 }
 
-/// The number, if it is one, not negative, not absurd, and whole where whole is needed.
+/// The number, if it is not negative, at most [`MAX_COUNT`], and an integer unless it counts seconds.
 fn believed(count: Count, text: &str) -> Option<Decimal> {
     if text.len() > 40 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
         return None;

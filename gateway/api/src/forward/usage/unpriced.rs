@@ -1,6 +1,6 @@
-//! What a provider charges for beside an answer's tokens at their standard price: priority, searches, containers,
-//! longer-lived caches. The catalogue has no price for any of it, so a key of this instance does not pay for it. What
-//! is not known to be free beside its tokens counts as charged for. Pure.
+//! Features that a provider charges for besides tokens at their standard price: priority, searches, containers,
+//! longer-lived caches. The catalogue does not list their prices, so calls on managed keys may not use them. Features that
+//! are not known to be free count as charged for. Pure.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::request::Ordered;
 /// The tiers whose price is the standard one; `auto` is the standard tier unless the operator's own account says otherwise.
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
 
-/// The kinds of tools that the caller runs, or that cost nothing beside their tokens.
+/// Tools that the caller runs, or that cost nothing besides their tokens.
 const PLAIN_TOOLS: [&str; 8] = [
     "function",
     "custom",
@@ -22,10 +22,10 @@ const PLAIN_TOOLS: [&str; 8] = [
     "mcp_toolset",
 ];
 
-/// How the kinds of such tools begin whose names end in a date.
+/// Prefixes of such tools whose names end in a date.
 const DATED_TOOLS: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
-/// The tools of a provider that names them by their member.
+/// Such tools of a provider that names them by their member.
 const TOOL_MEMBERS: [&str; 6] = [
     "functionDeclarations",
     "function_declarations",
@@ -35,7 +35,7 @@ const TOOL_MEMBERS: [&str; 6] = [
     "url_context",
 ];
 
-/// The first member of a JSON body that asks for what is charged for apart, where there is one.
+/// The first member of a JSON body that requests a feature without a listed price.
 pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
     let Ordered(members) = serde_json::from_slice(body).ok()?;
     let member = members.iter().find_map(|(name, value)| {
@@ -56,13 +56,13 @@ pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
     member.or_else(|| keeps_a_cache_longer(body).then_some("cache_control"))
 }
 
-/// Are all of these tools free beside their tokens?
+/// Whether all of these tools cost nothing besides their tokens.
 fn are_plain(tools: &str) -> bool {
     match serde_json::from_str(tools) {
         Ok(Value::Array(tools)) => {
             tools.iter().all(|tool| matches!(tool, Value::Object(tool) if is_plain(tool)))
         }
-        // A provider that reads tools from anything else is none of these.
+        // No known provider reads tools from anything but an array.
         Ok(_) | Err(_) => true,
     }
 }
@@ -79,7 +79,7 @@ fn is_plain(tool: &Map<String, Value>) -> bool {
     }
 }
 
-/// Is anything to be kept in a cache for an hour, which costs more to write than the usual minutes?
+/// Whether anything is cached for an hour, which costs more to write than the usual minutes.
 fn keeps_a_cache_longer(body: &[u8]) -> bool {
     fn within(value: &Value) -> bool {
         match value {
@@ -91,7 +91,7 @@ fn keeps_a_cache_longer(body: &[u8]) -> bool {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         }
     }
-    // Nothing without the word needs to be read a second time.
+    // Only a body that contains the word needs to be parsed again.
     let names_it =
         std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains('\\'));
     names_it && serde_json::from_slice(body).is_ok_and(|body: Value| within(&body))
