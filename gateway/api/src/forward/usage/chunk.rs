@@ -121,7 +121,7 @@ fn fate(event: &[u8]) -> Fate {
     let data = text.split(['\r', '\n']).filter_map(|line| line.strip_prefix("data:"));
     let document: Vec<&str> = data.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
     let document = document.join("\n");
-    // serde reads a struct from a list too; a list is no chunk.
+    // serde also reads a struct from a list, which is not a chunk.
     if !document.trim_start().starts_with('{') {
         return Fate::Passes;
     }
