@@ -1,0 +1,276 @@
+//! Amounts, counts and other numbers. They are read from their own digits: no number passes through a float.
+
+use farthing_core::money::{self, Amount};
+use rust_decimal::Decimal;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+use serde_json::value::RawValue;
+use utoipa::openapi::schema::{KnownFormat, OneOfBuilder, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::{Object, ObjectBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::{integer, string, text};
+use crate::rules;
+
+/// The highest price of a cycle or a bundle, in dollars.
+const MAX_PRICE: u32 = 10_000;
+
+/// The least that is paid into a wallet at once, in dollars.
+const MIN_FUNDING: u32 = 10;
+
+/// The most that is paid into a wallet at once, in dollars.
+const MAX_FUNDING: u32 = 10_000;
+
+/// The highest rate of a tier and the most credit of a cycle or a bundle, in dollars.
+const MAX_AMOUNT: u32 = 1_000_000;
+
+/// Fractional digits of seconds that are kept.
+const MAX_SECONDS_SCALE: u32 = 9;
+
+/// A JSON string or number, in its own digits: no number passes through a float.
+#[derive(Debug)]
+enum Literal {
+    /// The content of a string.
+    Text(String),
+    /// Another value, as it is written.
+    Written(String),
+}
+
+/// Reads a string or a number by `rule`.
+fn literal<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    rule: impl FnOnce(Literal) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let written = raw.get();
+    let literal = if written.starts_with('"') {
+        Literal::Text(serde_json::from_str(written).map_err(|_| D::Error::custom("must be a string"))?)
+    } else {
+        Literal::Written(written.to_owned())
+    };
+    rule(literal).map_err(D::Error::custom)
+}
+
+value! {
+    /// The number of items on a page.
+    PageLimit(u16) = text(page_limit),
+    integer().format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32))).minimum(Some(1)).maximum(Some(100)).default(Some(json!(10)))
+}
+
+value! {
+    /// A dollar amount from 0 to 1,000,000: a decimal string with up to ten fractional digits, or an integer.
+    AmountInput(Amount) = literal(|it| in_range(amount(it)?, 0, MAX_AMOUNT)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^[0-9]{1,6}(\.[0-9]{1,10})?$")))
+        .item(integer().minimum(Some(0)).maximum(Some(1_000_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount above zero: a decimal string with up to ten fractional digits, or an integer.
+    PositiveAmountInput(Amount) = literal(|it| positive(amount(it)?)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,11}|0\.[0-9]{0,9}[1-9])$")))
+        .item(integer().minimum(Some(1)).maximum(Some(1_000_000_000_000_u64)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount from 10 to 10,000, in whole cents: a decimal string, or an integer.
+    FundingAmount(Amount) = literal(|it| in_range(payable(it)?, MIN_FUNDING, MAX_FUNDING)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,2}0{0,8})?|10000)$")))
+        .item(integer().minimum(Some(10)).maximum(Some(10_000)))
+        .examples([json!("25")])
+}
+
+value! {
+    /// A dollar amount from 0 to 10,000, in whole cents: a decimal string, or an integer.
+    PriceInput(Amount) = literal(|it| in_range(payable(it)?, 0, MAX_PRICE)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([0-9]{1,4}(\.[0-9]{1,2}0{0,8})?|10000)$")))
+        .item(integer().minimum(Some(0)).maximum(Some(10_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount above zero, at most 10,000, in whole cents: a decimal string, or an integer.
+    BundlePriceInput(Amount) = literal(|it| above_zero(payable(it)?, MAX_PRICE)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,3}(\.[0-9]{1,2}0{0,8})?|0\.(0[1-9]|[1-9][0-9]?)0{0,8}|10000)$")))
+        .item(integer().minimum(Some(1)).maximum(Some(10_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A dollar amount above zero, at most 1,000,000: a decimal string with up to ten fractional digits, or an integer.
+    CreditInput(Amount) = literal(|it| above_zero(amount(it)?, MAX_AMOUNT)),
+    OneOfBuilder::new()
+        .item(string().pattern(Some(r"^([1-9][0-9]{0,5}(\.[0-9]{1,10})?|0\.[0-9]{0,9}[1-9])$")))
+        .item(integer().minimum(Some(1)).maximum(Some(1_000_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A position in counted units: a whole number, or the same as a string.
+    PositionInput(Decimal) = literal(whole),
+    OneOfBuilder::new()
+        .item(integer().minimum(Some(0)).maximum(Some(1_000_000_000_000_000_u64)))
+        .item(string().pattern(Some("^[0-9]{1,15}$")))
+        .examples([json!(1_000_000)])
+}
+
+value! {
+    /// A number of any precision, or a decimal string.
+    Number(Decimal) = literal(number),
+    Object::builder()
+        .schema_type(SchemaType::Type(Type::Number))
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Double)))
+        .minimum(Some(0))
+        .maximum(Some(1_000_000))
+}
+
+value! {
+    /// A count from 1 to 10^12.
+    Count(u64) = literal(count), integer().minimum(Some(1)).maximum(Some(1_000_000_000_000_u64))
+}
+
+value! {
+    /// A usage count from 0 to 10^12.
+    UsageCount(Decimal) = literal(|it| usage(it, 0)), usage_schema()
+}
+
+value! {
+    /// Seconds from 0 to 10^12, with at most nine fractional digits.
+    UsageSeconds(Decimal) = literal(|it| usage(it, MAX_SECONDS_SCALE)), usage_schema()
+}
+
+fn usage_schema() -> ObjectBuilder {
+    let int64 = SchemaFormat::KnownFormat(KnownFormat::Int64);
+    integer().format(Some(int64)).minimum(Some(0)).maximum(Some(1_000_000_000_000_u64))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
+fn page_limit(text: String) -> Result<u16, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=100).contains(limit));
+    limit.ok_or_else(|| "must be an integer between 1 and 100".to_owned())
+}
+
+/// Reads an amount: a decimal string, or a number that is an integer.
+fn amount(literal: Literal) -> Result<Amount, String> {
+    decimal_text(literal)?.parse().map_err(|error: money::Error| error.to_string())
+}
+
+/// Reads an amount that a card can pay.
+fn payable(literal: Literal) -> Result<Amount, String> {
+    let amount = amount(literal)?;
+    if rules::is_payable(amount) { Ok(amount) } else { Err("must be in whole cents".to_owned()) }
+}
+
+fn positive(amount: Amount) -> Result<Amount, String> {
+    if amount.is_positive() { Ok(amount) } else { Err("must be above zero".to_owned()) }
+}
+
+fn in_range(amount: Amount, min: u32, max: u32) -> Result<Amount, String> {
+    if (min.into()..=max.into()).contains(&amount.decimal()) {
+        Ok(amount)
+    } else {
+        Err(format!("must be between {min} and {max}"))
+    }
+}
+
+fn above_zero(amount: Amount, max: u32) -> Result<Amount, String> {
+    if amount.is_positive() && amount.decimal() <= max.into() {
+        Ok(amount)
+    } else {
+        Err(format!("must be above 0, at most {max}"))
+    }
+}
+
+/// Reads a whole number, as a string or a number.
+fn whole(literal: Literal) -> Result<Decimal, String> {
+    money::parse_decimal(&decimal_text(literal)?, 0).map_err(|_| "must be a whole number".to_owned())
+}
+
+/// Reads a number of any precision exactly, or a decimal string.
+fn number(literal: Literal) -> Result<Decimal, String> {
+    let (Literal::Text(text) | Literal::Written(text)) = literal;
+    let exact = Decimal::from_str_exact(&text).or_else(|_| Decimal::from_scientific(&text));
+    let plain = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    exact.ok().filter(|_| plain).ok_or_else(|| "must be a number".to_owned())
+}
+
+fn count(literal: Literal) -> Result<u64, String> {
+    let count = match literal {
+        Literal::Written(written) => serde_json::from_str(&written).ok(),
+        Literal::Text(_) => None,
+    };
+    rules::count(count.unwrap_or(0))
+}
+
+/// Reads a usage count of at most `scale` fractional digits.
+fn usage(literal: Literal, scale: u32) -> Result<Decimal, String> {
+    let number = number(literal)?.normalize();
+    let in_range = !number.is_sign_negative() && number <= Decimal::from(farthing_core::usage::MAX_COUNT);
+    if in_range && number.scale() <= scale || number.is_zero() {
+        return Ok(number.abs());
+    }
+    let kind = if scale == 0 { "whole number" } else { "number of at most nine fractional digits" };
+    Err(format!("must be a {kind} from 0 to 10^12"))
+}
+
+/// The text of a decimal string, or of a number that is an integer.
+fn decimal_text(literal: Literal) -> Result<String, String> {
+    match literal {
+        Literal::Text(text) => Ok(text),
+        Literal::Written(written) => {
+            let digits = written.strip_prefix('-').unwrap_or(&written);
+            let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+            if is_integer { Ok(written) } else { Err("must be a decimal string".to_owned()) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+        serde_json::from_str(json).ok()
+    }
+
+    #[test]
+    fn a_number_for_an_amount_must_be_an_integer() {
+        let shown = |json| read::<AmountInput>(json).map(|amount| amount.0.to_string());
+        assert_eq!(shown("5").as_deref(), Some("5.0000000000"));
+        assert_eq!(shown("\"0.0000000001\"").as_deref(), Some("0.0000000001"));
+        for json in ["0.5", "5.0", "1e3", "true", "\"1e3\"", "-1", "99999999999999999999999999999999999999"] {
+            assert_eq!(shown(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_number_keeps_every_digit() {
+        for (json, text) in
+            [("12345678.0123456789", "12345678.0123456789"), ("5e-7", "0.0000005"), ("\"0.30\"", "0.30")]
+        {
+            assert_eq!(read::<Number>(json).unwrap().0.to_string(), text);
+        }
+        for json in ["\"x\"", "[]", "\"+1\"", "true"] {
+            assert_eq!(read::<Number>(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn counts_are_above_zero_and_page_limits_between_1_and_100() {
+        assert_eq!(read::<Count>("1000000000000").unwrap().0, 1_000_000_000_000);
+        for json in ["0", "-1", "1.5", "\"1\"", "1000000000001", "99999999999999999999"] {
+            assert_eq!(read::<Count>(json), None, "{json}");
+        }
+        for bad in ["0", "101", "-1", "1.5", "ten", "", "99999999999", "\0"] {
+            assert!(page_limit(bad.to_owned()).is_err(), "{bad:?}");
+        }
+        assert_eq!((page_limit("1".to_owned()), page_limit("100".to_owned())), (Ok(1), Ok(100)));
+    }
+}
