@@ -135,7 +135,7 @@ pub async fn run(
         abort.clone(),
         &tasks,
     );
-    let reads = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
+    let read_pool = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
     let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
     let processor_pool = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
@@ -143,14 +143,14 @@ pub async fn run(
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
     let payments = Arc::new(Payments::new(
         ledger.clone(),
-        reads.clone(),
+        read_pool.clone(),
         Arc::clone(&clock),
         Arc::clone(&mint),
         Arc::new(TestProcessor::new(processor_pool)),
     ));
     let app = Arc::new(App {
         ledger,
-        reads,
+        reads: read_pool,
         server_key,
         mode,
         mint,
