@@ -13,7 +13,7 @@ use farthing_core::ids::{
 };
 use farthing_log::{appender, checkout_attempts};
 
-use super::form::{PaymentChoice, Problem, Submission};
+use super::form::{FormProblem, PaymentChoice, Submission};
 use super::offer::{CheckoutTarget, Offer};
 use super::session::Session;
 use crate::app::App;
@@ -24,7 +24,7 @@ use farthing_worker::payments::{CardInput, CardRefused};
 /// Why a session was not completed.
 pub(super) enum CompletionError {
     /// A value of the form is not accepted.
-    Rejected(Problem),
+    Rejected(FormProblem),
     /// The session has changed since the form was read. The page shows its new status.
     SessionChanged,
     /// The gateway or the ledger failed.
@@ -54,7 +54,7 @@ impl From<appender::Error> for CompletionError {
                 | Refusal::Plan(PlanRefusal::BundlePlanMismatch),
             ) => Self::Rejected(whole_form("This credit is only available to subscribers of another plan.")),
             appender::Error::Refused(Refusal::Payment(PaymentRefusal::OfferChanged)) => {
-                Self::Rejected(Problem::changed())
+                Self::Rejected(FormProblem::changed())
             }
             appender::Error::Refused(Refusal::Amount(_)) => {
                 Self::Rejected(whole_form("The balance would exceed its limit. You were not charged."))
@@ -65,8 +65,8 @@ impl From<appender::Error> for CompletionError {
 }
 
 /// A problem with the whole form.
-fn whole_form(message: &str) -> Problem {
-    Problem { field: "pay", message: message.to_owned() }
+fn whole_form(message: &str) -> FormProblem {
+    FormProblem { field: "pay", message: message.to_owned() }
 }
 
 /// Completes the session, with its payment if there is one.
@@ -143,7 +143,7 @@ async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMet
             CardRefused::Expiry => "card_expiry",
             CardRefused::Cvc => "card_cvc",
         };
-        CompletionError::Rejected(Problem::new(field, &refused.to_string()))
+        CompletionError::Rejected(FormProblem::new(field, &refused.to_string()))
     })?;
     Ok(NewMethod {
         payment_method_id: PaymentMethodId::new(app.mint.next(now)),
@@ -180,7 +180,7 @@ async fn customer(
     }
 }
 
-fn declined(reason: DeclineReason) -> Problem {
+fn declined(reason: DeclineReason) -> FormProblem {
     let message = match reason {
         DeclineReason::CardDeclined => {
             "Your card was declined. You were not charged. Please use another card."
@@ -189,5 +189,5 @@ fn declined(reason: DeclineReason) -> Problem {
         DeclineReason::ExpiredCard => "Your card has expired. You were not charged. Please use another card.",
         DeclineReason::MethodRemoved => "This card is no longer available. Please use another card.",
     };
-    Problem { field: "card_number", message: message.to_owned() }
+    FormProblem { field: "card_number", message: message.to_owned() }
 }

@@ -22,7 +22,7 @@ pub(super) struct FormInput(BTreeMap<String, String>);
 
 /// A problem with a field of the form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct FormProblem {
     /// The field's name.
     pub(super) field: &'static str,
     /// The message, one sentence.
@@ -49,7 +49,7 @@ pub(super) enum PaymentChoice {
     Card(CardInput),
 }
 
-impl Problem {
+impl FormProblem {
     /// A problem whose message is the field's label followed by `message`.
     pub(super) fn new(field: &'static str, message: &str) -> Self {
         Self { field, message: format!("{} {message}.", label(field)) }
@@ -92,14 +92,14 @@ impl FormInput {
 }
 
 /// The valid form, or all its problems.
-pub(super) fn read(answers: &FormInput, offer: &Offer) -> Result<Submission, Vec<Problem>> {
-    let mut reader = Reader { answers, problems: Vec::new() };
+pub(super) fn read(answers: &FormInput, offer: &Offer) -> Result<Submission, Vec<FormProblem>> {
+    let mut reader = FormReader { answers, problems: Vec::new() };
     let person = offer.asks_details.then(|| reader.person());
     let amount = matches!(offer.target, CheckoutTarget::Topup).then(|| reader.amount()).flatten();
     let payment = reader.payment(offer);
     let (price, credit) = offer_fields(offer);
     if (answers.get("price"), answers.get("credit")) != (&price, &credit) {
-        reader.problems.push(Problem::changed());
+        reader.problems.push(FormProblem::changed());
     }
     if reader.problems.is_empty() { Ok(Submission { person, amount, payment }) } else { Err(reader.problems) }
 }
@@ -110,14 +110,14 @@ pub(super) fn offer_fields(offer: &Offer) -> (String, String) {
     offered.map(|offered| (offered.price.to_string(), offered.credit.to_string())).unwrap_or_default()
 }
 
-struct Reader<'a> {
+struct FormReader<'a> {
     answers: &'a FormInput,
-    problems: Vec<Problem>,
+    problems: Vec<FormProblem>,
 }
 
-impl Reader<'_> {
+impl FormReader<'_> {
     fn wrong(&mut self, field: &'static str, message: &str) {
-        self.problems.push(Problem::new(field, message));
+        self.problems.push(FormProblem::new(field, message));
     }
 
     fn ruled(
@@ -207,7 +207,7 @@ fn month_and_year(text: &str) -> Option<(u8, u16)> {
 mod tests {
     use super::*;
 
-    fn read_money(form: &str) -> Result<Submission, Vec<Problem>> {
+    fn read_money(form: &str) -> Result<Submission, Vec<FormProblem>> {
         read(
             &FormInput::of(form.as_bytes()),
             &Offer { customer: None, asks_details: true, target: CheckoutTarget::Topup },

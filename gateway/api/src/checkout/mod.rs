@@ -21,7 +21,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS
 use http::{HeaderMap, StatusCode};
 
 use self::complete::CompletionError;
-use self::form::{FormInput, Problem};
+use self::form::{FormInput, FormProblem};
 use self::page::Notice;
 use self::session::{Session, SessionStatus};
 use crate::app::App;
@@ -60,7 +60,7 @@ async fn show(State(app): State<Arc<App>>, Path(secret): Path<String>) -> Respon
 }
 
 /// The page for the session's status, with the submitted values and their problems.
-fn shown(session: &Session, answers: &FormInput, problems: &[Problem]) -> Response {
+fn shown(session: &Session, answers: &FormInput, problems: &[FormProblem]) -> Response {
     match &session.status {
         SessionStatus::Open(offer) => page::form(session, offer, answers, problems),
         SessionStatus::PaymentPending => page::notice(Notice::PaymentPending, Some(session)),

@@ -12,7 +12,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 
-use super::form::{FormInput, Problem, label, offer_fields};
+use super::form::{FormInput, FormProblem, label, offer_fields};
 use super::offer::{CheckoutTarget, Offer, PlanStart};
 use super::session::{Session, SessionStatus};
 use crate::error::ApiError;
@@ -63,7 +63,7 @@ enum Icon {
 }
 
 /// The summary of the product.
-struct Product<'a> {
+struct ProductSummary<'a> {
     name: &'a str,
     price: String,
     /// For example `per month`; empty if it is paid once.
@@ -74,7 +74,7 @@ struct Product<'a> {
 /// The form.
 #[derive(Default)]
 struct Form<'a> {
-    product: Option<Product<'a>>,
+    product: Option<ProductSummary<'a>>,
     person: Vec<Field<'a>>,
     amount: Vec<Field<'a>>,
     card: Vec<Field<'a>>,
@@ -84,7 +84,7 @@ struct Form<'a> {
     price: String,
     credit: String,
     button: String,
-    problems: &'a [Problem],
+    problems: &'a [FormProblem],
 }
 
 /// A field of the form.
@@ -111,7 +111,7 @@ impl Form<'_> {
     }
 
     /// Whether `problem` concerns a field of this form.
-    fn has(&self, problem: &Problem) -> bool {
+    fn has(&self, problem: &FormProblem) -> bool {
         [&self.person, &self.amount, &self.card]
             .iter()
             .any(|fields| fields.iter().any(|field| field.name == problem.field))
@@ -209,7 +209,12 @@ pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
 }
 
 /// The form of an open session.
-pub(super) fn form(session: &Session, offer: &Offer, answers: &FormInput, problems: &[Problem]) -> Response {
+pub(super) fn form(
+    session: &Session,
+    offer: &Offer,
+    answers: &FormInput,
+    problems: &[FormProblem],
+) -> Response {
     let (title, text, product) = about(&offer.target);
     let fields = FieldBuilder { answers, problems };
     let known_card = offer.customer.as_ref().and_then(|customer| customer.card.as_ref()).map(shown);
@@ -252,7 +257,7 @@ pub(super) fn form(session: &Session, offer: &Offer, answers: &FormInput, proble
 }
 
 /// The title, text and product of the form's page.
-fn about(target: &CheckoutTarget) -> (&'static str, String, Option<Product<'_>>) {
+fn about(target: &CheckoutTarget) -> (&'static str, String, Option<ProductSummary<'_>>) {
     match target {
         CheckoutTarget::Details => {
             let text = "Enter your details. You can add a card now or later.";
@@ -289,11 +294,11 @@ fn about(target: &CheckoutTarget) -> (&'static str, String, Option<Product<'_>>)
             );
             let price = if price.is_zero() { "Free".to_owned() } else { dollars(*price) };
             let interval = if price == "Free" { String::new() } else { format!("per {every}") };
-            (title, String::new(), Some(Product { name, price, interval, terms }))
+            (title, String::new(), Some(ProductSummary { name, price, interval, terms }))
         }
         CheckoutTarget::Bundle { name, price, credit, .. } => {
             let terms = vec![format!("{} of credit", dollars(*credit)), "One-time payment".to_owned()];
-            let product = Product { name, price: dollars(*price), interval: String::new(), terms };
+            let product = ProductSummary { name, price: dollars(*price), interval: String::new(), terms };
             ("Buy credit", String::new(), Some(product))
         }
     }
@@ -312,7 +317,7 @@ impl<'a> Page<'a> {
 /// Builds fields with their submitted values and problems.
 struct FieldBuilder<'a> {
     answers: &'a FormInput,
-    problems: &'a [Problem],
+    problems: &'a [FormProblem],
 }
 
 impl<'a> FieldBuilder<'a> {

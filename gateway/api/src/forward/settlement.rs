@@ -11,7 +11,7 @@ use farthing_log::appender::{ClaimEnd, Error};
 use farthing_log::backoff::Backoff;
 use tokio_util::sync::CancellationToken;
 
-use super::usage::{Report, ReportedUsage};
+use super::usage::{ReportedUsage, UsageReport};
 use crate::app::App;
 
 /// The first and the longest pause between attempts.
@@ -40,9 +40,9 @@ pub(crate) enum ResponseEnd {
 }
 
 /// The settlement of a provider's response with `status`.
-pub(crate) fn settle(status: http::StatusCode, report: Report, end: ResponseEnd) -> Settled {
+pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: ResponseEnd) -> Settled {
     let http_status = status.as_u16();
-    let Report { reported, raw_usage, response_id, model, timestamp } = report;
+    let UsageReport { reported, raw_usage, response_id, model, timestamp } = report;
     let failed = |reason, raw_usage| {
         Settled::Failed(Failed {
             reason,

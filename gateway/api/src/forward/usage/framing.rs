@@ -39,7 +39,7 @@ impl Framing {
 
 /// The position within a line of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum SseLine {
     /// Within the field name, which matches `data:` so far.
     Field(usize),
     /// Right after `data:`, where one space is skipped.
@@ -56,13 +56,13 @@ const DATA: &[u8] = b"data:";
 #[derive(Debug)]
 pub(super) struct Events {
     document: Document,
-    line: Line,
+    line: SseLine,
     after_return: bool,
 }
 
 impl Events {
     fn new(wanted: Wanted) -> Self {
-        Self { document: Document::new(wanted), line: Line::Field(0), after_return: false }
+        Self { document: Document::new(wanted), line: SseLine::Field(0), after_return: false }
     }
 
     fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
@@ -81,28 +81,28 @@ impl Events {
                 continue;
             }
             match self.line {
-                Line::Field(at) if DATA.get(at) == Some(first) => {
-                    self.line = Line::Field(at + 1);
+                SseLine::Field(at) if DATA.get(at) == Some(first) => {
+                    self.line = SseLine::Field(at + 1);
                     if at + 1 == DATA.len() {
-                        self.line = Line::Blank;
+                        self.line = SseLine::Blank;
                         // The lines of an event's data are joined by a line feed.
                         self.document.feed(b"\n", &mut tell);
                     }
                     bytes = rest;
                 }
-                Line::Field(_) => {
-                    self.line = Line::Skip;
+                SseLine::Field(_) => {
+                    self.line = SseLine::Skip;
                     bytes = rest;
                 }
-                Line::Blank => {
-                    self.line = Line::Data;
+                SseLine::Blank => {
+                    self.line = SseLine::Data;
                     bytes = if *first == b' ' { rest } else { bytes };
                 }
-                Line::Data | Line::Skip => {
+                SseLine::Data | SseLine::Skip => {
                     let end =
                         bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
                     let (part, after) = bytes.split_at(end);
-                    if self.line == Line::Data {
+                    if self.line == SseLine::Data {
                         self.document.feed(part, &mut tell);
                     }
                     bytes = after;
@@ -112,11 +112,11 @@ impl Events {
     }
 
     fn end_line(&mut self) {
-        if self.line == Line::Field(0) {
+        if self.line == SseLine::Field(0) {
             // A blank line ends the event.
             self.document.reset();
         }
-        self.line = Line::Field(0);
+        self.line = SseLine::Field(0);
     }
 }
 

@@ -25,7 +25,7 @@ use self::document::Member;
 use self::framing::Framing;
 use self::provider_text::{clean, string};
 pub(crate) use self::request::{read_request, requesting_usage};
-use self::shape::Counts;
+use self::shape::TokenCounts;
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::unpriced_member;
 
@@ -34,7 +34,7 @@ const MAX_RAW: usize = 4096;
 
 /// The facts that a provider's answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct UsageReport {
     pub(crate) reported: ReportedUsage,
     /// The text of the last `usage`.
     pub(crate) raw_usage: Option<String>,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Scanner {
 struct Findings {
     shape: Shape,
     framing: Framing,
-    counts: Counts,
+    counts: TokenCounts,
     raw_usage: Option<String>,
     response_id: Option<String>,
     model: Option<String>,
@@ -74,7 +74,7 @@ impl Scanner {
         let findings = Arc::new(Mutex::new(Findings {
             shape,
             framing: Framing::of(text(CONTENT_TYPE), shape.wanted()),
-            counts: Counts::default(),
+            counts: TokenCounts::default(),
             raw_usage: None,
             response_id: None,
             model: None,
@@ -111,9 +111,9 @@ impl Scanner {
     }
 
     /// The facts reported so far.
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> UsageReport {
         let findings = lock(&self.findings);
-        Report {
+        UsageReport {
             reported: findings.counts.reported(findings.shape),
             raw_usage: findings.raw_usage.clone(),
             response_id: findings.response_id.clone(),
@@ -170,7 +170,7 @@ mod tests {
 
     const ANSWER: &str = r#"{"id":"chatcmpl-1","created":1700000000,"model":"m","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
-    fn scan(body: &[u8], encoding: &'static str, chunk: usize) -> Report {
+    fn scan(body: &[u8], encoding: &'static str, chunk: usize) -> UsageReport {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -127,7 +127,7 @@ enum Count {
 
 /// The counts reported so far. A later report of a count replaces an earlier one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct TokenCounts {
     reported: BTreeMap<Count, Decimal>,
     /// How the last report counted reasoning tokens.
     thoughts: Thoughts,
@@ -143,9 +143,9 @@ enum Thoughts {
     Beside,
 }
 
-type Members<'a> = BTreeMap<String, &'a RawValue>;
+type JsonMembers<'a> = BTreeMap<String, &'a RawValue>;
 
-fn member<'a>(members: &Members<'a>, path: &[&str]) -> Option<&'a str> {
+fn member<'a>(members: &JsonMembers<'a>, path: &[&str]) -> Option<&'a str> {
     let (name, rest) = path.split_first()?;
     let value = members.get(*name).map(|value| value.get()).filter(|value| *value != "null")?;
     match rest {
@@ -154,14 +154,14 @@ fn member<'a>(members: &Members<'a>, path: &[&str]) -> Option<&'a str> {
     }
 }
 
-impl Counts {
+impl TokenCounts {
     /// Reads the text of a usage member. `null` reports nothing.
     pub(super) fn report(&mut self, shape: Shape, name: Member, text: &str) {
         if text == "null" {
             return;
         }
         self.seen = true;
-        let Ok(members) = serde_json::from_str::<Members<'_>>(text) else {
+        let Ok(members) = serde_json::from_str::<JsonMembers<'_>>(text) else {
             self.invalid = true;
             return;
         };
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     fn reported(shape: Shape, reports: &[&str]) -> ReportedUsage {
-        let mut counts = Counts::default();
+        let mut counts = TokenCounts::default();
         for text in reports {
             let google = shape == Shape::Google && text.contains("Count");
             counts.report(shape, if google { Member::UsageMetadata } else { Member::Usage }, text);

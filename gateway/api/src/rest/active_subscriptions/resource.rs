@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::rest::body::Timestamp;
-use crate::rest::customers::Contact;
-use crate::rest::subscriptions::{Status, out_of_range};
+use crate::rest::customers::resource::Contact;
+use crate::rest::subscriptions::resource::{Status, out_of_range};
 
 /// A subscription in the older form.
 #[derive(Debug, Serialize, ToSchema)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
-use crate::rest::customers::Contact;
+use crate::rest::customers::resource::Contact;
 
 /// The version of a connection secret before its first rotation.
 const FIRST_SECRET: u32 = 1;

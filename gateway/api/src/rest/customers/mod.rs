@@ -5,8 +5,8 @@ mod delete;
 mod find;
 mod list;
 mod payment_methods;
-mod resource;
-mod subscription;
+pub(super) mod resource;
+pub(super) mod subscription;
 mod update;
 mod wallet;
 
@@ -15,8 +15,6 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(super) use self::resource::{Contact, Customer};
-pub(super) use self::subscription::CurrentSubscription;
 use crate::app::App;
 
 /// The routes of customers.

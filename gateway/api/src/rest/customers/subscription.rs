@@ -17,7 +17,7 @@ use crate::rest::body::Reply;
 use crate::rest::named::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
-use crate::rest::subscriptions::Subscription;
+use crate::rest::subscriptions::resource::Subscription;
 
 /// The customer's subscription.
 #[derive(Debug, Serialize, ToSchema)]

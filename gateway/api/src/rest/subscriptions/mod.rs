@@ -4,7 +4,7 @@ mod cancel;
 mod create;
 mod find;
 mod list;
-mod resource;
+pub(super) mod resource;
 mod update;
 
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(super) use self::resource::{Status, Subscription, out_of_range};
 use crate::app::App;
 
 /// The routes of subscriptions.

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::rest::body::Timestamp;
-use crate::rest::customers::Contact;
+use crate::rest::customers::resource::Contact;
 
 /// A subscription.
 #[derive(Debug, Serialize, ToSchema)]

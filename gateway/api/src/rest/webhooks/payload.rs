@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 
 use crate::error::{ApiError, ServerError};
 use crate::rest::body::Timestamp;
-use crate::rest::customers::Customer;
+use crate::rest::customers::resource::Customer;
 use crate::rest::requests::Request;
 use crate::rest::spend_keys::SpendKey;
 
@@ -31,25 +31,25 @@ struct Message {
 struct News {
     customer: Option<Customer>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    wallet: Option<Wallet>,
+    wallet: Option<WalletPayload>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<Request>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spend_key: Option<SpendKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscription: Option<Subscription>,
+    subscription: Option<SubscriptionPayload>,
 }
 
 /// A wallet after the event.
 #[derive(Serialize)]
-struct Wallet {
+struct WalletPayload {
     wallet_id: WalletId,
     balance: Amount,
 }
 
 #[derive(Serialize)]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
-struct Subscription {
+struct SubscriptionPayload {
     subscription_id: SubscriptionId,
     plan_id: PlanId,
     status: &'static str,
@@ -115,10 +115,10 @@ async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
     let (mut data, merchant_id) = (News::default(), fact.merchant_id);
     match &fact.event {
         Event::Wallet(WalletEvent::Credited(event)) => {
-            data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
+            data.wallet = Some(WalletPayload { wallet_id: event.wallet_id, balance: event.balance_after });
         }
         Event::Wallet(WalletEvent::Debited(event)) => {
-            data.wallet = Some(Wallet { wallet_id: event.wallet_id, balance: event.balance_after });
+            data.wallet = Some(WalletPayload { wallet_id: event.wallet_id, balance: event.balance_after });
         }
         Event::Request(RequestEvent::Metered(event)) => {
             let id = event.request_id.to_string();
@@ -130,11 +130,11 @@ async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
         }
         Event::Subscription(SubscriptionEvent::Started(event)) => {
             let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
-            data.subscription = Some(Subscription { subscription_id, plan_id, status: "active" });
+            data.subscription = Some(SubscriptionPayload { subscription_id, plan_id, status: "active" });
         }
         Event::Subscription(SubscriptionEvent::Cancelled(event)) => {
             let (subscription_id, plan_id) = (event.subscriber.subscription_id, event.plan_id);
-            data.subscription = Some(Subscription { subscription_id, plan_id, status: "cancelled" });
+            data.subscription = Some(SubscriptionPayload { subscription_id, plan_id, status: "cancelled" });
         }
         Event::Merchant(_)
         | Event::SecretKey(_)
