@@ -54,7 +54,7 @@ impl Account {
 
 /// The status of a request.
 #[derive(Debug, Clone)]
-pub enum Standing {
+pub enum ClaimStatus {
     /// Open.
     Pending,
     /// Metered.
@@ -73,16 +73,16 @@ pub struct Request {
     /// When it was opened.
     pub opened_at: DateTime<Utc>,
     /// Its status.
-    pub standing: Standing,
+    pub standing: ClaimStatus,
 }
 
 impl Request {
     /// `pending`, `completed` or `error`.
     pub fn status(&self) -> &'static str {
         match self.standing {
-            Standing::Pending => "pending",
-            Standing::Completed(_) => "completed",
-            Standing::Error(_) => "error",
+            ClaimStatus::Pending => "pending",
+            ClaimStatus::Completed(_) => "completed",
+            ClaimStatus::Error(_) => "error",
         }
     }
 }
@@ -148,7 +148,7 @@ impl Books {
             "request.opened" => self.open(event),
             "request.metered" => self.meter(event),
             "request.failed" => {
-                self.end(event, Standing::Error(body.clone()));
+                self.end(event, ClaimStatus::Error(body.clone()));
             }
             // These events move no money; the wallet of a deleted customer keeps its balance.
             "secret_key.issued"
@@ -244,7 +244,7 @@ impl Books {
             merchant_id: event.merchant_id.clone(),
             opened: body.clone(),
             opened_at: event.occurred_at,
-            standing: Standing::Pending,
+            standing: ClaimStatus::Pending,
         };
         self.hold(body, Decimal::ONE);
         let there = self.requests.insert(text(&body["request_id"]), request);
@@ -271,10 +271,10 @@ impl Books {
         }
     }
 
-    fn end(&mut self, event: &Logged, standing: Standing) -> Value {
+    fn end(&mut self, event: &Logged, standing: ClaimStatus) -> Value {
         let id = event.text("request_id");
         let request = self.requests.get_mut(id).unwrap_or_else(|| panic!("{}: never opened", event.key));
-        assert!(matches!(request.standing, Standing::Pending), "{}: ended twice", event.key);
+        assert!(matches!(request.standing, ClaimStatus::Pending), "{}: ended twice", event.key);
         request.standing = standing;
         let opened = request.opened.clone();
         assert_eq!(opened["hold"], event.body["hold"], "{}: the released hold equals the hold", event.key);
@@ -284,7 +284,7 @@ impl Books {
 
     fn meter(&mut self, event: &Logged) {
         let body = &event.body;
-        let opened = self.end(event, Standing::Completed(body.clone()));
+        let opened = self.end(event, ClaimStatus::Completed(body.clone()));
         let on_wallet = decimal(&body["total_wallet_cost"]);
         let on_merchant = decimal(&body["total_merchant_cost"]);
         assert_eq!(on_wallet + on_merchant, decimal(&body["total_request_cost"]), "{}", event.key);

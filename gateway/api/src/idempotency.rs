@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use farthing_core::idempotency::{ClaimId, Standing};
+use farthing_core::idempotency::{ClaimId, ClaimStatus};
 use farthing_core::secret::ServerKey;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -115,17 +115,17 @@ impl From<ApiError> for Answer {
 
 /// The answer to a call whose key was used before.
 pub(crate) fn answer_to(
-    standing: Standing,
+    standing: ClaimStatus,
     server_key: &ServerKey,
     claim: &ClaimId,
 ) -> Result<Answer, ApiError> {
     match standing {
-        Standing::Reused => Err(ApiError::Idempotency(IdempotencyError::KeyReused)),
-        Standing::InFlight(request_id) => {
+        ClaimStatus::Reused => Err(ApiError::Idempotency(IdempotencyError::KeyReused)),
+        ClaimStatus::InFlight(request_id) => {
             Err(ApiError::Idempotency(IdempotencyError::InProgress(request_id)))
         }
-        Standing::Ended(request_id) => Err(ApiError::Idempotency(IdempotencyError::Completed(request_id))),
-        Standing::Answered(sealed, request_id) => {
+        ClaimStatus::Ended(request_id) => Err(ApiError::Idempotency(IdempotencyError::Completed(request_id))),
+        ClaimStatus::Answered(sealed, request_id) => {
             let mut answer = Answer::open(server_key, claim, &sealed)?.repeated();
             if let Some(request_id) = request_id {
                 let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");

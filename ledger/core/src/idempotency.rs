@@ -98,7 +98,7 @@ pub struct StoredClaim {
 
 /// The status of a key that was used before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum ClaimStatus {
     /// The key was used for another request.
     Reused,
     /// The first request has this sealed response.
@@ -111,14 +111,14 @@ pub enum Standing {
 
 impl StoredClaim {
     /// The status that `claim`, which has the id of this record, gets; none if the first request left nothing.
-    pub fn meets(&self, claim: &Claim) -> Option<Standing> {
+    pub fn meets(&self, claim: &Claim) -> Option<ClaimStatus> {
         if self.fingerprint != claim.fingerprint {
-            return Some(Standing::Reused);
+            return Some(ClaimStatus::Reused);
         }
         match (&self.answer, self.request_id) {
-            (Some(answer), request_id) => Some(Standing::Answered(answer.clone(), request_id)),
-            (None, Some(request_id)) if self.in_flight => Some(Standing::InFlight(request_id)),
-            (None, Some(request_id)) => Some(Standing::Ended(request_id)),
+            (Some(answer), request_id) => Some(ClaimStatus::Answered(answer.clone(), request_id)),
+            (None, Some(request_id)) if self.in_flight => Some(ClaimStatus::InFlight(request_id)),
+            (None, Some(request_id)) => Some(ClaimStatus::Ended(request_id)),
             (None, None) => None,
         }
     }
@@ -187,12 +187,12 @@ mod tests {
             answer: answer.map(<[u8]>::to_vec),
         };
         let answered = record(Some(b"a"), None, false);
-        assert_eq!(answered.meets(&claim), Some(Standing::Answered(b"a".to_vec(), None)));
+        assert_eq!(answered.meets(&claim), Some(ClaimStatus::Answered(b"a".to_vec(), None)));
         let running = record(None, Some(request_id), true);
-        assert_eq!(running.meets(&claim), Some(Standing::InFlight(request_id)));
+        assert_eq!(running.meets(&claim), Some(ClaimStatus::InFlight(request_id)));
         let ended = record(None, Some(request_id), false);
-        assert_eq!(ended.meets(&claim), Some(Standing::Ended(request_id)));
+        assert_eq!(ended.meets(&claim), Some(ClaimStatus::Ended(request_id)));
         let other = Claim { fingerprint: "0".to_owned(), ..claim.clone() };
-        assert_eq!(answered.meets(&other), Some(Standing::Reused));
+        assert_eq!(answered.meets(&other), Some(ClaimStatus::Reused));
     }
 }

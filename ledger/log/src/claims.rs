@@ -3,7 +3,7 @@
 
 use tokio_postgres::{Client, Row, Statement};
 
-use farthing_core::idempotency::{Claim, ClaimId, Standing, StoredClaim};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
 
 /// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
 const FIND: &str = "\
@@ -125,7 +125,7 @@ fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
 
 /// Reads the status of `claim` without the head's lock; `None` if the claim is new. Enough to repeat an answer, not
 /// enough to start anything.
-pub async fn find(client: &Client, claim: &Claim) -> Result<Option<Standing>, tokio_postgres::Error> {
+pub async fn find(client: &Client, claim: &Claim) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
     let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
     let recorded = rows.first().map(read).transpose()?;
     Ok(recorded.and_then(|(_, recorded)| recorded.meets(claim)))

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use farthing_tests::books::{Books, Standing, decimal};
+use farthing_tests::books::{Books, ClaimStatus, decimal};
 use farthing_tests::feed;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::{Log, check_chain};
@@ -63,7 +63,7 @@ fn charges(load: &Ended, books: &Books) {
     }
     let mut charged: BTreeMap<String, (&String, Decimal)> = BTreeMap::new();
     for (id, request) in &books.requests {
-        let Standing::Completed(metered) = &request.standing else { continue };
+        let ClaimStatus::Completed(metered) = &request.standing else { continue };
         if request.merchant_id != load.parties.merchant.id {
             continue;
         }
@@ -99,8 +99,8 @@ fn charges(load: &Ended, books: &Books) {
             .values()
             .filter(mine)
             .map(|request| match &request.standing {
-                Standing::Completed(metered) => decimal(&metered["total_wallet_cost"]),
-                Standing::Pending | Standing::Error(_) => Decimal::ZERO,
+                ClaimStatus::Completed(metered) => decimal(&metered["total_wallet_cost"]),
+                ClaimStatus::Pending | ClaimStatus::Error(_) => Decimal::ZERO,
             })
             .sum();
         assert_eq!(account.debits, owed, "{}: debits", customer.id);
@@ -114,13 +114,13 @@ fn charges(load: &Ended, books: &Books) {
 fn expected_fees(load: &Ended, books: &Books, customer_id: &str) -> Decimal {
     let of_meter = |meter: String| {
         books.requests.values().filter_map(move |request| match &request.standing {
-            Standing::Completed(metered)
+            ClaimStatus::Completed(metered)
                 if metered["parties"]["customer_id"] == customer_id
                     && metered["meter_id"] == meter.as_str() =>
             {
                 Some(tokens_of(metered["response_id"].as_str().unwrap_or_default()))
             }
-            Standing::Completed(_) | Standing::Pending | Standing::Error(_) => None,
+            ClaimStatus::Completed(_) | ClaimStatus::Pending | ClaimStatus::Error(_) => None,
         })
     };
     let tokens: u64 = of_meter(load.parties.meters[0].id.clone()).sum();
@@ -176,7 +176,7 @@ async fn rest(load: &Ended, books: &Books) {
             shown["created_at"].as_str().unwrap_or_default().parse().unwrap();
         assert_eq!(created, request.opened_at, "{id}");
         match &request.standing {
-            Standing::Completed(metered) => {
+            ClaimStatus::Completed(metered) => {
                 for name in ["total_request_cost", "total_wallet_cost", "total_merchant_cost", "response_id"]
                 {
                     assert_eq!(shown[name], metered[name], "{id}: {name}");
@@ -185,7 +185,7 @@ async fn rest(load: &Ended, books: &Books) {
                 assert_eq!(shown["service_charge"]["amount"], metered["service_charge"]["amount"], "{id}");
                 assert_eq!(shown["model_usage"]["input_tokens"], metered["usage"]["tokens"]["input"], "{id}");
             }
-            Standing::Error(_) | Standing::Pending => {
+            ClaimStatus::Error(_) | ClaimStatus::Pending => {
                 assert_eq!(shown["total_request_cost"], "0.0000000000", "{id}");
             }
         }

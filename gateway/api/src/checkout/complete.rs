@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::{
-    CheckoutRefusal, CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CustomerMade,
+    CheckoutRefusal, CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CreatedCustomer,
     CustomerRefusal, NewMethod, Paid, PayCheckoutSession, Payee, PaymentRefusal, PersonalData, PlanRefusal,
     Purchase, Refusal, RequestPayment, SubscriptionRefusal,
 };
@@ -122,7 +122,7 @@ pub(super) async fn complete(
     match app.payments.carry_out(request.payment_id).await.map_err(ApiError::from)? {
         Paid::Accepted(_) => Ok(()),
         Paid::Declined(reason) => Err(CompletionError::Rejected(declined(reason))),
-        Paid::TakenBack(_) => Err(CompletionError::SessionChanged),
+        Paid::Voided(_) => Err(CompletionError::SessionChanged),
     }
 }
 
@@ -175,8 +175,8 @@ async fn customer(
     };
     let command = CreateCheckoutCustomer { checkout_session_id: session.id, create };
     match app.ledger.submit(command).await? {
-        CustomerMade::Created(id) => Ok((id, None)),
-        CustomerMade::Existing(id) => Ok((id, person)),
+        CreatedCustomer::Created(id) => Ok((id, None)),
+        CreatedCustomer::Existing(id) => Ok((id, person)),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use farthing_core::command::{
     Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
 };
-use farthing_core::idempotency::{Claim, ClaimId, Scope, Standing};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
 use farthing_core::ids::MerchantId;
 use farthing_core::state::{State, StateKey};
 use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
@@ -101,7 +101,7 @@ impl IdempotentCall {
     }
 
     /// Opens the call and claims the key in one append. The inner `Err` is the earlier claim of the key.
-    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, Standing>, ApiError> {
+    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, ClaimStatus>, ApiError> {
         let request_id = command.request_id;
         let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
             Ok(_) => ClaimRecord::Call(request_id),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farthing_core::command::{Ending, Failed, Metered, SettleRequest, Settled};
+use farthing_core::command::{Completeness, Failed, Metered, SettleRequest, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
@@ -65,8 +65,8 @@ pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: Respons
         (ReportedUsage::Usage(usage), _) => Some(usage),
     };
     let ending = match end {
-        ResponseEnd::Complete => Ending::Whole,
-        ResponseEnd::Interrupted | ResponseEnd::CallerGone => Ending::Partial,
+        ResponseEnd::Complete => Completeness::Whole,
+        ResponseEnd::Interrupted | ResponseEnd::CallerGone => Completeness::Partial,
     };
     Settled::Metered(Metered {
         http_status,

@@ -103,7 +103,7 @@ impl Payments {
         let response = async {
             match action {
                 Action::Charge => self.processor.charge(charge).await,
-                Action::Void => self.processor.void(charge).await.map(Paid::TakenBack),
+                Action::Void => self.processor.void(charge).await.map(Paid::Voided),
             }
         };
         let response = tokio::time::timeout(PROCESSOR_TIMEOUT, response).await;

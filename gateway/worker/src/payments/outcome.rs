@@ -26,7 +26,7 @@ pub(super) async fn ended(client: &Client, payment_id: PaymentId) -> Result<Paid
     } else if let Event::Payment(PaymentEvent::Declined(event)) = event {
         Ok(Paid::Declined(event.reason))
     } else if let Event::Payment(PaymentEvent::Voided(event)) = event {
-        Ok(Paid::TakenBack(event.refund))
+        Ok(Paid::Voided(event.refund))
     } else {
         Err(unknown())
     }

@@ -121,7 +121,7 @@ async fn advance(payments: &Payments, subscription_id: SubscriptionId) -> bool {
     let payment_id = PaymentId::new(payments.mint.next(now));
     match payments.ledger.submit(AdvanceSubscription { subscription_id, payment_id, now }).await {
         Ok(Advanced::Done) => true,
-        Ok(Advanced::ToBePaid(_)) => {
+        Ok(Advanced::PaymentRequested(_)) => {
             payments.wake();
             true
         }

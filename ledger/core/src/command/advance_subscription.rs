@@ -39,7 +39,7 @@ pub enum Advanced {
     /// Nothing is due.
     NothingDue,
     /// A payment was requested and must be made now.
-    ToBePaid(PaymentId),
+    PaymentRequested(PaymentId),
     /// Due work was done; more may be due.
     Done,
 }
@@ -202,7 +202,7 @@ impl AdvanceSubscription {
             checkout_session_id: None,
             brings: None,
         }));
-        Ok((vec![payment], Advanced::ToBePaid(self.payment_id)))
+        Ok((vec![payment], Advanced::PaymentRequested(self.payment_id)))
     }
 }
 

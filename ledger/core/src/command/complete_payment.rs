@@ -28,7 +28,7 @@ pub enum Paid {
     Declined(DeclineReason),
     /// The payment's customer was deleted: the processor takes no money and has refunded any money taken; with its own
     /// id of the refund, if any.
-    TakenBack(Option<String>),
+    Voided(Option<String>),
 }
 
 /// Ends a payment.
@@ -254,7 +254,7 @@ impl Command for CompletePayment {
         let events = match &self.paid {
             Paid::Accepted(reference) => self.accepted(states, open, reference, now)?,
             Paid::Declined(reason) => self.declined(states, requested, *reason, now)?,
-            Paid::TakenBack(refund) => vec![self.voided(requested, refund.clone())],
+            Paid::Voided(refund) => vec![self.voided(requested, refund.clone())],
         };
         Ok(Decision::append(*merchant_id, self.now, events, self.paid.clone()))
     }

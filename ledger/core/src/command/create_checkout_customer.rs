@@ -2,7 +2,7 @@
 //! derives the customer's id from the session's, so a form that is sent twice creates one customer.
 
 use super::complete_checkout_session::open_session;
-use super::create_customer::{CreateCustomer, CustomerMade};
+use super::create_customer::{CreateCustomer, CreatedCustomer};
 use super::decision::{Command, DecideError, Decision};
 use crate::ids::CheckoutSessionId;
 use crate::state::StateCache;
@@ -17,13 +17,13 @@ pub struct CreateCheckoutCustomer {
 }
 
 impl Command for CreateCheckoutCustomer {
-    type Outcome = CustomerMade;
+    type Outcome = CreatedCustomer;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
         let CreateCustomer { merchant_id, customer_id, now, .. } = self.create;
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;
         if states.customer(customer_id)?.is_some_and(|found| found.merchant_id == merchant_id) {
-            return Ok(Decision::already(CustomerMade::Existing(customer_id)));
+            return Ok(Decision::already(CreatedCustomer::Existing(customer_id)));
         }
         self.create.decide(states)
     }

@@ -31,7 +31,7 @@ pub struct CreateCustomer {
 
 /// The result of creating a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CustomerMade {
+pub enum CreatedCustomer {
     /// A new customer was created.
     Created(CustomerId),
     /// A customer with the reference id exists and was not changed.
@@ -39,13 +39,13 @@ pub enum CustomerMade {
 }
 
 impl Command for CreateCustomer {
-    type Outcome = CustomerMade;
+    type Outcome = CreatedCustomer;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<CustomerMade>, DecideError> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
         if let Some(reference) = &self.reference_id
             && let Some(existing) = states.reference(self.merchant_id, reference)?
         {
-            return Ok(Decision::already(CustomerMade::Existing(*existing)));
+            return Ok(Decision::already(CreatedCustomer::Existing(*existing)));
         }
         let event = Event::from(CustomerCreated {
             customer_id: self.customer_id,
@@ -53,7 +53,7 @@ impl Command for CreateCustomer {
             reference_id: self.reference_id.clone(),
             metadata: self.metadata.clone(),
         });
-        let outcome = CustomerMade::Created(self.customer_id);
+        let outcome = CreatedCustomer::Created(self.customer_id);
         let decision = Decision::append(self.merchant_id, self.now, vec![event], outcome);
         let parts = vec![ContactPart::Name, ContactPart::Email, ContactPart::Phone];
         let personal = PersonalChange::Write { parts, data: self.personal.clone() };

@@ -32,7 +32,7 @@ pub struct Metered {
     /// The reported usage; none if the provider reported none.
     pub usage: Option<Usage>,
     /// Whether the response was complete.
-    pub ending: Ending,
+    pub ending: Completeness,
     /// The raw usage, stored if it cannot be priced.
     pub raw_usage: Option<String>,
     /// The provider's own id of its response.
@@ -45,7 +45,7 @@ pub struct Metered {
 
 /// Whether a response was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum Completeness {
     /// It was complete.
     Whole,
     /// It broke off; the usage reported by then counts.
@@ -149,7 +149,7 @@ impl SettleRequest {
 
         let mut marks = Vec::new();
         marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
-        marks.extend((metered.ending == Ending::Partial).then_some(Mark::Partial));
+        marks.extend((metered.ending == Completeness::Partial).then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
         let mut events = vec![Event::from(Box::new(RequestMetered {
             request_id: self.request_id,

@@ -188,7 +188,7 @@ impl StateCache {
     }
 
     /// Applies a fact that another writer appended to the known states; unknown ones stay unknown.
-    pub fn follow(&mut self, fact: &Fact) -> Result<(), InvariantBroken> {
+    pub fn catch_up(&mut self, fact: &Fact) -> Result<(), InvariantBroken> {
         for (key, effect) in effects(fact) {
             if let Some(state) = self.known.get_mut(&key) {
                 *state = apply(&key, state.take(), effect)?;

@@ -1,6 +1,6 @@
 //! Random actions in a shop, and the size and the end of random calls.
 
-use farthing_core::command::{Edit, Ending};
+use farthing_core::command::{Completeness, Edit};
 use farthing_core::event::ProviderKeyType;
 use farthing_core::meter::TierType;
 use farthing_core::model_price::{Above, ListPrice, ModelPrice, TokenRates};
@@ -89,7 +89,7 @@ pub(crate) fn cents_to_amount(cents: u32) -> Amount {
 /// The end of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Ended {
-    Reported { usage: Usage, ending: Ending },
+    Reported { usage: Usage, ending: Completeness },
     Silent,
     Failed,
 }
@@ -110,7 +110,7 @@ impl Action {
     /// A complete response that reports `tokens`.
     pub(crate) fn reported(request: u8, tokens: u64) -> Self {
         let usage = Usage { tokens: Split { input: tokens, output: 0 }, ..Usage::default() };
-        Self::Settle { request, how: Ended::Reported { usage, ending: Ending::Whole } }
+        Self::Settle { request, how: Ended::Reported { usage, ending: Completeness::Whole } }
     }
 }
 
@@ -128,7 +128,7 @@ fn ended() -> impl Strategy<Value = Ended> {
             },
         },
     );
-    let ending = prop_oneof![Just(Ending::Whole), Just(Ending::Partial)];
+    let ending = prop_oneof![Just(Completeness::Whole), Just(Completeness::Partial)];
     prop_oneof![
         6 => (usage, ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
         1 => Just(Ended::Silent),

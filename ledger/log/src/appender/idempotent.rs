@@ -8,7 +8,7 @@ use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, decide, missing_state};
 use super::{Appender, Error};
 use farthing_core::command::{Command, Refusal};
-use farthing_core::idempotency::{Claim, ClaimId, Standing, StoredClaim};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
 
@@ -29,7 +29,7 @@ pub enum IdempotentOutcome<O> {
     /// The key was new and the command was decided; with the sealed answer, if one was recorded.
     Decided(Result<O, Refusal>, Option<Vec<u8>>),
     /// The key was used before; nothing was decided.
-    Repeated(Standing),
+    Repeated(ClaimStatus),
 }
 
 /// How the claim of a forwarded call ends with the call.
@@ -236,9 +236,12 @@ mod tests {
         let record = ClaimRecord::Answer(b"sealed".to_vec());
         let decided = IdempotentOutcome::Decided(Ok(()), Some(b"sealed".to_vec()));
         assert_eq!(decide_job(first.clone(), record.clone(), &mut batch), Ok(decided));
-        let repeated = IdempotentOutcome::Repeated(Standing::Answered(b"sealed".to_vec(), None));
+        let repeated = IdempotentOutcome::Repeated(ClaimStatus::Answered(b"sealed".to_vec(), None));
         assert_eq!(decide_job(first, record.clone(), &mut batch), Ok(repeated));
-        assert_eq!(decide_job(other, record, &mut batch), Ok(IdempotentOutcome::Repeated(Standing::Reused)));
+        assert_eq!(
+            decide_job(other, record, &mut batch),
+            Ok(IdempotentOutcome::Repeated(ClaimStatus::Reused))
+        );
         assert_eq!(batch.claims.changes.put.len(), 1);
     }
 
@@ -250,7 +253,7 @@ mod tests {
         let outcome = decide_job(claim.clone(), ClaimRecord::Call(request_id), &mut batch);
         assert_eq!(outcome, Ok(IdempotentOutcome::Decided(Ok(()), None)));
         let repeated = decide_job(claim, ClaimRecord::Nothing, &mut batch);
-        assert_eq!(repeated, Ok(IdempotentOutcome::Repeated(Standing::InFlight(request_id))));
+        assert_eq!(repeated, Ok(IdempotentOutcome::Repeated(ClaimStatus::InFlight(request_id))));
     }
 
     #[test]

@@ -253,7 +253,7 @@ impl Writer {
         }
         for row in events {
             let fact = read_fact(row).map_err(Failure::CatchUp)?;
-            self.states.follow(&fact).map_err(|broken| Failure::CatchUp(broken.to_string()))?;
+            self.states.catch_up(&fact).map_err(|broken| Failure::CatchUp(broken.to_string()))?;
         }
         Ok(())
     }

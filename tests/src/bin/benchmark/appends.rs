@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use farthing_core::command::{
-    Billing, Caller, CustomerRef, Ending, MeterRef, Metered, OpenRequest, RequestSettings, SettleRequest,
-    Settled, to_millisecond,
+    Billing, Caller, Completeness, CustomerRef, MeterRef, Metered, OpenRequest, RequestSettings,
+    SettleRequest, Settled, to_millisecond,
 };
 use farthing_core::event::ProviderKeyType;
 use farthing_core::ids::{GatewayId, Mint, RequestId};
@@ -158,7 +158,7 @@ async fn client(appender: Appender, mint: Arc<Mint>, open: OpenRequest, end: Ins
         let settled = Settled::Metered(Metered {
             http_status: 200,
             usage: Some(Usage::default()),
-            ending: Ending::Whole,
+            ending: Completeness::Whole,
             raw_usage: None,
             response_id: Some("chatcmpl-benchmark".to_owned()),
             model: Some("a-model".to_owned()),

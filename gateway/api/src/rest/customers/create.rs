@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_core::command::{CreateCustomer, CustomerMade, PersonalData, Timed};
+use farthing_core::command::{CreateCustomer, CreatedCustomer, PersonalData, Timed};
 use farthing_core::ids::{CustomerId, WalletId};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -48,9 +48,9 @@ pub(super) async fn create(
         now,
     };
     let made = command.clone();
-    let render = move |(outcome, at): &(CustomerMade, DateTime<Utc>)| match outcome {
-        CustomerMade::Created(_) => Rendered::Reply(Reply::created(Customer::made_by(made.clone(), *at))),
-        CustomerMade::Existing(id) => Rendered::Later(*id),
+    let render = move |(outcome, at): &(CreatedCustomer, DateTime<Utc>)| match outcome {
+        CreatedCustomer::Created(_) => Rendered::Reply(Reply::created(Customer::made_by(made.clone(), *at))),
+        CreatedCustomer::Existing(id) => Rendered::Later(*id),
     };
     match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
         Submitted::Answer(answer) => Ok(answer),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farthing_core::command::{CustomerRef, Ending, MeterRef, Metered};
+use farthing_core::command::{Completeness, CustomerRef, MeterRef, Metered};
 use farthing_core::usage::{Split, Usage};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive as _;
@@ -136,7 +136,7 @@ impl Report {
             metered: Metered {
                 http_status: HTTP_STATUS,
                 usage: counts.and_then(Counts::usage),
-                ending: Ending::Whole,
+                ending: Completeness::Whole,
                 raw_usage: None,
                 response_id: body.response_id.map(|id| id.0),
                 model: body.model.map(|model| model.0),

@@ -109,7 +109,7 @@ async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError>
             let balance = app.payments.balance_after(payment_id).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
-        Paid::TakenBack(_) => Err(ApiError::internal(format!(
+        Paid::Voided(_) => Err(ApiError::internal(format!(
             "{payment_id} was taken back although merchants are never deleted"
         ))),
     }

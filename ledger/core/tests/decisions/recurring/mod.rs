@@ -7,8 +7,8 @@ mod renewals;
 
 use chrono::TimeDelta;
 use farthing_core::command::{
-    Billing, Caller, CompletePayment, CreatePlan, CreditTarget, CreditWallet, CustomerRef, DefineMeter,
-    Ending, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, Purchase, Refusal, RequestPayment,
+    Billing, Caller, CompletePayment, Completeness, CreatePlan, CreditTarget, CreditWallet, CustomerRef,
+    DefineMeter, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, Purchase, Refusal, RequestPayment,
     RequestSettings, SettleRequest, Settled, Slug, SubscriptionEdit, UpdateSubscription,
 };
 use farthing_core::event::{
@@ -168,7 +168,7 @@ impl Years {
         let metered = Metered {
             http_status: 200,
             usage: None,
-            ending: Ending::Whole,
+            ending: Completeness::Whole,
             raw_usage: None,
             response_id: None,
             model: None,

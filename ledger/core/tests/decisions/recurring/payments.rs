@@ -24,7 +24,7 @@ fn a_payment_of_a_deleted_customer_is_refunded_before_it_ends() {
         Err(Refusal::Customer(CustomerRefusal::NotFound))
     );
     assert_eq!(years.open_payments().len(), 1, "it stays open until the money is refunded");
-    let taken_back = Paid::TakenBack(Some("refund".into()));
+    let taken_back = Paid::Voided(Some("refund".into()));
     assert_eq!(years.complete(payment_id, taken_back.clone()), Ok(taken_back));
     let Some(Event::Payment(PaymentEvent::Voided(voided))) = years.till.facts.last().map(|fact| &fact.event)
     else {

@@ -86,7 +86,7 @@ fn cycles_that_ended_while_unpaid_are_not_paid_later() {
     years.machine += TimeDelta::days(2);
     let payment_id = PaymentId::new(years.ulid());
     let advance = AdvanceSubscription { subscription_id, payment_id, now: years.machine };
-    assert_eq!(years.execute(&advance), Ok(Advanced::ToBePaid(payment_id)));
+    assert_eq!(years.execute(&advance), Ok(Advanced::PaymentRequested(payment_id)));
     years.pay_all();
     assert_eq!(years.subscription(customer).unwrap().cycle.number, 4);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::{
-    Billing, Caller, Command as _, CustomerRef, CustomerRefusal, DecideError, Ending, Failed, MeterRef,
+    Billing, Caller, Command as _, Completeness, CustomerRef, CustomerRefusal, DecideError, Failed, MeterRef,
     MeterRefusal, Metered, OpenRequest, Refusal, ReportRequest, Reported, RequestRefusal, RequestSettings,
     SettleRequest, Settled, SpendKeyRefusal, WalletRefusal,
 };
@@ -224,7 +224,7 @@ impl Shop {
             Ended::Silent | Ended::Reported { .. } => Settled::Metered(Metered {
                 http_status: 200,
                 usage,
-                ending: if let Ended::Reported { ending, .. } = how { *ending } else { Ending::Whole },
+                ending: if let Ended::Reported { ending, .. } = how { *ending } else { Completeness::Whole },
                 raw_usage: None,
                 response_id: None,
                 model: None,
@@ -275,7 +275,7 @@ impl Shop {
             metered: Metered {
                 http_status: 200,
                 usage,
-                ending: Ending::Whole,
+                ending: Completeness::Whole,
                 raw_usage: None,
                 response_id: None,
                 model: None,

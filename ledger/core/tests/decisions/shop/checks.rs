@@ -77,7 +77,7 @@ impl Shop {
                     follower.load(key, None);
                 }
             }
-            follower.follow(fact).unwrap();
+            follower.catch_up(fact).unwrap();
             for (key, json) in cache.take_changes() {
                 match json {
                     Some(json) => states.insert(key.stored(), json),

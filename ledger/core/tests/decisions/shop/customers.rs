@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::{
-    CreateCustomer, CreditTarget, CreditWallet, CustomerMade, CustomerRefusal, DeleteCustomer, Edit,
+    CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, CustomerRefusal, DeleteCustomer, Edit,
     PersonalData, Refusal, UpdateCustomer, WalletRefusal,
 };
 use farthing_core::ids::{CreditId, CustomerId, WalletId};
@@ -33,11 +33,11 @@ impl Shop {
         };
         let before = self.till.facts.len();
         match (self.execute(&command).unwrap(), known) {
-            (CustomerMade::Existing(id), Some(known)) => {
+            (CreatedCustomer::Existing(id), Some(known)) => {
                 assert_eq!(id, known);
                 assert_eq!(self.till.facts.len(), before, "a known reference id appends nothing");
             }
-            (CustomerMade::Created(id), None) => self.customers.push((merchant, id, wallet_id, reference)),
+            (CreatedCustomer::Created(id), None) => self.customers.push((merchant, id, wallet_id, reference)),
             (made, known) => panic!("{made:?}, but {known:?} was known"),
         }
     }

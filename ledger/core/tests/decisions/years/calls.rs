@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::{
-    Billing, Caller, CustomerRef, Ending, Failed, MeterRef, Metered, OpenRequest, Refusal, RequestSettings,
-    SettleRequest, Settled, WalletRefusal,
+    Billing, Caller, Completeness, CustomerRef, Failed, MeterRef, Metered, OpenRequest, Refusal,
+    RequestSettings, SettleRequest, Settled, WalletRefusal,
 };
 use farthing_core::event::{Event, FailureReason, Mark, ProviderKeyType, RequestEvent};
 use farthing_core::ids::{CustomerId, GatewayId, RequestId};
@@ -53,7 +53,7 @@ impl Years {
             Some(tokens) => Settled::Metered(Metered {
                 http_status: 200,
                 usage: Some(Usage { tokens: Split { input: tokens.into(), output: 0 }, ..Usage::default() }),
-                ending: Ending::Whole,
+                ending: Completeness::Whole,
                 raw_usage: None,
                 response_id: None,
                 model: None,

@@ -66,7 +66,7 @@ impl Years {
                 "the money must be refunded"
             );
             assert_eq!(self.till.facts.len(), before);
-            complete.paid = Paid::TakenBack(Some("refund".into()));
+            complete.paid = Paid::Voided(Some("refund".into()));
         }
         self.execute(&complete).unwrap();
         assert_eq!(

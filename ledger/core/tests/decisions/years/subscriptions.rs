@@ -95,7 +95,7 @@ impl Years {
                 let advance = AdvanceSubscription { subscription_id, payment_id, now: self.machine };
                 match self.execute(&advance) {
                     Ok(Advanced::Done) => {}
-                    Ok(Advanced::NothingDue | Advanced::ToBePaid(_))
+                    Ok(Advanced::NothingDue | Advanced::PaymentRequested(_))
                     | Err(Refusal::Subscription(SubscriptionRefusal::NotFound)) => {
                         break;
                     }
