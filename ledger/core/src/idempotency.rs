@@ -70,7 +70,7 @@ impl ServerKey {
         [&nonce[..], &sealed].concat()
     }
 
-    /// Opens a response that [`Self::seal`] sealed for the same claim; none for any other bytes.
+    /// Opens a response that [`Self::seal`] sealed for the same claim; `None` for any other bytes.
     pub fn open(&self, claim: &ClaimId, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload { msg: sealed, aad: claim.0.as_bytes() };
@@ -110,7 +110,7 @@ pub enum Standing {
 }
 
 impl StoredClaim {
-    /// The status that `claim`, which has the id of this record, gets; none if the first request left nothing.
+    /// The status that `claim`, which has the id of this record, gets; `None` if the first request left nothing.
     pub fn meets(&self, claim: &Claim) -> Option<Standing> {
         if self.fingerprint != claim.fingerprint {
             return Some(Standing::Reused);

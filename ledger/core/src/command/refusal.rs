@@ -114,7 +114,7 @@ pub enum SpendKeyRefusal {
     /// The spend key has no calls left in this cycle.
     #[error("the spend key's request limit is reached")]
     RequestLimitExceeded {
-        /// Seconds until the next cycle; none for a limit that never resets.
+        /// Seconds until the next cycle; `None` for a limit that never resets.
         retry_after_seconds: Option<u64>,
     },
     /// The spend key's token bucket is empty.

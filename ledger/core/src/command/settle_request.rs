@@ -29,7 +29,7 @@ const MERCHANTS_PAYMENT: u128 = 1 << 78;
 pub struct Metered {
     /// The provider's status.
     pub http_status: u16,
-    /// The reported usage; none if the provider reported none.
+    /// The reported usage; `None` if the provider reported none.
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Ending,

@@ -27,7 +27,7 @@ pub enum Error {
         kind: &'static str,
         /// The version found.
         version: i32,
-        /// What the reader says.
+        /// The error of serde.
         source: serde_json::Error,
     },
 }
@@ -93,7 +93,7 @@ macro_rules! area {
                 }
             }
 
-            /// Reads an event of any version ever written; none for a kind of another area.
+            /// Reads an event of any version ever written; `None` for a kind of another area.
             pub(super) fn decode(
                 kind: &str,
                 version: i32,
