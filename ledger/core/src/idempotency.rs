@@ -12,14 +12,15 @@ use crate::secret::{ServerKey, hex};
 /// Bytes of a nonce, which precedes the sealed bytes.
 const NONCE_BYTES: usize = 12;
 
-/// The scope of an idempotency key: the same key in another scope is another key.
+/// The scope of an idempotency key. The same key in two scopes counts as two keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// The merchant that calls.
     pub merchant_id: MerchantId,
     /// The HTTP method.
     pub method: &'a str,
-    /// The path of the request; for a forwarded call the path of the endpoint, whichever spelling was used.
+    /// The path of the request. Both paths of the forward endpoint count as one, with the id of the
+    /// spend key as a part of it.
     pub path: &'a str,
 }
 
@@ -90,7 +91,7 @@ pub struct StoredClaim {
     pub fingerprint: String,
     /// The forwarded call that the first request started, if any.
     pub request_id: Option<RequestId>,
-    /// That call is in flight.
+    /// Whether that call is in flight.
     pub in_flight: bool,
     /// The sealed response, if it was stored.
     pub answer: Option<Vec<u8>>,

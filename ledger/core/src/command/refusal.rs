@@ -161,7 +161,7 @@ pub enum WalletRefusal {
     /// Autopay needs both a threshold and an amount while it is enabled, and takes neither while it is not.
     #[error("autopay is not enabled, or its threshold or amount is missing")]
     AutopayIncomplete {
-        /// Autopay is enabled, and something is missing.
+        /// Whether autopay is enabled, with a value missing.
         enabled: bool,
         /// The threshold is missing or not allowed.
         threshold: bool,
