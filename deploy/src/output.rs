@@ -1,4 +1,4 @@
-//! What the program prints: results on stdout, errors on stderr.
+//! The output of the program: results on stdout, errors on stderr.
 
 use std::fmt::Display;
 use std::io::Write as _;

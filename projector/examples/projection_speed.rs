@@ -1,5 +1,5 @@
-//! Measures how many events per second the read models and the feed process, on a log of generated calls. It writes into
-//! the database that it is given, so use a database for this purpose only.
+//! Measures how many events per second the read models and the feed process, on a log of generated calls. It migrates
+//! the given database and writes to it: use an empty one.
 //!
 //! `cargo run --release -p farthing-projector --example projection_speed -- DATABASE_URL CALLS [NATS_URL]`
 

@@ -1,4 +1,4 @@
-//! How values of the domain are written into columns. Invariant: exact decimals stay exact, and no text is written
+//! Conversions of domain values into columns. Invariant: exact decimals stay exact, and no text is written
 //! that Postgres refuses.
 
 use std::error::Error as StdError;

@@ -1,4 +1,4 @@
-//! What the queries of all read models share: keyset pages, newest first by (instant, id), and typed errors
+//! Shared parts of the queries of all read models: keyset pages, newest first by (instant, id), and typed errors
 //! (completion.md section 1, Lists).
 
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row};
 
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
 
-/// Why a query has no answer.
+/// An error of a query.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The cursor is not the id of an item of this list.
@@ -28,15 +28,15 @@ pub enum Error {
 /// The part of a list that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page<'a> {
-    /// The id of the last item of the page before; none for the first page.
+    /// The id of the last item of the page before; `None` for the first page.
     pub cursor: Option<&'a str>,
     /// The largest number of items.
     pub limit: u16,
 }
 
 impl Page<'_> {
-    /// Finds the item of the cursor, an id of type `I`. `sql` selects its instant as `at`; its parameters are `owner`
-    /// and the id.
+    /// Looks up the item that the cursor, an id of type `I`, names. `sql` selects the item's instant as `at`; its
+    /// parameters are `owner` and the id.
     pub(crate) async fn start<I: FromStr + Display>(
         self,
         db: &Client,
@@ -67,7 +67,7 @@ pub(crate) struct Start {
 pub struct Listed<T> {
     /// The items, newest first.
     pub items: Vec<T>,
-    /// Whether there are older ones.
+    /// Whether there are older items.
     pub has_more: bool,
 }
 
@@ -85,7 +85,8 @@ impl<T> Listed<T> {
     }
 }
 
-/// A parameter and its type. Queries are planned for their values, and need no round trip to be prepared.
+/// A parameter and its type. With the types given, a query needs no round trip to be prepared, and Postgres plans it
+/// for the values of its parameters.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A parameter of type `text`.

@@ -73,7 +73,7 @@ pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Err
     dispatch(database_url, name, Outcome::Drop).await
 }
 
-/// Rebuilds the read model `name` from the first event and replaces the live one, whatever that holds.
+/// Rebuilds the read model `name` from the first event and replaces the live one without comparing them.
 pub(crate) async fn replace(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
     dispatch(database_url, name, Outcome::Replace).await
 }

@@ -64,7 +64,7 @@ pub(crate) trait ReadColumn {
     /// A value of the column's SQL type.
     fn plain<'a, T: FromSql<'a>>(&'a self, column: &'static str) -> Result<T, Unreadable>;
 
-    /// A text that `read` takes apart, or none where the column is null.
+    /// The value that `read` parses from the column's text, or `None` if the column is null.
     fn text<T>(
         &self,
         column: &'static str,

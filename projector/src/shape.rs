@@ -31,8 +31,8 @@ pub async fn outdated(db: &Client) -> Result<Vec<ReadModel>, tokio_postgres::Err
     Ok(ReadModel::ALL.into_iter().filter(|model| !is_current(model)).collect())
 }
 
-/// Rebuilds every read model that is not in this program's version, whatever its tables hold. No projector of another
-/// version may run meanwhile.
+/// Rebuilds every read model that is not in this program's version. No projector of another version may run at the
+/// same time.
 pub async fn renew_outdated(database_url: &str) -> Result<Vec<RebuildReport>, Error> {
     let owner = connect::connect(database_url, Role::Owner).await?;
     let mut rebuilt = Vec::new();

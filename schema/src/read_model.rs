@@ -6,15 +6,15 @@ use sha2::{Digest as _, Sha256};
 /// The placeholder for the Postgres schema in a template.
 pub const SCHEMA_PLACEHOLDER: &str = "{schema}";
 
-/// The version of all folds. Increment it when a fold makes other rows of the same events: every read model is then
-/// rebuilt.
+/// The version of all folds. Increment it when a fold makes different rows from the same events; every read model is
+/// then rebuilt.
 const FOLDS: &str = "1";
 
 const GENERATION_PLACEHOLDER: &str = "{generation}";
 const CHECKPOINT: &str = include_str!("../read_models/checkpoint.sql");
 const GRANTS: &str = include_str!("../read_models/grants.sql");
 
-/// A read model: tables folded from the log, in a Postgres schema of its own.
+/// A read model: tables folded from the log, in a separate Postgres schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReadModel {
     /// Customers.
@@ -112,7 +112,7 @@ impl ReadModel {
         }
     }
 
-    /// The Postgres schema of a generation that is not, or no longer, the live one.
+    /// The Postgres schema of a generation that is being built or has been replaced.
     pub fn generation_schema(self, generation: i32) -> String {
         format!("{}_g{generation}", self.name())
     }

@@ -85,7 +85,7 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The timeouts.
     pub timeouts: Timeouts,
-    /// How webhooks are told, and told again; none where other gateways tell them.
+    /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
     pub webhooks: Option<WebhookTiming>,
 }
 

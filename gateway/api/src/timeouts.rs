@@ -5,18 +5,18 @@ use std::time::Duration;
 /// The timeouts that an operator can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the head of a request, including idle time on a kept-alive connection.
+    /// The time to receive the head of a request, including idle time on a kept-alive connection.
     pub head: Duration,
-    /// For a whole body that is read at once; for the next piece of a streamed one.
+    /// The time to receive a body that is read whole, or the next piece of a streamed one.
     pub body: Duration,
-    /// For a caller to read any part of an answer. After it the caller counts as disconnected.
+    /// The time for a caller to read any part of an answer. Afterwards the caller counts as disconnected.
     pub stall: Duration,
-    /// For a connection to a provider, including name resolution and TLS.
+    /// The time to connect to a provider, including name resolution and TLS.
     pub connect: Duration,
-    /// For a provider to begin its answer.
+    /// The time for a provider to begin its answer.
     pub answer: Duration,
-    /// For a provider to send the next part of its answer.
+    /// The time for a provider to send the next part of its answer.
     pub silence: Duration,
-    /// For calls in flight at shutdown.
+    /// The time for open calls to end at shutdown.
     pub grace: Duration,
 }

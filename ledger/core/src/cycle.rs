@@ -15,7 +15,7 @@ impl Cycle {
         self.first_day(at).map_or(DateTime::UNIX_EPOCH, midnight)
     }
 
-    /// The end of the cycle around `at`, where the next one begins; none for [`Cycle::Total`].
+    /// The end of the cycle around `at`, where the next one begins; `None` for [`Cycle::Total`].
     pub fn end(self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let first = self.first_day(at)?;
         let next = match self {

@@ -12,14 +12,15 @@ use crate::secret::{ServerKey, hex};
 /// Bytes of a nonce, which precedes the sealed bytes.
 const NONCE_BYTES: usize = 12;
 
-/// The scope of an idempotency key: the same key in another scope is another key.
+/// The scope of an idempotency key. The same key in two scopes counts as two keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// The merchant that calls.
     pub merchant_id: MerchantId,
     /// The HTTP method.
     pub method: &'a str,
-    /// The path of the request; for a forwarded call the path of the endpoint, whichever spelling was used.
+    /// The path of the request. Both paths of the forward endpoint count as one, with the id of the
+    /// spend key as a part of it.
     pub path: &'a str,
 }
 
@@ -70,7 +71,7 @@ impl ServerKey {
         [&nonce[..], &sealed].concat()
     }
 
-    /// Opens a response that [`Self::seal`] sealed for the same claim; none for any other bytes.
+    /// Opens a response that [`Self::seal`] sealed for the same claim; `None` for any other bytes.
     pub fn open(&self, claim: &ClaimId, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload { msg: sealed, aad: claim.0.as_bytes() };
@@ -90,7 +91,7 @@ pub struct StoredClaim {
     pub fingerprint: String,
     /// The forwarded call that the first request started, if any.
     pub request_id: Option<RequestId>,
-    /// That call is in flight.
+    /// Whether that call is in flight.
     pub in_flight: bool,
     /// The sealed response, if it was stored.
     pub answer: Option<Vec<u8>>,
@@ -110,7 +111,7 @@ pub enum ClaimStatus {
 }
 
 impl StoredClaim {
-    /// The status that `claim`, which has the id of this record, gets; none if the first request left nothing.
+    /// The status that `claim`, which has the id of this record, gets; `None` if the first request left nothing.
     pub fn meets(&self, claim: &Claim) -> Option<ClaimStatus> {
         if self.fingerprint != claim.fingerprint {
             return Some(ClaimStatus::Reused);

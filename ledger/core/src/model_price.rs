@@ -94,13 +94,13 @@ impl ModelPrice {
         std::iter::once(CallRates::new(TokenRates::default(), self.rates)).chain(further)
     }
 
-    /// Returns true if the price does not depend on the size of the call.
+    /// Whether the price is independent of the size of the call.
     pub(crate) fn is_per_request_only(&self) -> bool {
         let is_free = |rates: CallRates| rates.highest_input().is_zero() && rates.output.is_zero();
         self.steps().all(is_free) && !self.is_by_length()
     }
 
-    /// Returns true if characters or seconds are priced; nothing bounds their number before the call.
+    /// Whether characters or seconds are priced. Their number has no known limit before the call.
     pub(crate) fn is_by_length(&self) -> bool {
         [self.per_character, self.per_second].into_iter().flatten().any(Amount::is_positive)
     }
@@ -109,7 +109,7 @@ impl ModelPrice {
 /// The list price of a call, as known before the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListPrice {
-    /// The provider charges nothing: by definition for provider `other`, and for calls that use no model.
+    /// No price: a call to the provider `other`, or one that uses no model.
     Nothing,
     /// The listed price.
     Listed(ModelPrice),

@@ -220,8 +220,8 @@ pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
 
 /// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
 ///
-/// Exact for `requests`; for tokens an upper bound by the output limit; unknown for characters and seconds, which are
-/// not bounded by anything that a caller sends. A percentage fee is bounded as well as the cost is.
+/// Exact for `requests`. For tokens, an upper bound from the output limit. Unknown for characters and seconds, because
+/// nothing in a call limits them. A percentage fee is known as exactly as the cost.
 pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
     let price = &terms.price;
     let rate = price.tiers.highest_rate_from(tier_usage);

@@ -1,7 +1,7 @@
 //! Exponential backoff between attempts.
 //!
-//! A type of our own rather than a crate: the callers wait inside `select!` loops of their own, for ever, and start
-//! over after a long successful run. What a crate would add, wrapping a closure in retries, none of them can use.
+//! A type of our own rather than a crate: crates retry a closure, but the callers wait inside `select!` loops, retry
+//! for ever, and start again with the first delay after a long success.
 
 use std::time::Duration;
 

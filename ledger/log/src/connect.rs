@@ -9,8 +9,8 @@ use tokio_postgres::{Client, NoTls};
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// TCP keepalives, so that Postgres notices within half a minute that a client's machine is gone and frees the locks of
-/// its sessions; by default that takes two hours. They have no effect on a Unix socket.
+/// TCP keepalives. With them, Postgres frees the locks of a client whose machine is gone within half a minute; by
+/// default that takes two hours. They have no effect on a Unix socket.
 const KEEPALIVES: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 
 /// The rights of a process in the database (see `schema/migrations/V2__roles.sql`).
@@ -45,8 +45,8 @@ pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, 
 /// Connects under `role`.
 ///
 /// The connection runs in a task of its own that nobody joins, as tokio-postgres intends: the task ends when the client
-/// is dropped, after it has sent the statements still queued and closed the session, or when the server goes away. To
-/// abort it with the client would lose those statements, such as the rollback of a dropped transaction.
+/// is dropped, after it has sent the statements still queued and closed the session, or when the server goes away.
+/// Aborting it with the client would lose those statements, such as the rollback of a dropped transaction.
 pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config(database_url, role)?.connect(NoTls).await?;
     tokio::spawn(async move {

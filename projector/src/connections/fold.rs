@@ -1,5 +1,5 @@
-//! The fold: one row per connection and one per wallet. Each is written once per batch: a wallet with the balance of its
-//! last event and the sum of the changes of its credit, a connection with its last values.
+//! The fold: one row per connection and one per wallet. Each is written once per batch: a wallet with the balance of
+//! its last event and the sum of the changes of its credit, a connection with its last values.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) struct ConnectionBatch {
     pub(super) moved: BTreeMap<WalletId, WalletChange>,
 }
 
-/// The change of a wallet. A field that is none does not change.
+/// The change of a wallet. A field that is `None` does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WalletChange {
     pub(super) balance: Option<Amount>,

@@ -35,7 +35,7 @@ pub(super) struct NewCustomer {
     pub(super) subscription: Option<String>,
 }
 
-/// The change of a row. A field that is none does not change.
+/// The change of a row. A field that is `None` does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CustomerChange {
     pub(super) reference_id: Option<NewValue<String>>,

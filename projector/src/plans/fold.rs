@@ -41,7 +41,7 @@ pub(super) struct NewBundle {
     pub(super) row: NewPlan,
 }
 
-/// The change of a plan or a bundle. A field that is none does not change.
+/// The change of a plan or a bundle. A field that is `None` does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PlanChange {
     pub(super) text: Option<String>,

@@ -1,5 +1,5 @@
-//! Plans (the older name is subscription configs) and their credit bundles, as `GET /plans` and `GET /credit_bundles`
-//! show them.
+//! The read model of plans and their credit bundles, for `GET /plans`, its older name `GET /subscription_configs`, and
+//! `GET /credit_bundles`.
 
 mod fold;
 pub mod query;

@@ -37,7 +37,7 @@ pub struct RequestFilter {
     pub metadata: Vec<(String, String)>,
 }
 
-/// The rarest of several pairs, judged by the first 1,000 rows of each: the one whose rows are walked.
+/// Selects the rarest of several pairs, from at most 1,000 rows of each. The query then reads the rows of that pair.
 pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) WITH ORDINALITY AS p(pair, n) \
      CROSS JOIN LATERAL (SELECT count(*) AS found FROM ( \
          SELECT FROM requests.metadata_pairs AS m WHERE m.pair = p.pair LIMIT 1000) AS walked) AS seen \
@@ -89,9 +89,9 @@ pub(crate) struct Conditions {
     merchant: String,
     connection: Option<String>,
     product: Option<String>,
-    /// The pair whose rows are walked.
+    /// The pair whose rows are read.
     pair: Option<Vec<u8>>,
-    /// Whether there are others, which are compared with the metadata itself.
+    /// Whether there are other pairs, which are compared with the rows' metadata.
     other_pairs: bool,
     metadata: Jsonb,
 }

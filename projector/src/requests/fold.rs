@@ -110,7 +110,7 @@ impl Opened {
             endpoint: storable(&event.endpoint),
             model: event.model.as_deref().map(storable),
             terms: price.map(ShownTerms::of),
-            // Who would bear a service charge, by the rule of the settlement.
+            // The payer of a service charge, by the rule of the settlement.
             service_charge_payer: service_charge_payer(event.charge, event.terms.as_ref()),
             metadata: Jsonb(json(&event.metadata)),
             reported_id: event.reported_id.as_deref().map(storable),

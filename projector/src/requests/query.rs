@@ -20,7 +20,7 @@ use super::RequestFilter;
 use crate::query::{self, Error, Listed, Page, Start, findable, instant, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
-/// How far a call has come.
+/// The status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -36,13 +36,13 @@ pub enum RequestStatus {
 /// The part of its meter's terms that a request shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownTerms {
-    /// What the rates apply to.
+    /// Whether rates are dollars per unit or a percentage.
     pub rate_type: RateType,
     /// The unit that is counted.
     pub tier_type: TierType,
     /// The direction of tokens that is counted.
     pub token_basis: TokenBasis,
-    /// Who bears the provider's cost.
+    /// The payer of the provider's cost.
     pub base_cost_payer: Payer,
 }
 
@@ -71,9 +71,9 @@ row! {
         pub product_id: Option<MeterId> = id_or_null,
         /// When it was admitted.
         pub created_at: DateTime<Utc> = plain,
-        /// How far it has come.
+        /// The status.
         pub status: RequestStatus = variant,
-        /// Who pays: the row of completion.md section 3.
+        /// The row of the table "Who pays" (completion.md section 3).
         pub charge: Charge = variant,
         /// The provider's name.
         pub provider: String = plain,
@@ -160,7 +160,7 @@ impl FromRow for ServiceCharge {
 }
 
 impl RequestRow {
-    /// Who bears the provider's cost (completion.md section 3), if anybody does.
+    /// The payer of the provider's cost (completion.md section 3); `None` if nobody pays it.
     pub fn model_cost_payer(&self) -> Option<Payer> {
         if self.provider_key_type == ProviderKeyType::Unmanaged && self.provider != "other" {
             // Shown for information: the provider bills the owner of the key.

@@ -106,7 +106,8 @@ impl WriteRows for SpendKeyBatch {
         update(db, self.updated.iter()).await?;
         mark_used(db, self.used.iter()).await?;
         add_spending(db, self.spending.iter()).await?;
-        // Deletions are last: whatever else the batch changes, only the place in the list is left of a deleted key.
+        // Deletions are last, so that no other change of the batch restores the counters of a deleted key. The key's
+        // row stays, marked as deleted.
         delete_spending(db, self.deleted.keys()).await?;
         delete(db, self.deleted.iter()).await
     }

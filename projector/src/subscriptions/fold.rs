@@ -44,7 +44,7 @@ pub(super) struct PlanCycle {
     pub(super) plan_id: String,
     /// JSON text.
     pub(super) terms: String,
-    /// The instant from which cycles are counted; none where it does not change.
+    /// The instant from which cycles are counted; `None` keeps it.
     pub(super) anchor: Option<DateTime<Utc>>,
     pub(super) start: DateTime<Utc>,
     pub(super) end: DateTime<Utc>,
@@ -62,7 +62,7 @@ impl PlanCycle {
     }
 }
 
-/// The change of a row. A field that is none does not change.
+/// The change of a row. A field that is `None` does not change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SubscriptionChange {
     pub(super) cycle: Option<PlanCycle>,

@@ -26,7 +26,7 @@ pub(super) struct NewDelivery {
 #[derive(Debug, Default)]
 pub(super) struct OutboxBatch {
     pub(super) deliveries: Vec<NewDelivery>,
-    /// Current settings of webhooks, with their merchants; none for a deleted webhook.
+    /// Current settings of webhooks, with their merchants; `None` for a deleted webhook.
     pub(super) webhooks: BTreeMap<WebhookId, Option<(MerchantId, WebhookSettings)>>,
 }
 
@@ -93,8 +93,8 @@ pub(super) fn merchant_of(recorded: &Recorded) -> Option<MerchantId> {
     recorded.fact.event.webhook_notice().map(|_| recorded.fact.merchant_id)
 }
 
-/// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of the
-/// webhook's id, so that no two webhooks share an event id, plus the position.
+/// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of
+/// the webhook's id, so that no two webhooks share an event id, plus the position.
 fn event_id(webhook_id: WebhookId, position: i64, occurred_at: DateTime<Utc>) -> WebhookEventId {
     let ms = u64::try_from(occurred_at.timestamp_millis()).unwrap_or(0);
     let random = webhook_id.ulid().random().wrapping_add(u128::from(position.unsigned_abs()));

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use crate::query::{self, Error, Listed, Page, text};
 use crate::row::{ReadColumn as _, row};
 
-/// How far a delivery has come.
+/// The status of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -31,7 +31,7 @@ row! {
         pub event_id: WebhookEventId = id,
         /// The kind of event.
         pub topic: Topic = variant,
-        /// How far the delivery has come.
+        /// The status.
         pub status: DeliveryStatus = variant,
         /// Attempts since it was queued, or resent.
         pub attempts: u32 = integer,

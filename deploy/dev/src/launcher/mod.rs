@@ -35,7 +35,7 @@ use self::processes::Processes;
 use self::ready_file::Ready;
 use self::roles::Roles;
 
-/// What to run, and where.
+/// The processes to run, their settings and the data folder.
 pub struct Config {
     /// The `farthing` program. Its subcommands are the child processes.
     pub program: PathBuf,
@@ -49,7 +49,7 @@ pub struct Config {
     pub projectors: u16,
     /// Gateways end the open requests of a gateway without a heartbeat for this long.
     pub sweep_after_seconds: u64,
-    /// How long calls in flight may run on shutdown.
+    /// The time for open calls to end at shutdown, in seconds.
     pub grace_seconds: u64,
     /// Whether the mock provider keeps a journal.
     pub mock_journal: MockJournal,

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 /// The first and the longest pause before a restart.
 const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A process that ran for this long restarts after the first pause again.
+/// After a run of this length, the pauses start from the first again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// The number of starts after which a process that never became ready is given up.
+/// The number of starts after which the launcher gives up on a process that never became ready.
 const MAX_STARTS: u32 = 8;
 
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ pub(super) struct ProcessSpec {
     pub(super) name: String,
     /// Prepares what the process needs and builds its command. Called before each start.
     pub(super) command: Box<dyn Fn() -> Result<Command> + Send + Sync>,
-    /// True when the process must be killed and restarted although it runs.
+    /// Whether a running process must be killed and restarted.
     pub(super) is_unhealthy: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// The file that its output is appended to.
     pub(super) log: PathBuf,
@@ -193,7 +193,8 @@ fn spawn(spec: &ProcessSpec) -> Result<Child> {
         StopMethod::Signal(_) => Stdio::null(),
     };
     command.stdin(stdin).stdout(log).stderr(errors);
-    // A process group of its own: Ctrl-C at the terminal reaches the launcher only, which stops its children in order.
+    // A separate process group, so that Ctrl-C at the terminal reaches the launcher only, which stops its children in
+    // order.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = tokio::process::Command::from(command);
     command.kill_on_drop(true).spawn().with_context(|| format!("cannot start {}", spec.name))
@@ -208,7 +209,7 @@ enum ChildEnd {
 }
 
 async fn watch_child(spec: &ProcessSpec, child: &mut Child, stop: &CancellationToken) -> ChildEnd {
-    // Taken, since `Child::wait` closes a stdin that it owns.
+    // Taken out of the child, because `Child::wait` closes the stdin that the child owns.
     let stdin = child.stdin.take();
     loop {
         tokio::select! {
@@ -249,7 +250,8 @@ async fn stop_child(spec: &ProcessSpec, child: &mut Child) {
     }
 }
 
-/// The command line of a running process: it distinguishes a child of an earlier run from another process with its id.
+/// The command line of a running process. It distinguishes a child of an earlier run from another process with the same
+/// id.
 pub(super) fn command_line(pid: u32) -> Option<String> {
     if Path::new("/proc/self/cmdline").exists() {
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;

@@ -79,8 +79,8 @@ pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: Respons
     })
 }
 
-/// Logs a call that this process leaves unsettled, with the facts that only this process knows. Another gateway will end
-/// it as `abandoned` without a charge; its `request.opened` holds the terms that it would have been charged by.
+/// Logs a call that this process leaves unsettled, with the facts that only this process knows. Another gateway will
+/// end it as `abandoned` without a charge; its `request.opened` has the terms for a charge by hand.
 fn log_unsettled(request_id: RequestId, settled: &Settled) {
     match settled {
         Settled::Metered(Metered {

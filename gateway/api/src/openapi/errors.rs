@@ -13,7 +13,7 @@ use crate::error::{
     ProtocolError, Resource,
 };
 
-/// One error of every code.
+/// One error for each code.
 fn every() -> Vec<ApiError> {
     let request_id = RequestId::new(ulid::Ulid::nil());
     vec![
@@ -122,7 +122,7 @@ impl Codes {
         }
     }
 
-    /// The responses by status. `exact` is false if the endpoint also passes a provider's answers through.
+    /// The responses by status. `exact` is false if the endpoint also returns a provider's answers.
     pub(super) fn responses(&self, exact: bool) -> impl Iterator<Item = (String, Value)> + '_ {
         self.0.iter().map(move |(status, codes)| (status.to_string(), response(*status, codes, exact)))
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// The longest name of a provider or model, in characters.
 const MAX_NAME: usize = 255;
 
-/// The largest rate that is believed, in dollars.
+/// The largest rate that a catalogue may have, in dollars.
 const MAX_RATE: i64 = 1_000_000;
 
 /// The most steps by input tokens of one model.
@@ -21,7 +21,7 @@ const MAX_STEPS: usize = 10;
 /// Why a file is not a catalogue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not JSON of the wanted form; amounts are decimal strings.
+    /// The file is not JSON of the form of a catalogue. Amounts are decimal strings.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
     /// An entry breaks a rule.
@@ -31,7 +31,7 @@ pub enum Error {
         provider: String,
         /// The entry's model.
         model: String,
-        /// What is wrong.
+        /// The rule that it breaks.
         why: &'static str,
     },
 }
@@ -39,7 +39,7 @@ pub enum Error {
 /// A model of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// What it costs.
+    /// Its list price.
     pub(crate) price: ModelPrice,
     /// The day its price was taken, at midnight UTC.
     pub(crate) taken_at: DateTime<Utc>,
@@ -125,7 +125,7 @@ impl Entry {
         }
     }
 
-    /// What is wrong with it.
+    /// The first rule that the entry breaks.
     fn fault(&self) -> Option<&'static str> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         if self.provider.is_empty() || !self.provider.bytes().all(plain) {

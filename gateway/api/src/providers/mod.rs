@@ -15,7 +15,8 @@ use crate::target;
 /// The name of a provider that is not built in.
 const OTHER: &str = "other";
 
-/// The built-in providers and the hosts of their public interfaces, by which they are recognised over https.
+/// The built-in providers and the hosts of their public interfaces. A call over https to such a host is a call to the
+/// provider.
 pub const BUILT_IN: [(&str, &str); 7] = [
     ("openai", "api.openai.com"),
     ("anthropic", "api.anthropic.com"),
@@ -29,7 +30,7 @@ pub const BUILT_IN: [(&str, &str); 7] = [
 /// The longest provider key, in bytes.
 const MAX_KEY: usize = 4096;
 
-/// A host that speaks a built-in provider's dialect.
+/// A host, configured by the operator, that has the interface of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderHost {
     /// The provider's name, for example `openai`.
@@ -83,11 +84,11 @@ pub(crate) struct Providers {
 enum Destination {
     /// The provider's own public interface, over https.
     Public,
-    /// The same host without TLS: no managed key is sent there.
+    /// The host of a public interface, without TLS or at another port. No managed key is sent there.
     Unprotected,
     /// A host that the operator configured.
     Named,
-    /// Anywhere else.
+    /// Any other host.
     Elsewhere,
 }
 
@@ -159,8 +160,8 @@ impl Providers {
         }
     }
 
-    /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a key;
-    /// a host that the operator configured may not.
+    /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a
+    /// key; a host that the operator configured may not.
     pub(crate) fn key(&self, provider: Recognised<'_>, callers: CallersKey) -> Result<Key<'_>, KeyMissing> {
         if callers == CallersKey::Present {
             return Ok(Key::Callers);
@@ -185,8 +186,9 @@ impl Providers {
 
     /// The list price of a call of `method` to `target` for `model`.
     ///
-    /// A GET, HEAD or DELETE without a model is free. With a managed key only the list of models can be read: everything
-    /// else that the key gives access to (files, batches, other callers' answers) is not sold.
+    /// A GET, HEAD or DELETE without a model is free. With a managed key, only the list of models is free, and at
+    /// public interfaces only endpoints that answer at once have a price. Everything else that the key gives access to
+    /// (files, batches, answers to other callers) is unlisted.
     pub(crate) fn list_price(
         &self,
         provider: Recognised<'_>,
@@ -200,7 +202,7 @@ impl Providers {
         }
         if model.is_some() {
             let for_sale = match key {
-                // The operator decides about hosts that they configured.
+                // Nothing is restricted at hosts that the operator configured.
                 Key::Managed(_) if provider.destination == Destination::Named => true,
                 Key::Managed(_) => *method == Method::POST && is_answered_at_once(target),
                 Key::Callers => true,
@@ -232,12 +234,13 @@ fn is_answered_at_once(target: &Uri) -> bool {
     plain && ENDS.iter().any(|end| spelled.ends_with(end))
 }
 
-/// Whether a stream reports its usage only if the request asks for it. Mistral always reports it and refuses the option.
+/// Whether a stream reports its usage only if the request asks for it. Mistral always reports it and refuses the
+/// option.
 pub(crate) fn reports_usage_on_request(provider: Recognised<'_>, target: &Uri) -> bool {
     target.path().ends_with("/completions") && provider.name != "mistral"
 }
 
-/// `…/models` or `…/models/{model}`.
+/// Whether the path is `…/models` or `…/models/{model}`.
 fn is_model_list(target: &Uri) -> bool {
     let mut segments = target.path().trim_end_matches('/').rsplit('/');
     let (last, before) = (segments.next(), segments.next());
@@ -246,7 +249,7 @@ fn is_model_list(target: &Uri) -> bool {
     last == Some("models") || (before == Some("models") && last.is_some_and(is_plain))
 }
 
-/// The model that a URL names, as Google's does: `…/models/{model}:{method}`.
+/// The model in the path of a URL of Google's form: `…/models/{model}:{method}`.
 pub(crate) fn model_within(target: &Uri) -> Option<&str> {
     let (path, last) = target.path().rsplit_once('/')?;
     let (model, method) = last.split_once(':')?;

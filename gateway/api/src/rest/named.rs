@@ -1,5 +1,5 @@
-//! The query parameters that name a customer or a meter, by id or by the merchant's own identifier, with their older and
-//! newer names.
+//! The query parameters that name a customer or a meter, by id or by the merchant's own identifier, with their older
+//! and newer names.
 
 use farthing_core::command::MeterRef;
 use farthing_core::ids::{CustomerId, MerchantId, MeterId};
@@ -31,8 +31,8 @@ impl CustomerQuery {
     }
 }
 
-/// The id of the merchant's customer with this id or reference id. Without one, the error is that there is no such
-/// `resource`, which is how the called path names a customer.
+/// The id of the merchant's customer with this id or reference id. Without such a customer, the error is that there is
+/// no such `resource`: `customer` or `connection`, as the called path has it.
 pub(super) async fn existing_customer(
     app: &App,
     merchant_id: MerchantId,
@@ -75,7 +75,8 @@ impl MeterQuery {
     }
 }
 
-/// The meter's id, or `None` if no meter has the slug. The id of a deleted meter is still found, since its history stays.
+/// The meter's id, or `None` if no meter has the slug. The id of a deleted meter is still found, since its history
+/// stays.
 pub(super) async fn meter_id(
     app: &App,
     merchant_id: MerchantId,

@@ -110,7 +110,7 @@ proptest! {
                     let again = Url::parse(&uri.to_string()).unwrap();
                     prop_assert_eq!((again.path(), again.query()), (url.path(), url.query()));
                 }
-                // Such a host is no address to anybody: it is looked up, and not found.
+                // The other reader refuses an invalid Punycode host; the dialer looks it up and does not find it.
                 Err(error) => {
                     let host = uri.host().unwrap();
                     prop_assert!(host.parse::<IpAddr>().is_err(), "{host}: {error}");
@@ -147,7 +147,7 @@ proptest! {
     fn parameters_are_told_apart_as_another_reader_tells_them(tokens in prop::collection::vec(token(), 0..12)) {
         let raw = tokens.concat();
         let pairs: Vec<_> = form_urlencoded::parse(raw.as_bytes()).collect();
-        // What is not UTF-8 once decoded, the other reader changes.
+        // The other reader replaces bytes that are not UTF-8 after decoding.
         if pairs.iter().any(|(name, value)| name.contains('\u{fffd}') || value.contains('\u{fffd}')) {
             return Ok(());
         }

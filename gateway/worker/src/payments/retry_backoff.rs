@@ -1,5 +1,5 @@
-//! Exponential backoff per failed payment. Retries have a quota of their own in each round, in the order in which they fall due,
-//! so they never starve new payments, and every failed payment is retried however many there are.
+//! Exponential backoff per failed payment. Each round has a separate quota for retries, taken in the order of their due
+//! times. So retries never delay new payments, and every failed payment is retried, however many there are.
 
 use std::collections::HashMap;
 use std::time::Duration;

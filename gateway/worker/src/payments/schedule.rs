@@ -1,5 +1,5 @@
-//! The scheduler advances due subscriptions: due by the instance's clock, or by the clock of a merchant that is ahead of it
-//! (test mode only). A round is bounded, and so is each merchant's share of it, so that no merchant starves another.
+//! The scheduler advances due subscriptions: those due by the instance's clock and, in test mode, those of merchants
+//! whose clock is ahead. Each round and each merchant's share of it are bounded, so that no merchant starves another.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use tokio_postgres::Client;
 use super::error::Error;
 use super::execution::Payments;
 
-/// Subscriptions that [`DUE`] and [`DUE_BY_CLOCKS_AHEAD`] return; the next round takes further ones.
+/// The most subscriptions that [`DUE`] and [`DUE_BY_CLOCKS_AHEAD`] return. The next round takes the next ones.
 const ROUND: i64 = 100;
 
-/// Subscriptions of one merchant in a round in which merchants take turns.
+/// The most subscriptions of one merchant in a round in which merchants take turns.
 const MAX_PER_MERCHANT: i64 = 10;
 
-/// Merchants whose turn it is in a round, when more subscriptions are due than a round takes.
+/// The merchants that have a turn in a round, if more subscriptions are due than a round takes.
 const MERCHANTS_PER_ROUND: i64 = 10;
 
 /// The subscriptions that have been due longest. Times are Unix milliseconds; the index is on the same expression.
@@ -28,8 +28,8 @@ SELECT id FROM ledger.state
 WHERE kind = 'subscription' AND ledger.due_ms(body) <= $1
 ORDER BY ledger.due_ms(body) LIMIT $2";
 
-/// The next merchants after `$1` in the order of their ids, each found by one index lookup, with their due subscriptions.
-/// `BETWEEN id AND id` instead of `=` stops the planner from starting with the due index.
+/// The next merchants after `$1` in the order of their ids, each found by one index lookup, with their due
+/// subscriptions. `BETWEEN id AND id` instead of `=` stops the planner from starting with the due index.
 const DUE_BY_MERCHANT: &str = "\
 WITH RECURSIVE merchant (id, number) AS (
     (SELECT ledger.merchant_of(body), 1 FROM ledger.state
@@ -49,8 +49,8 @@ FROM merchant LEFT JOIN LATERAL (
     ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $4) AS due ON true
 WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
-/// Due subscriptions of merchants whose clock is ahead: the first of each merchant before the second of any, merchants in
-/// random order.
+/// Due subscriptions of merchants whose clock is ahead: the first of each merchant before the second of any, merchants
+/// in random order.
 const DUE_BY_CLOCKS_AHEAD: &str = "\
 SELECT due.id
 FROM ledger.state AS merchant
@@ -92,7 +92,8 @@ impl Scheduler {
             due.insert(read(row.try_get(0)?)?);
         }
         if oldest.len() == usize::try_from(ROUND).unwrap_or(usize::MAX) {
-            // The oldest may all belong to one merchant, so merchants also take turns.
+            // The subscriptions that have been due longest may all belong to one merchant, so merchants also take
+            // turns.
             let by_merchant = client
                 .query(DUE_BY_MERCHANT, &[&self.after, &now_ms, &MERCHANTS_PER_ROUND, &MAX_PER_MERCHANT])
                 .await?;
@@ -125,10 +126,10 @@ async fn advance(payments: &Payments, subscription_id: SubscriptionId) -> bool {
             payments.wake();
             true
         }
-        // Another scheduler was faster.
+        // Another scheduler has advanced it.
         Ok(Advanced::NothingDue)
         | Err(appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::NotFound))) => false,
-        // The other subscriptions do not wait for it.
+        // One that fails does not hold up the others.
         Err(error) => {
             tracing::error!(
                 event = "subscription.advance_failed",

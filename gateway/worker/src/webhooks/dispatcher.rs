@@ -23,16 +23,16 @@ use super::queue::{self, Claim, FailedAttempt, PendingDelivery};
 use super::queue_tasks::QueueTasks;
 use super::timing::WebhookTiming;
 
-/// How long a dispatcher without due queues waits before it looks again.
+/// The pause of a dispatcher that found no due queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Deliveries of a queue under one claim. Then the queue is released, so that others have their turn.
 const MAX_DELIVERIES_PER_TURN: usize = 50;
 
-/// A queue is also released after this time: the turn of a slow receiver is one attempt.
+/// The turn of a queue also ends after this time, so that a slow receiver gets one attempt per turn.
 const MAX_TURN: Duration = Duration::from_secs(1);
 
-/// How long a queue rests whose next event the read models have not reached.
+/// The pause of a queue until the read models have reached its next event.
 const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
 
 /// How often old deliveries are deleted.
@@ -44,7 +44,7 @@ const READ_MODELS: [ReadModel; 3] = [ReadModel::Customers, ReadModel::Requests, 
 const EVENT: &str = "\
 SELECT kind, schema_version, body::text, merchant_id, occurred_at FROM ledger.events WHERE position = $1";
 
-/// Why a queue was left. It can be claimed again when its claim lapses.
+/// An error that ends the turn of a queue. The queue can be claimed again when its claim lapses.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("Postgres: {}", redacted(.0))]
@@ -167,7 +167,7 @@ impl Dispatcher {
         }
     }
 
-    /// Delivers what is pending in a queue, in order, until an attempt fails or the turn ends.
+    /// Delivers the pending events of a queue, in order, until an attempt fails or the turn ends.
     async fn deliver_queue(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
         let since = Instant::now();
         for number in 1..=MAX_DELIVERIES_PER_TURN {

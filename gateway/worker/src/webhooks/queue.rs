@@ -1,7 +1,7 @@
 //! The delivery queues in the outbox: rows of `webhooks.lane`, with their deliveries in `webhooks.delivery`.
 //!
-//! Invariants: an outcome is written under the claim that it was reached with, so a claim that has lapsed and was taken by
-//! another gateway writes nothing; a transaction that locks a queue and a delivery locks the queue first.
+//! Invariants: an outcome is written only while its claim is current, so a gateway whose claim has passed to another
+//! one writes nothing. A transaction that locks a queue and a delivery locks the queue first.
 
 use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_log::connect::redacted;
@@ -10,7 +10,8 @@ use tokio_postgres::{Client, Transaction};
 /// Queues that [`CLAIM`] claims at once.
 pub(super) const CLAIMS_AT_ONCE: usize = 32;
 
-/// The limit is a literal: with a parameter Postgres would plan for a fraction of the table.
+/// Claims due queues. The limit is a literal, because with a parameter Postgres would plan to read a fraction of the
+/// table.
 const CLAIM: &str = "\
 WITH due AS (
     SELECT webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
@@ -49,7 +50,7 @@ UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_st
     next_attempt_at = NULL
 WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
 
-/// Fails a bounded part of a queue.
+/// Fails up to 500 pending deliveries of a queue.
 const GIVE_UP: &str = "\
 UPDATE webhooks.delivery SET status = 'failed', error = $3, next_attempt_at = NULL
 WHERE webhook_id = $1 AND position = ANY (ARRAY(
@@ -72,7 +73,8 @@ const OPEN: &str = "\
 INSERT INTO webhooks.lane AS l (webhook_id, lane) VALUES ($1, $2)
 ON CONFLICT (webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
 
-/// A pending delivery keeps its place. A finished one moves to a queue of its own, so that it cannot block newer deliveries.
+/// A pending delivery keeps its place. A finished one moves to a queue of its own, so that it cannot block newer
+/// deliveries.
 const RESEND: &str = "\
 UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now(),
     http_status = NULL, error = NULL, delivered_at = NULL,
@@ -86,12 +88,12 @@ DELETE FROM webhooks.delivery WHERE (webhook_id, position) IN (
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
-/// Batches that one purge deletes at most.
+/// The most batches that one purge deletes.
 const PURGE_BATCHES: u32 = 10;
 
 type PgResult<T> = Result<T, tokio_postgres::Error>;
 
-/// Why the next delivery of a queue cannot be read.
+/// An error in reading the next delivery of a queue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("Postgres: {}", redacted(.0))]
@@ -132,7 +134,7 @@ pub(super) struct FailedAttempt {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims due queues for `seconds`, none of the webhooks in `full`.
+/// Claims due queues for `seconds`, except those of the webhooks in `full`.
 pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> PgResult<Vec<Claim>> {
     let mut claims = Vec::new();
     for row in db.query(CLAIM, &[&full, &seconds]).await? {
@@ -172,8 +174,8 @@ pub(super) async fn release(db: &Client, claim: &Claim, seconds: f64) -> PgResul
     Ok(())
 }
 
-/// Records a successful delivery and extends the claim by `claim_seconds`, or releases it if that is `None`. Returns whether
-/// the caller still holds the claim and the queue has more deliveries.
+/// Records a successful delivery and extends the claim by `claim_seconds`, or releases it if that is `None`. Returns
+/// whether the caller still holds the claim and the queue has more deliveries.
 pub(super) async fn delivered(
     db: &mut Client,
     claim: &Claim,
@@ -216,8 +218,8 @@ pub(super) async fn failed(
     transaction.commit().await
 }
 
-/// Fails a bounded part of the queue's pending deliveries without an attempt, unless the webhook has been enabled in the
-/// meantime. The queue is due again at once while it has more. Locking the queue first keeps new deliveries out.
+/// Fails up to 500 pending deliveries of the queue without an attempt, unless the webhook was enabled again. While the
+/// queue has more, it is due again at once. Locking the queue first keeps new deliveries out.
 pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
@@ -231,7 +233,7 @@ pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgR
     transaction.commit().await
 }
 
-/// Deletes the queue if nothing is pending in it, and releases it otherwise.
+/// Deletes the queue if it has no pending delivery; otherwise releases it.
 pub(super) async fn close(db: &mut Client, claim: &Claim) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
@@ -241,8 +243,9 @@ pub(super) async fn close(db: &mut Client, claim: &Claim) -> PgResult<()> {
     transaction.commit().await
 }
 
-/// Deletes the queue, which this transaction has locked, if nothing is pending in it; returns whether it did. With the lock
-/// held, a delivery that is queued at the same time is either visible, or its transaction waits and recreates the queue.
+/// Deletes the queue if it has no pending delivery, and returns whether it did. The transaction must have locked the
+/// queue: then a delivery queued at the same time is either visible, or its transaction waits for the lock and
+/// recreates the queue.
 async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResult<bool> {
     let queue: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&claim.webhook, &claim.lane];
     if transaction.query_opt(IS_PENDING, &queue).await?.is_some() {
@@ -252,7 +255,7 @@ async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResul
     Ok(true)
 }
 
-/// Queues a delivery again as if it were new; `false` if there is no such delivery.
+/// Queues a delivery again like a new one; `false` if there is no such delivery.
 pub async fn resend(db: &mut Client, webhook_id: WebhookId, event_id: WebhookEventId) -> PgResult<bool> {
     let (webhook, event) = (webhook_id.to_string(), event_id.to_string());
     let transaction = db.transaction().await?;

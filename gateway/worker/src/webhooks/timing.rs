@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// How long a claim lasts beyond the time that an attempt may take. A queue whose gateway died stays claimed for so long.
+/// The part of a claim beyond the timeout of one attempt. The queue of a gateway that died stays claimed until its
+/// claim ends.
 const CLAIM_MARGIN: Duration = Duration::from_secs(15);
 
-/// When a delivery attempt times out, is retried and is given up.
+/// The timeout, the retries and the end of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookTiming {
     /// The limit on one attempt, the connection included.

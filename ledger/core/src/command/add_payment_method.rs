@@ -27,8 +27,8 @@ pub struct AddPaymentMethod {
     pub now: DateTime<Utc>,
 }
 
-/// A new payment method that comes with a checkout session or a payment. The completion of the session adds it in the
-/// same append; a payment adds it once it succeeds.
+/// A new payment method that was entered with a checkout session or a payment. It is added in the append that completes
+/// the session or records the payment's success.
 #[derive(Debug, Clone)]
 pub struct NewMethod {
     /// A new id.

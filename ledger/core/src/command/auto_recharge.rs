@@ -1,6 +1,6 @@
 //! Automatic recharge of a wallet. Auto top-up buys a bundle if the subscription's credit is used up or does not cover
-//! one more such call; autopay adds money if the balance is below its threshold. Holds are ignored. A wallet has one
-//! such payment open at a time, and none for a day after a declined one.
+//! another call like the present one. Autopay adds money if the balance is below its threshold. Open holds do not lower
+//! credit or balance here. A wallet has at most one open automatic payment, and pauses for a day after a declined one.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -15,7 +15,7 @@ use crate::state::{Phase, StateCache, Wallet, WalletOwner};
 /// The pause after a declined automatic payment.
 pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
 
-/// A wallet after the present decision, and the need of a call on it.
+/// A wallet as the present decision leaves it, and the hold that a call needs on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need<'a> {
     pub(super) wallet_id: WalletId,
@@ -63,7 +63,7 @@ impl Need<'_> {
         }))))
     }
 
-    /// The bundle to buy, if the credit is used up or does not cover one more such call.
+    /// The price and the purpose of the bundle to buy, if the credit is used up or does not cover another such call.
     fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, DecideError> {
         let wallet = self.wallet;
         let Some(plan) = &wallet.plan else { return Ok(None) };
@@ -73,7 +73,7 @@ impl Need<'_> {
         if credit.is_positive() && wallet.money(self.credit_scope)? >= self.hold {
             return Ok(None);
         }
-        // Between two cycles, new credit is about to be granted.
+        // While a renewal is unpaid, no bundle is bought: the renewal grants new credit.
         let subscription = states.subscription(plan.subscription_id)?;
         let Some(subscription) = subscription.filter(|found| found.phase == Phase::Running) else {
             return Ok(None);

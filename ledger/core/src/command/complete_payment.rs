@@ -90,7 +90,7 @@ impl CompletePayment {
         Ok(events)
     }
 
-    /// The effect of the payment; none if it is no longer possible, or if the payment adds money to the balance.
+    /// The effect of the payment; `None` if it is no longer possible, or if the payment adds money to the balance.
     fn purchased(
         &self,
         states: &StateCache,

@@ -23,7 +23,7 @@ pub struct CreateCheckoutSession {
     pub checkout_mode: CheckoutMode,
     /// The origin of the merchant's app.
     pub origin_url: String,
-    /// The customer; none if the session creates one.
+    /// The customer; `None` if the session creates one.
     pub customer: Option<CustomerRef>,
     /// The merchant's own identifier of a customer that may not exist yet.
     pub reference_id: Option<String>,

@@ -18,7 +18,7 @@ pub struct CreateSpendKey {
     pub merchant_id: MerchantId,
     /// A new id.
     pub spend_key_id: SpendKeyId,
-    /// The customer whose wallet it spends from; none if it is the merchant's own.
+    /// The customer whose wallet it spends from; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,

@@ -11,7 +11,7 @@ use crate::event::{CancelReason, CustomerDeleted, Event};
 use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
-/// Deletes a customer. Its calls in flight settle. Its wallet stays, with its money.
+/// Deletes a customer. Its open calls are still settled. Its wallet stays, with its money.
 #[derive(Debug, Clone, Copy)]
 pub struct DeleteCustomer {
     /// The merchant.

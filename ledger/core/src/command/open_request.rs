@@ -116,7 +116,7 @@ pub struct OpenRequest {
     pub gateway_id: GatewayId,
     /// The caller.
     pub caller: Caller,
-    /// The customer, if any; with a spend key the customer is that of the key.
+    /// The customer, if the call names one. A call with a spend key is for the key's customer, if any.
     pub customer: Option<CustomerRef>,
     /// The meter, if any.
     pub meter: Option<MeterRef>,

@@ -114,7 +114,7 @@ pub enum SpendKeyRefusal {
     /// The spend key has no calls left in this cycle.
     #[error("the spend key's request limit is reached")]
     RequestLimitExceeded {
-        /// Seconds until the next cycle; none for a limit that never resets.
+        /// Seconds until the next cycle; `None` for a limit that never resets.
         retry_after_seconds: Option<u64>,
     },
     /// The spend key's token bucket is empty.
@@ -161,7 +161,7 @@ pub enum WalletRefusal {
     /// Autopay needs both a threshold and an amount while it is enabled, and takes neither while it is not.
     #[error("autopay is not enabled, or its threshold or amount is missing")]
     AutopayIncomplete {
-        /// Autopay is enabled, and something is missing.
+        /// Whether autopay is enabled, with a value missing.
         enabled: bool,
         /// The threshold is missing or not allowed.
         threshold: bool,

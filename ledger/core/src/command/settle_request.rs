@@ -1,5 +1,5 @@
-//! `SettleRequest`: settles a call. A metered call is priced by the terms of its admission, debited and its hold
-//! released, in one append; a failed call only releases its hold.
+//! `SettleRequest`: settles a call. A metered call is priced by the terms of its admission. One append debits its
+//! wallets and releases its hold. A failed call only releases its hold.
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
@@ -29,7 +29,7 @@ const MERCHANTS_PAYMENT: u128 = 1 << 78;
 pub struct Metered {
     /// The provider's status.
     pub http_status: u16,
-    /// The reported usage; none if the provider reported none.
+    /// The reported usage; `None` if the provider reported none.
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Completeness,
@@ -48,7 +48,7 @@ pub struct Metered {
 pub enum Completeness {
     /// It was complete.
     Whole,
-    /// It broke off; the usage reported by then counts.
+    /// It broke off; the usage reported until then is charged.
     Partial,
 }
 
@@ -261,8 +261,8 @@ struct Draw {
 }
 
 impl Draw {
-    /// The part of `wanted` that the customer's wallet covers after `hold` is released. Money held for other calls is
-    /// not available.
+    /// The draw of as much of `wanted` as the customer's wallet covers after `hold` is released. Money held for other
+    /// calls is not available.
     fn of(
         states: &StateCache,
         wallet_id: WalletId,

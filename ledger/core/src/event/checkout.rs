@@ -48,7 +48,7 @@ pub struct CheckoutSessionCreated {
     pub checkout_mode: CheckoutMode,
     /// The origin of the merchant's app, which may frame the page and receives its completion message.
     pub origin_url: String,
-    /// The customer it is for; none if the session creates one.
+    /// The customer it is for; `None` if the session creates one.
     pub customer_id: Option<CustomerId>,
     /// The merchant's own identifier of the customer.
     pub reference_id: Option<String>,

@@ -1,7 +1,7 @@
 //! Fuzzing of the event codec: bodies made from the golden files by random edits. `PROPTEST_CASES` says how many.
 //!
-//! Decoding never panics. A body that is accepted is written back with the same meaning, by the judgement of
-//! `serde_json` alone, and what is written reads and writes back the same, byte for byte.
+//! Decoding never panics. An accepted body is encoded with the same meaning, as `serde_json` reads both. The
+//! encoded body decodes and encodes again to the same bytes.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -151,7 +151,8 @@ fn edited(text: String, edit: &Edit) -> String {
     document.to_string()
 }
 
-/// Does `given` say all that `written` says? An absent member is null, and a text may be written in its usual form.
+/// Whether `given` has every value of `written`. An absent member is null, and a decimal or an instant may be written
+/// in another form.
 fn says(given: &Value, written: &Value) -> bool {
     let decimal = |text: &str| text.parse::<Decimal>().ok();
     let instant = |text: &str| text.parse::<DateTime<FixedOffset>>().ok();

@@ -1,4 +1,4 @@
-//! How one event is written in the log, and [`area!`], which declares the events of an area.
+//! The written form of an event in the log, and [`area!`], which declares the events of an area.
 //!
 //! Adding an optional field keeps a version. Any other change is a new version: the old struct is frozen in the file of
 //! its area, and [`Kind::read`] lifts it to the present one.
@@ -27,7 +27,7 @@ pub enum Error {
         kind: &'static str,
         /// The version found.
         version: i32,
-        /// What the reader says.
+        /// The error of serde.
         source: serde_json::Error,
     },
 }
@@ -93,7 +93,7 @@ macro_rules! area {
                 }
             }
 
-            /// Reads an event of any version ever written; none for a kind of another area.
+            /// Reads an event of any version ever written; `None` for a kind of another area.
             pub(super) fn decode(
                 kind: &str,
                 version: i32,
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A kind whose first version called its field otherwise: shows that the chain of versions works.
+    /// A kind whose first version had another name for its field, to test the reading of old versions.
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Renamed {
         amount: String,

@@ -98,7 +98,7 @@ impl Event {
         }
     }
 
-    /// The wallet whose money the event moves, and how; none for an event that moves none.
+    /// The wallet whose money the event moves, and how; `None` for an event that moves none.
     pub fn movement(&self) -> Result<Option<(WalletId, Movement)>, money::Error> {
         match self {
             Self::Wallet(event) => Ok(event.movement()),
@@ -116,7 +116,7 @@ impl Event {
         }
     }
 
-    /// The webhook event that the event leads to; none if no topic covers it.
+    /// The webhook event that the event leads to; `None` if no topic covers it.
     pub fn webhook_notice(&self) -> Option<WebhookNotice> {
         match self {
             Self::Customer(event) => event.webhook_notice(),

@@ -1,4 +1,5 @@
-//! What an event does to the sum of all money. Invariant: credited + granted - expired - debited = balances + credits.
+//! The changes of the sum of all money by events.
+//! Invariant: credited + granted - expired - debited = balances + credits.
 
 use crate::money::Amount;
 

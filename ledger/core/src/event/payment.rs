@@ -1,6 +1,6 @@
 //! The events of payments through the payment processor. A payment is recorded before it is made, under an id that is
-//! also its idempotency key at the processor. Its effect is recorded in the same append as its success. So it is paid
-//! once and has its effect once, even if a process dies in between.
+//! also its idempotency key at the processor. Its effect is recorded in the same append as its success. So a payment
+//! is charged once and has its effect once, even if a process dies in between.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -105,8 +105,7 @@ impl Purpose {
     }
 }
 
-/// A card that is new to the wallet. It becomes the wallet's payment method once its first payment succeeds, and not
-/// before.
+/// A card that is new to the wallet. It becomes the wallet's payment method when its first payment succeeds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardBrought {
     /// The payment processor.
@@ -117,14 +116,14 @@ pub struct CardBrought {
     pub card: Card,
 }
 
-/// A payment was requested. A worker makes it at the processor.
+/// A payment was requested. A worker charges it at the processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRequested {
     /// The payment, and its idempotency key at the processor.
     pub payment_id: PaymentId,
     /// The wallet it is for.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none if it is the merchant's own.
+    /// The customer whose wallet it is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The payment method.
     pub payment_method_id: PaymentMethodId,
@@ -182,14 +181,14 @@ pub struct PaymentDeclined {
     pub reason: DeclineReason,
     /// The wallet makes no automatic payment before this instant; set if this was an automatic payment.
     pub not_again_before: Option<DateTime<Utc>>,
-    /// The subscription that did not start because of it.
+    /// The subscription that did not start because of the decline.
     pub not_started: Option<SubscriptionId>,
-    /// The checkout session that it did not complete; another payment can.
+    /// The checkout session that stays open, so that another payment can complete it.
     pub checkout_session_id: Option<CheckoutSessionId>,
 }
 
-/// A payment was voided because its customer was deleted. The processor takes no money for it and has refunded any
-/// money taken.
+/// A payment was voided because its customer was deleted. The processor charges nothing for it, and has refunded any
+/// charge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentVoided {
     /// The payment.
@@ -200,7 +199,7 @@ pub struct PaymentVoided {
     pub customer_id: Option<CustomerId>,
     /// The requested amount in dollars.
     pub amount: Amount,
-    /// The processor's own id of the full refund; none if no money was taken.
+    /// The processor's own id of the full refund; `None` if no money was taken.
     pub refund: Option<String>,
     /// The checkout session that it did not complete.
     pub checkout_session_id: Option<CheckoutSessionId>,
@@ -227,7 +226,7 @@ pub struct PaymentMethodAdded {
     pub payment_method_id: PaymentMethodId,
     /// The wallet it pays for.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none if it is the merchant's own.
+    /// The customer whose wallet it is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The payment processor.
     pub processor: String,

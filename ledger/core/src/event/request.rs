@@ -160,7 +160,7 @@ pub struct RequestOpened {
     pub model: Option<String>,
     /// Free key-value pairs of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// The provider's list price at admission; none if the provider charges nothing or the price is unknown.
+    /// The provider's list price at admission; `None` if the provider charges nothing or the price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_price: Option<ModelPrice>,
     /// The meter's price at admission.

@@ -148,7 +148,7 @@ pub struct SpendKeyCreated {
     pub spend_key_id: SpendKeyId,
     /// The wallet it spends from.
     pub wallet_id: WalletId,
-    /// The customer whose wallet that is; none if it is the merchant's own.
+    /// The customer whose wallet that is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The keyed hash of the raw key.
     pub key_hash: KeyHash,

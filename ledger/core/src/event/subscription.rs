@@ -110,7 +110,7 @@ pub struct SubscriptionStarted {
     pub cycle: BillingCycle,
     /// The credit granted for the cycle.
     pub granted: Amount,
-    /// The payment for the cycle; none if the plan is free.
+    /// The payment for the cycle; `None` if the plan is free.
     pub payment_id: Option<PaymentId>,
     /// The payment method of renewals.
     pub payment_method_id: Option<PaymentMethodId>,
@@ -159,7 +159,7 @@ pub struct SubscriptionRenewed {
     pub cycle: BillingCycle,
     /// The credit granted for the cycle, in addition to the credit carried over.
     pub granted: Amount,
-    /// The payment for the cycle; none if the plan is free.
+    /// The payment for the cycle; `None` if the plan is free.
     pub payment_id: Option<PaymentId>,
 }
 
@@ -234,7 +234,7 @@ pub struct RenewalFailed {
     pub cycle_number: u32,
     /// Counts the attempts at this cycle, from 1.
     pub attempt: u32,
-    /// The failed payment; none if there was no payment method.
+    /// The failed payment; `None` if there was no payment method.
     pub payment_id: Option<PaymentId>,
     /// When the payment is tried again.
     pub retry_at: DateTime<Utc>,

@@ -54,7 +54,7 @@ pub struct WalletCredited {
     pub credit_id: CreditId,
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none if it is the merchant's own.
+    /// The customer whose wallet it is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The amount; above zero.
     pub amount: Amount,
@@ -92,7 +92,7 @@ pub struct WalletDebited {
     pub request_id: RequestId,
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none if it is the merchant's own.
+    /// The customer whose wallet it is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// The amount: the sum of the sources, above zero.
     pub amount: Amount,
@@ -117,10 +117,10 @@ pub struct Autopay {
 pub struct AutopayChanged {
     /// The wallet.
     pub wallet_id: WalletId,
-    /// The customer whose wallet it is; none if it is the merchant's own.
+    /// The customer whose wallet it is; `None` if it is the merchant's own.
     pub customer_id: Option<CustomerId>,
     /// Counts the changes of this wallet's autopay, from 1.
     pub revision: u32,
-    /// The new settings; none if it is disabled.
+    /// The new settings; `None` if it is disabled.
     pub autopay: Option<Autopay>,
 }

@@ -127,7 +127,7 @@ pub struct WebhookDeleted {
 pub struct WebhookSettings {
     /// The URL that events are delivered to.
     pub url: String,
-    /// The topics it receives; none for all.
+    /// The topics it receives; `None` for all.
     pub topics: Option<Vec<Topic>>,
     /// Events are delivered.
     pub enabled: bool,

@@ -33,7 +33,7 @@ pub enum InvariantBroken {
     },
 }
 
-/// Returns the state after `effect`; none if it is removed.
+/// Returns the state after `effect`; `None` if it is removed.
 pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Option<State>, InvariantBroken> {
     match (state, effect) {
         (None, Effect::Create(state)) => Ok(Some(state)),

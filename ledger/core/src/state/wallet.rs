@@ -240,7 +240,7 @@ impl Wallet {
         Ok(())
     }
 
-    /// The partial sum that a hold of this scope counts in; none if the plan's credit covers the hold.
+    /// The partial sum that a hold of this scope counts in; `None` if the plan's credit covers the hold.
     fn held_part(&mut self, scope: HoldScope) -> Option<&mut Amount> {
         if scope.plan_changes != self.plan_changes {
             return Some(&mut self.held_before_plan);

@@ -1,4 +1,4 @@
-//! Failed attempts to append: the cause, and whether the batch may have been committed all the same.
+//! Failed attempts to append: the cause, and whether the batch may have been committed.
 
 use tokio_postgres::error::SqlState;
 

@@ -98,8 +98,7 @@ impl Appender {
     }
 }
 
-/// Aborts the process when the writer panics: without it every write would answer 503 for ever while the process
-/// looks alive.
+/// Aborts the process when the writer panics. Otherwise the process would run on and answer every write with 503.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

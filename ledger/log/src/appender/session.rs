@@ -13,8 +13,8 @@ use farthing_core::event::{ContactPart, Fact, codec};
 use farthing_core::ids::CustomerId;
 use farthing_core::state::StateKey;
 
-/// Every statement of the appender finds a few rows by their keys. These settings keep the planner from any other plan
-/// while tables are small and their statistics old, and let it plan each statement once.
+/// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
+/// are small and their statistics are old, and plan each statement once.
 const SETTINGS: &str = "\
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
@@ -34,8 +34,8 @@ SELECT position, kind, schema_version, merchant_id, occurred_at, body::text
 FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
 
 /// Appends a decided batch if the head is still at the position it was decided at ($1). Returns the number of heads
-/// moved: 1, or 0 if another writer was faster, and then nothing is written. It is one statement, hence one transaction
-/// and one round trip; it locks the head's row first, and every other part depends on that row.
+/// moved: 1, or 0 if another writer was faster, in which case nothing is written. One statement is one transaction and
+/// one round trip; it locks the head's row first, and every other part depends on that row.
 const APPEND: &str = "\
 WITH moved AS (
     UPDATE ledger.head SET position = $1 + cardinality($7::text[]), hash = $2
@@ -71,7 +71,7 @@ ON CONFLICT (customer_id) DO UPDATE SET
 
 const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
 
-/// Fences out an append that was given up: if it arrives later, the epoch differs and it writes nothing.
+/// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
 pub(super) const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
 pub(super) const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";

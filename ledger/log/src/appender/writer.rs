@@ -87,7 +87,7 @@ impl Writer {
             in_doubt = in_doubt.is_some(),
             "an append failed"
         );
-        // Closing the connection ends whatever statement was under way on it.
+        // Closing the connection ends a statement that was still running on it.
         self.session = None;
         self.forget();
         let committed = match in_doubt {

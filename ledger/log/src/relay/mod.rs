@@ -75,7 +75,8 @@ pub struct RelayConfig {
 /// Starts a relay. It waits while another relay publishes.
 pub fn start(config: RelayConfig, tail: &Tail, stop: CancellationToken, tasks: &TaskTracker) {
     let tail = tail.clone();
-    // A thread of its own: passing each message to a client on another thread costs more than all the other work.
+    // A separate thread with its own runtime: passing each message to a client on another thread would cost more than
+    // all other work.
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let _ = runtime.block_on(stop.run_until_cancelled(run(&config, &tail)));

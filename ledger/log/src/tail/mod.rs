@@ -1,8 +1,8 @@
 //! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
 //! event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event, in order. A slow one may fall behind the window; it then reads on a
-//! connection of its own until it has caught up.
+//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on
+//! a separate connection until it has caught up.
 
 mod follower;
 mod front;
@@ -40,7 +40,7 @@ pub struct TailConfig {
 /// Whether other followers wait for this one in a long catch-up, to share what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// They wait, as long as it moves.
+    /// They wait while it makes progress.
     Together,
     /// They never wait for it.
     Apart,

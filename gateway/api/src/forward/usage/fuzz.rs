@@ -1,8 +1,8 @@
 //! Fuzzing of the readers of a provider's answer: the JSON scanner, the framing of server-sent events and the chunk
 //! filter. `PROPTEST_CASES` says how many cases are made.
 //!
-//! Each reader is compared with a plain one that has the whole text and reads it with `serde_json`. Whatever the bytes
-//! and however they are cut into pieces, a reader does not panic and finds the same.
+//! Each reader is compared with a plain one that has the whole text and reads it with `serde_json`. For any
+//! bytes, cut into any pieces, a reader does not panic and finds the same.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 type Found = Vec<(Member, String)>;
 
-/// Adds the wanted members of one object; `depth` is 1 for the outermost.
+/// Adds the members of one object that `wanted` names; `depth` is 1 for the outermost.
 fn members_of(wanted: Wanted, object: &str, depth: usize, found: &mut Found) {
     let Members(members) = serde_json::from_str(object).unwrap();
     for (key, value) in members.iter().filter(|(key, _)| key.is_plain) {
@@ -88,7 +88,7 @@ fn members_of(wanted: Wanted, object: &str, depth: usize, found: &mut Found) {
     }
 }
 
-/// Adds the wanted members of one document, which may be a list of documents where the shape allows it.
+/// Adds the members of one document that `wanted` names. The document is a list of documents if the shape allows that.
 fn document_of(wanted: Wanted, text: &str, found: &mut Found) {
     if text.starts_with('{') {
         members_of(wanted, text, 1, found);
@@ -100,7 +100,7 @@ fn document_of(wanted: Wanted, text: &str, found: &mut Found) {
     }
 }
 
-/// The wanted members of the JSON documents in `text`, up to the first that is none.
+/// The members that `wanted` names, of the JSON documents in `text` up to the first invalid one.
 fn expected(wanted: Wanted, text: &str) -> Found {
     let mut found = Vec::new();
     for document in Deserializer::from_str(text).into_iter::<&RawValue>().map_while(Result::ok) {
@@ -232,7 +232,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(token, 0..60).prop_map(|tokens| tokens.concat())
 }
 
-/// What the data of an event says.
+/// The data of an event.
 fn data() -> impl Strategy<Value = String> {
     let chunks = &[
         "[DONE]",
@@ -313,7 +313,7 @@ fn split(stream: &str) -> Vec<(String, String)> {
     split
 }
 
-/// Does the event say nothing but usage, by its name written plainly?
+/// Whether the event reports usage and nothing else. The text must name `usage` without escapes.
 fn is_usage_alone(text: &str, data: &str) -> bool {
     if !text.contains("usage") {
         return false;

@@ -224,7 +224,7 @@ impl TokenCounts {
     }
 }
 
-/// What a provider reported.
+/// The usage that a provider reported, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportedUsage {
     /// No usage.

@@ -1,13 +1,13 @@
 //! Features that a provider charges for besides tokens at their standard price: priority, searches, containers,
-//! longer-lived caches. The catalogue does not list their prices, so calls on managed keys may not use them. Features that
-//! are not known to be free count as charged for. Pure.
+//! longer-lived caches. The catalogue does not list their prices, so calls on managed keys may not use them. Features
+//! that are not known to be free count as charged for. Pure.
 
 use serde_json::{Map, Value};
 
 use super::provider_text::string;
 use super::request::Ordered;
 
-/// The tiers whose price is the standard one; `auto` is the standard tier unless the operator's own account says otherwise.
+/// The tiers at the standard price. `auto` is among them unless the operator's account is set to another tier.
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
 
 /// Tools that the caller runs, or that cost nothing besides their tokens.

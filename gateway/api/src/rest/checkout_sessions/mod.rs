@@ -1,5 +1,5 @@
 //! Checkout sessions: hosted pages that a customer completes once (interface.md, Checkout session; completion.md
-//! section 8). The page itself is `crate::checkout`.
+//! section 8). The module `crate::checkout` serves the page.
 
 mod base;
 mod body;

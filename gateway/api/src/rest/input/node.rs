@@ -1,5 +1,5 @@
-//! The input as a tree of values, with the values to skip. Objects and lists are taken apart when they are first read,
-//! and once only.
+//! The input as a tree of values, with the values to skip. Objects and lists are parsed once, when they are
+//! first read.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +13,18 @@ pub(super) struct Node<'a> {
     items: OnceCell<Option<Items<'a>>>,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone)]
 pub(super) enum Value<'a> {
     /// A JSON text.
     Json(&'a RawValue),
     /// The whole query.
     Query,
-    /// A query parameter that is given once.
+    /// A query parameter that occurs once.
     Parameter(String),
-    /// A query parameter that is given several times.
+    /// A query parameter that occurs several times.
     Repeated,
-    /// A member that is not there.
+    /// An absent member.
     Absent,
 }
 

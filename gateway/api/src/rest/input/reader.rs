@@ -1,5 +1,5 @@
-//! The serde deserializer of a [`Node`]. It words type errors as the interface does, locates each problem, and marks the
-//! member or item that caused it, which later passes skip.
+//! The serde deserializer of a [`Node`]. It words type errors as the interface does, locates each problem, and marks
+//! the member or item that caused it, which later passes skip.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub(super) enum Problem {
     },
     /// A required member is absent; serde says so at the end of an object.
     Missing(&'static str),
-    /// An object lacks a required member that is skipped: its issue is noted already.
+    /// An object lacks a required member because the member is skipped. Its issue was noted before.
     Known {
         /// Whether the object is skipped from now on.
         skipped: bool,
@@ -34,7 +34,7 @@ impl Problem {
         Self::New { path: Vec::new(), message: message.into(), skipped: false }
     }
 
-    /// The same problem seen from the object or list around it. `skip` skips the value in there.
+    /// The same problem with the path of the object or list around it. `skip` marks the value there as skipped.
     fn within(self, part: impl Into<String>, skip: impl FnOnce()) -> Self {
         match self {
             Self::New { mut path, message, skipped } => {
@@ -54,7 +54,7 @@ impl Problem {
         }
     }
 
-    /// Locates an absent member in its object, unless it is noted already.
+    /// Adds the path of an absent member in its object, unless its issue was noted before.
     fn missing_in(self, members: &Members<'_>) -> Self {
         match self {
             Self::Missing(name) if members.skip(name) => {
@@ -96,17 +96,18 @@ impl de::Error for Problem {
 /// Reads one value.
 pub(super) struct Reader<'n, 'a> {
     node: &'n Node<'a>,
-    /// An issue was found before: absent members are read as `null`, which finds all required ones.
+    /// Whether an issue was found before. Absent members are then read as `null`, so that every required one is
+    /// reported.
     searching: bool,
 }
 
 impl<'n, 'a> Reader<'n, 'a> {
-    /// For the first pass.
+    /// The reader of the first pass.
     pub(super) fn new(node: &'n Node<'a>) -> Self {
         Self { node, searching: false }
     }
 
-    /// For the passes after an issue was found.
+    /// The reader of the passes after an issue was found.
     pub(super) fn searching(node: &'n Node<'a>) -> Self {
         Self { node, searching: true }
     }
@@ -119,7 +120,7 @@ impl<'n, 'a> Reader<'n, 'a> {
         }
     }
 
-    /// The problem of a value that is not what `otherwise` asks for.
+    /// The problem of a value of the wrong type; `otherwise` is the message unless the value is null or repeated.
     fn refused(&self, otherwise: &str) -> Problem {
         match self.node.value() {
             _ if self.is_null() => Problem::new(REQUIRED),
@@ -153,7 +154,8 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         }
     }
 
-    /// Reads a raw JSON text: only `serde_json` knows how it is requested.
+    /// Reads a newtype struct. `serde_json` requests its `RawValue` as one, by a private name, so it reads the text
+    /// itself.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,

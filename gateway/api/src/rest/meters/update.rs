@@ -30,7 +30,7 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Meter>, ApiError> {
-    // A body that is no JSON object is refused whatever the path names.
+    // A body that is not a JSON object is refused before the path is looked up.
     input::check_object(&json)?;
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, present) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;

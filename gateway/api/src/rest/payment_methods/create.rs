@@ -45,7 +45,7 @@ impl From<NewCard> for CardInput {
     fn from(card: NewCard) -> Self {
         Self {
             number: card.number.0,
-            // The processor refuses 0, which stands for a number that is too large.
+            // A number that is too large becomes 0, which the processor refuses.
             exp_month: u8::try_from(card.exp_month.0).unwrap_or(0),
             exp_year: u16::try_from(card.exp_year.0).unwrap_or(0),
             cvc: card.cvc.0,

@@ -17,8 +17,8 @@ use crate::rest::input::{Issues, Patch};
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise counts
-/// as absent.
+/// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise
+/// counts as absent.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = PlanChanges)]
 pub(super) struct PlanChangesBody {
@@ -43,7 +43,8 @@ pub(super) struct PlanChangesBody {
     #[serde(default)]
     #[schema(value_type = Option<CreditBundleId>)]
     default_auto_top_up_bundle_id: Patch<CreditBundleId>,
-    /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles stay.
+    /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles
+    /// stay.
     #[schema(max_items = 100)]
     credit_bundles: Option<Vec<BundleChangesBody>>,
 }
@@ -116,7 +117,7 @@ impl PlanChangesBody {
 }
 
 impl BundleChangesBody {
-    /// The change of the bundle at `index` of the list. `named` are the ids that stand before it.
+    /// The change of the bundle at `index` of the list. `named` has the ids of the changes before it.
     fn checked(
         self,
         index: usize,
@@ -125,7 +126,7 @@ impl BundleChangesBody {
     ) -> Option<BundleChange> {
         let mut inner = Issues::default();
         let is_deleted = self.is_deleted.unwrap_or(false);
-        // Both names are read: with an unknown name, a change would become a new bundle.
+        // Both names of the id are read; otherwise a change under the other name would create a bundle.
         let is_named = self.id.is_some() || self.credit_bundle_id.is_some();
         let id = inner.either(("id", self.id), ("credit_bundle_id", self.credit_bundle_id));
         let name = self.name.map(|name| name.0);

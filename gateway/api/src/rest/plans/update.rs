@@ -39,7 +39,7 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Plan>, ApiError> {
-    // A body that is no JSON object is refused whatever the path names.
+    // A body that is not a JSON object is refused before the path is looked up.
     input::check_object(&json)?;
     let unknown = || ApiError::NotFound(Resource::Plan);
     let plan_id: PlanId = name.parse().map_err(|_| unknown())?;

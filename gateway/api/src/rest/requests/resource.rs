@@ -157,7 +157,7 @@ impl From<RequestRow> for Request {
             payer,
             ..ModelUsage::counts(&row.usage)
         };
-        // Without a meter there is no fee, and nothing it would be counted by.
+        // A call without a meter has no fee; these values only fill the fields.
         let rate_type = row.terms.map_or(RateType::Fixed, |terms| terms.rate_type);
         let token_basis = row.terms.map_or(TokenBasis::InputOutput, |terms| terms.token_basis);
         let tier_type = row.terms.map_or(TierType::Requests, |terms| terms.tier_type);

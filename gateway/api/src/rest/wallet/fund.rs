@@ -42,7 +42,7 @@ pub(super) struct Funded {
     balance: Amount,
 }
 
-/// What is stored under the idempotency key: the payment that the call started.
+/// The record under the idempotency key: the payment that the call started.
 #[derive(Debug, Serialize, Deserialize)]
 struct StartedPayment {
     payment_id: PaymentId,
