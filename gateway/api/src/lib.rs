@@ -8,6 +8,7 @@ mod error;
 mod forward;
 mod headers;
 mod idempotency;
+mod input;
 mod lookups;
 mod openapi;
 mod providers;

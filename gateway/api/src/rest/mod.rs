@@ -9,7 +9,6 @@ mod checkout_sessions;
 mod connections;
 mod credit_bundles;
 mod customers;
-mod input;
 mod meters;
 mod models;
 mod named;

@@ -6,9 +6,9 @@ use farthing_core::ids::{CustomerId, MerchantId, MeterId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::input::Issues;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
+use crate::input::Issues;
 use crate::openapi::values::{self, CustomerName};
 
 /// The filter by customer.

@@ -6,9 +6,9 @@ use axum::extract::{FromRequestParts, Query, RawPathParams};
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::input;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
+use crate::input;
 
 /// The one parameter of the path, unchecked.
 #[derive(Debug)]

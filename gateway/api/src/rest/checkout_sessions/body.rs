@@ -6,8 +6,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::input::Issues;
 use crate::openapi::values;
-use crate::rest::input::Issues;
 
 /// A checkout session to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -81,7 +81,7 @@ impl NewCheckoutSessionBody {
 mod tests {
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn read(json: &str) -> Result<NewSession, ApiError> {
         input::body::<NewCheckoutSessionBody>(json)?.checked()

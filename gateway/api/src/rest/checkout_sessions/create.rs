@@ -14,8 +14,8 @@ use super::resource::CheckoutSession;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
+use crate::input;
 use crate::rest::body::Reply;
-use crate::rest::input;
 use crate::rest::writes::Writes;
 
 /// 201 with the new session. Its page is available at `url` for 24 hours.

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::db::within;
 use crate::error::ApiError;
+use crate::input::Issues;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::input::Issues;
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::plans::CreditBundle;

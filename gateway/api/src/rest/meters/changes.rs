@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
+use crate::input::Issues;
 use crate::openapi::values;
-use crate::rest::input::Issues;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn price() -> Price {
         Price {

@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::input::{self, Issues};
 use crate::openapi::values;
-use crate::rest::input::{self, Issues};
 
 /// The longest slug that is made from a name; the ledger may add a number to it.
 const MAX_MADE_SLUG: usize = 200;

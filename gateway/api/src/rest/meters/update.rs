@@ -9,9 +9,9 @@ use super::changes::{MeterChanges, MeterChangesBody};
 use super::resource::Meter;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
+use crate::input;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::input;
 use crate::rest::params::Named;
 
 /// 200 with the updated meter. Running calls keep their terms.

@@ -13,9 +13,9 @@ use super::resource::PaymentMethod;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::idempotency::Answer;
+use crate::input;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::input;
 use crate::rest::writes::Writes;
 use farthing_worker::payments::{CardInput, CardRefused};
 

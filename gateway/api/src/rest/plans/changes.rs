@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::new_plan::{check_bundle_count, meters};
 use crate::error::ApiError;
+use crate::input::{Issues, Patch};
 use crate::openapi::values;
-use crate::rest::input::{Issues, Patch};
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     const ID: &str = "cb_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 

@@ -13,8 +13,8 @@ use super::resource::{CreditBundle, Plan};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::idempotency::Answer;
+use crate::input;
 use crate::rest::body::Reply;
-use crate::rest::input;
 use crate::rest::writes::Writes;
 
 /// 201 with the new plan and its bundles.

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
+use crate::input::Issues;
 use crate::openapi::values;
-use crate::rest::input::Issues;
 
 /// The most bundles that one body names.
 const MAX_BUNDLES: usize = 100;
@@ -139,7 +139,7 @@ pub(super) async fn linked_meters(
 mod tests {
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn read(json: &str) -> Result<NewPlan, ApiError> {
         input::body::<NewPlanBody>(json)?.checked()

@@ -8,8 +8,8 @@ use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::input::Issues;
 use crate::openapi::values::{self, CustomerName};
-use crate::rest::input::Issues;
 use crate::rest::named::{self, CustomerQuery, MeterQuery};
 use crate::rules;
 
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn read(pairs: &[(&str, &str)]) -> Result<RequestFilter, ApiError> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::input::{self, Issues};
 use crate::openapi::values;
-use crate::rest::input::{self, Issues};
 
 /// The endpoint of a report that names none.
 const NO_ENDPOINT: &str = "reported";

@@ -13,8 +13,8 @@ use super::settings::NewSpendKeyBody;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
+use crate::input;
 use crate::rest::body::Reply;
-use crate::rest::input;
 use crate::rest::named::existing_customer;
 use crate::rest::writes::Writes;
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::input::{Issues, Patch};
 use crate::openapi::values;
-use crate::rest::input::{Issues, Patch};
 
 /// A spend key to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -161,7 +161,7 @@ impl From<RateLimitBody> for RateLimit {
 mod tests {
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn now() -> DateTime<Utc> {
         "2026-01-01T00:00:00Z".parse().unwrap()

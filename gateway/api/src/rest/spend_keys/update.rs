@@ -12,9 +12,9 @@ use super::settings::SpendKeyChangesBody;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
+use crate::input;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::input;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 

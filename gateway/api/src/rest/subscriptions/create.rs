@@ -15,9 +15,9 @@ use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
+use crate::input::{self, Issues};
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::input::{self, Issues};
 use crate::rest::named::existing_customer;
 use crate::rest::writes::Writes;
 

@@ -12,9 +12,9 @@ use super::find::{named, present};
 use super::resource::Subscription;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::input::{self, Patch};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::input::{self, Patch};
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 

@@ -12,9 +12,9 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
+use crate::input;
 use crate::openapi::values;
 use crate::rest::body::{Reply, Timestamp};
-use crate::rest::input;
 use crate::rest::writes::Writes;
 
 /// How far to move the clock forward.

@@ -108,7 +108,7 @@ fn offset_delta(offset: FixedOffset) -> TimeDelta {
 mod tests {
     use super::*;
     use crate::error::InputError;
-    use crate::rest::input;
+    use crate::input;
 
     fn read(pairs: &[(&str, &str)]) -> Result<ReportSpan, Vec<String>> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));

@@ -17,9 +17,9 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::{ApiError, BillingError};
 use crate::idempotency::Answer;
+use crate::input;
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::input;
 use crate::rest::writes::Writes;
 
 /// A payment into the wallet.

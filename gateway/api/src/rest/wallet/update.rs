@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 use super::resource::Wallet;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
+use crate::input::{self, Patch};
 use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::input::{self, Patch};
 use crate::rest::named::existing_customer;
 
 /// The automatic recharge of the wallet. An absent field stays. While it is enabled, threshold and amount must both be set

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::input::{self, Issues, Patch};
 use crate::openapi::values;
-use crate::rest::input::{self, Issues, Patch};
 
 /// The most events that one body lists.
 const MAX_EVENTS: usize = 100;

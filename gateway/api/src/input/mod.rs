@@ -24,17 +24,17 @@ const MAX_ISSUES: usize = 100;
 const MAX_PASSES: usize = 4 * MAX_ISSUES;
 
 /// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a [`Patch`].
-pub(super) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
+pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
     read(&object(json)?)
 }
 
 /// Checks that `json` is a JSON object, whatever its members are.
-pub(super) fn check_object(json: &str) -> Result<(), ApiError> {
+pub(crate) fn check_object(json: &str) -> Result<(), ApiError> {
     object(json).map(drop)
 }
 
 /// Reads the parameters of a query. Several structs can be read at once, as a tuple.
-pub(super) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
+pub(crate) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
     read(&Node::query(pairs))
 }
 
@@ -74,11 +74,11 @@ fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, ApiError> {
 
 /// The problems that the rules between fields find.
 #[derive(Debug, Default)]
-pub(super) struct Issues(Vec<Issue>);
+pub(crate) struct Issues(Vec<Issue>);
 
 impl Issues {
     /// Notes that the value at `path` breaks a rule; `message` says which.
-    pub(super) fn refuse<P: Into<String>>(
+    pub(crate) fn refuse<P: Into<String>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
         message: impl Into<String>,
@@ -87,7 +87,7 @@ impl Issues {
     }
 
     /// The value of a field that has an older and a newer name. Both names may be given if their values are equal.
-    pub(super) fn either<T: PartialEq>(
+    pub(crate) fn either<T: PartialEq>(
         &mut self,
         (older, by_older): (&str, Option<T>),
         (newer, by_newer): (&str, Option<T>),
@@ -102,7 +102,7 @@ impl Issues {
     }
 
     /// Notes that the field `name` is absent if there is no value, unless an issue about it is noted already.
-    pub(super) fn required<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
+    pub(crate) fn required<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && !self.0.iter().any(|issue| issue.path == [name]) {
             self.refuse([name], "is required");
         }
@@ -110,21 +110,21 @@ impl Issues {
     }
 
     /// Adds the issues of the object at `path`.
-    pub(super) fn extend<const N: usize>(&mut self, path: &[String; N], inner: Self) {
+    pub(crate) fn extend<const N: usize>(&mut self, path: &[String; N], inner: Self) {
         for Issue { path: rest, message } in inner.0 {
             self.refuse(path.iter().cloned().chain(rest), message);
         }
     }
 
     /// The error that lists all issues, if there is any.
-    pub(super) fn checked(self) -> Result<(), ApiError> {
+    pub(crate) fn checked(self) -> Result<(), ApiError> {
         if self.0.is_empty() { Ok(()) } else { Err(ApiError::validation(self.0)) }
     }
 }
 
 /// A field of a partial update, where `null` and absence differ. The field needs `#[serde(default)]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Patch<T> {
+pub(crate) enum Patch<T> {
     /// The field is absent: the value stays.
     #[default]
     Absent,
@@ -136,7 +136,7 @@ pub(super) enum Patch<T> {
 
 impl<T> Patch<T> {
     /// The new value, if there is one.
-    pub(super) fn value(self) -> Option<T> {
+    pub(crate) fn value(self) -> Option<T> {
         match self {
             Self::Absent | Self::Null => None,
             Self::Value(value) => Some(value),
@@ -144,7 +144,7 @@ impl<T> Patch<T> {
     }
 
     /// The command's edit, with `convert` applied to a new value.
-    pub(super) fn edit<U>(self, convert: impl FnOnce(T) -> U) -> farthing_core::command::Edit<U> {
+    pub(crate) fn edit<U>(self, convert: impl FnOnce(T) -> U) -> farthing_core::command::Edit<U> {
         use farthing_core::command::Edit;
         match self {
             Self::Absent => Edit::Keep,
