@@ -1,8 +1,8 @@
 //! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
 //! event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on
-//! a separate connection until it has caught up.
+//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on a
+//! separate connection until it has caught up.
 
 mod follower;
 mod front;
