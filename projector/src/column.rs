@@ -44,7 +44,7 @@ impl<'a> FromSql<'a> for Jsonb {
 pub(crate) struct NewValue<T>(pub(crate) Option<T>);
 
 impl NewValue<String> {
-    /// The new text; none when the column becomes null, or does not change.
+    /// The new text; `None` if the column becomes null or does not change.
     pub(crate) fn text(change: Option<&Self>) -> Option<&str> {
         change.and_then(|Self(text)| text.as_deref())
     }

@@ -24,10 +24,10 @@ const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// The wait after an event that cannot be read. Only another version of the program can read it.
+/// The wait after an event that cannot be read, which needs another version of the program.
 const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
-/// The lock of the one projection that works on a read model; its name follows. The fence keeps the rows right; the
+/// The prefix of the lock's name of the one projection that works on a read model. The fence keeps the rows right; the
 /// lock only spares two processes the same work.
 const LOCK_PREFIX: &str = "farthing.projection.";
 
@@ -83,7 +83,7 @@ pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     fn is_empty(&self) -> bool;
 }
 
-/// Projects until the process ends; starts again after every failure.
+/// Projects until the process ends. Restarts after every failure.
 pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
     let model = P::MODEL.name();
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
@@ -120,7 +120,7 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{}", P::MODEL.name())).await?;
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, P::MODEL.name()).await?;
     let mut follower = tail.follow(Pace::Together);
-    // Events up to here are folded. Those after the checkpoint have changed no row.
+    // Events up to this position are folded. Those after the checkpoint have changed no row.
     let mut seen = generation.position;
     let mut written_at = Instant::now();
     loop {

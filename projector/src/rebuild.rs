@@ -13,10 +13,10 @@ use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::models::with_projection;
 use crate::writer::Statements;
 
-/// The live generation is held for the remaining events when the new one is fewer than this many events behind.
+/// The live generation is stopped for the comparison once the new one is fewer than this many events behind.
 const MAX_BEHIND: i64 = 2_000;
 
-/// The lock of the one rebuild or verification of a read model; its name follows.
+/// The prefix of the lock's name of the one rebuild or verification of a read model.
 const LOCK_PREFIX: &str = "farthing.rebuild.";
 
 /// Keeps the live projection from writing. Readers continue; their reads are delayed only for a short time.
@@ -160,7 +160,7 @@ async fn build_uncompared<P: Projection>(
     live: &mut Client,
 ) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
-    // Even the number of the live generation may be unreadable.
+    // The number of the live generation may be unreadable too.
     let number = live_checkpoint(live, model).await.map_or(2, |live| live.generation.saturating_add(1));
     let schema = model.generation_schema(number);
     live.batch_execute(&model.ddl(&schema, number)).await?;

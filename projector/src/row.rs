@@ -15,7 +15,7 @@ use crate::column::Jsonb;
 /// A column holds a value that no projection writes.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The column is missing, or its SQL type is another one.
+    /// The column is missing or has another SQL type.
     #[error(transparent)]
     Column(#[from] tokio_postgres::Error),
     /// The value is not of the domain's type.
@@ -74,7 +74,7 @@ pub(crate) trait ReadColumn {
         read(text).map(Some).ok_or_else(|| Unreadable::Value { column, text: text.to_owned() })
     }
 
-    /// A value of several columns, which its own type names.
+    /// A value of several columns, which are named by its type.
     fn nested<T: FromRow>(&self, _: &'static str) -> Result<T, Unreadable>;
 
     /// An id.
@@ -133,7 +133,7 @@ pub(crate) trait ReadColumn {
         T::try_from(number).map(Some).map_err(unreadable)
     }
 
-    /// An exact decimal without trailing zeros, whatever scale the column has.
+    /// An exact decimal without trailing zeros, at any scale of the column.
     fn decimal(&self, column: &'static str) -> Result<Decimal, Unreadable> {
         Ok(self.plain::<Decimal>(column)?.normalize())
     }

@@ -1,10 +1,10 @@
-//! Gathers the changes of rows within a batch, so that a row that is created and changed in one batch is written once.
+//! Collects the changes of rows within a batch, so that a row that is created and changed in one batch is written once.
 
 use std::collections::BTreeMap;
 
 /// The change of a row of type `R`.
 pub(crate) trait Change<R>: Default {
-    /// Makes the change in a row that is new in this batch.
+    /// Applies the change to a row that is new in this batch.
     fn apply(self, row: &mut R);
 
     /// Adds a later change of the same row.

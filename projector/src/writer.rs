@@ -1,6 +1,7 @@
 //! Writes rows into one generation of a read model. Invariant: every statement names its tables under `{schema}`, so
 //! that the same code writes the live generation and the one that is built beside it. A column is named once, beside
-//! its value: [`copy_rows!`](copy_rows) and [`unnest_rows!`](unnest_rows) make both the statement and its parameters of it.
+//! its value: [`copy_rows!`](copy_rows) and [`unnest_rows!`](unnest_rows) make both the statement and its parameters of
+//! it.
 
 use std::collections::HashMap;
 
@@ -57,7 +58,7 @@ impl<'a> Writer<'a> {
         self.transaction.execute(&statement, parameters).await
     }
 
-    /// Begins to copy rows in: `sql` is a `COPY … FROM STDIN BINARY` of columns of these types.
+    /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY` of columns of these types.
     pub(crate) async fn copy(
         &mut self,
         sql: &'static str,
@@ -75,7 +76,7 @@ pub(crate) trait WriteRows {
 }
 
 /// Declares a statement that copies new rows into a table, and the function that executes it. A column is its name,
-/// its SQL type and its value of each row. Nothing is faster than a binary `COPY`.
+/// its SQL type and its value of each row. A binary `COPY` is the fastest way to insert rows.
 macro_rules! copy_rows {
     (
         $statement:ident, $function:ident<$life:lifetime>,

@@ -105,7 +105,7 @@ pub enum Error {
     #[error("the database has no instance; run `farthing migrate`")]
     NotMigrated,
     /// The stored data has the shape of another program version.
-    #[error("the {0} belong to another version of this program; run `farthing migrate`")]
+    #[error("the stored {0} have the shape of another version of this program; run `farthing migrate`")]
     Outdated(&'static str),
     /// TLS towards providers.
     #[error("TLS: {0}")]

@@ -21,10 +21,10 @@ const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
 
 pub(crate) const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
 
-/// Heartbeats and rounds of the sweeper within the time after which a gateway counts as dead.
+/// The number of heartbeats, and of rounds of the sweeper, in the time after which a gateway counts as dead.
 pub(crate) const ROUNDS_PER_TIMEOUT: u32 = 6;
 
-/// Why a heartbeat or a round of the sweeper failed; the next one follows.
+/// An error of a heartbeat or of a round of the sweeper. The next one follows as usual.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("Postgres: {}", redacted(.0))]
@@ -33,8 +33,8 @@ pub(crate) enum Error {
     Timeout,
 }
 
-/// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead. Each
-/// heartbeat also measures Postgres's clock.
+/// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead.
+/// Each heartbeat also measures Postgres's clock.
 pub async fn heartbeat(
     gateway_id: GatewayId,
     clock: Arc<Clock>,
@@ -71,7 +71,7 @@ pub async fn release(reads: &ReadPool, gateway_id: GatewayId) {
     }
 }
 
-/// A connection that nothing else uses, opened again after a failure.
+/// A connection for one task alone, opened again after a failure.
 pub(crate) struct DedicatedConnection {
     database_url: String,
     client: Option<Client>,

@@ -1,9 +1,9 @@
-//! The sweeper ends the abandoned requests of gateways that died with calls in flight, so that no hold leaks. It also deletes
-//! expired idempotency claims.
+//! The sweeper ends the abandoned requests of gateways that died with calls in flight, so that no hold leaks. It also
+//! deletes expired idempotency claims.
 //!
-//! A gateway counts as dead when its heartbeat has not changed for [`Sweeper::after`], measured by this process's clock with
-//! the database available throughout; an outage of the database restarts the measurement. Any number of gateways may sweep:
-//! a request ends once.
+//! A gateway counts as dead when its heartbeat has not changed for [`Sweeper::after`], measured by this process's clock
+//! with the database available throughout; an outage of the database restarts the measurement. Any number of gateways
+//! may sweep: a request ends once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 
 const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE kind = 'request'";
 
-/// Batches of expired claims that one round deletes.
+/// The most batches of expired claims that one round deletes.
 const PURGE_BATCHES: u32 = 10;
 
 /// Watches the heartbeats of the other gateways.
@@ -53,7 +53,7 @@ impl Sweeper {
         Self { gateway_id, ledger, clock, connection, after, watched: HashMap::new() }
     }
 
-    /// Sweeps until `stop`.
+    /// Ends abandoned requests until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let pause = self.after / ROUNDS_PER_TIMEOUT;
         loop {
@@ -119,8 +119,8 @@ impl Sweeper {
     }
 }
 
-/// Deletes expired idempotency claims and the attempts of ended checkout sessions, in bounded batches. Readers ignore them
-/// already, so a failure only costs space.
+/// Deletes expired idempotency claims and the attempts of ended checkout sessions, in bounded batches. Readers ignore
+/// them already, so a failure only costs space.
 async fn purge(db: &Client) {
     if let Err(error) = checkout_attempts::purge(db).await {
         tracing::warn!(

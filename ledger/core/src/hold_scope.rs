@@ -1,4 +1,4 @@
-//! The part of a wallet that a call may draw on, and that its hold is counted against.
+//! The part of a wallet that a call may draw on. The call's hold counts against the same part.
 
 /// The part of a wallet that a call may draw on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -69,7 +69,7 @@ impl TierType {
     }
 }
 
-/// Which tokens (or characters, or seconds) of a call are counted.
+/// The direction of the tokens, characters or seconds of a call that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum TokenBasis {
@@ -164,7 +164,7 @@ impl Tiers {
         &self.0
     }
 
-    /// Each tier with the usage at which it ends (none for the last).
+    /// Each tier with the usage at which it ends (`None` for the last).
     pub fn spans(&self) -> impl Iterator<Item = (&Tier, Option<Decimal>)> {
         let ends = self.0.iter().skip(1).map(|next| Some(next.start)).chain(std::iter::once(None));
         self.0.iter().zip(ends)

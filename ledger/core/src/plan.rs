@@ -41,7 +41,7 @@ impl BillingInterval {
         start.unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
-    /// Mean days in the interval, times 10,000: makes prices of different intervals comparable.
+    /// Mean days in the interval, times 10,000, to compare prices of different intervals.
     const fn mean_days_10k(self) -> i64 {
         match self {
             Self::Day => 10_000,

@@ -179,7 +179,7 @@ pub struct SizeHint {
 /// A bound of a cost, as far as it is known before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// Exactly this amount, whatever the provider reports.
+    /// Exactly this amount, independent of the provider's report.
     Exact(Amount),
     /// At most this amount.
     AtMost(Amount),
@@ -195,7 +195,7 @@ impl Bound {
 }
 
 /// The maximum provider's cost of a call of this size: at its output limit and the highest rates, including those above
-/// thresholds. The number of characters and seconds is not bounded by anything that a caller sends.
+/// thresholds. Nothing in a call limits the number of characters and seconds.
 pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
     if price.is_per_request_only() {
         return Bound::Exact(price.per_request.unwrap_or_default());

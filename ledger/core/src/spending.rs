@@ -58,7 +58,7 @@ impl Spending {
         }
     }
 
-    /// `now` by the key's clock: gateways' clocks differ, and the latest counts.
+    /// `now` by the key's clock. Clocks of gateways differ; the key's clock shows the latest time seen.
     pub fn instant(&self, now: DateTime<Utc>) -> DateTime<Utc> {
         now.max(self.clock)
     }

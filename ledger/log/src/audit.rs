@@ -26,10 +26,10 @@ const HEAD: &str = "SELECT position, hash FROM ledger.head";
 
 const STATES: &str = "SELECT kind, id, body FROM ledger.state";
 
-/// Findings with their text in a report; further ones are only counted.
+/// The number of findings whose text is in a report. Further findings are only counted.
 const MAX_FINDINGS: usize = 100;
 
-/// Why the audit could not be carried out.
+/// An error that stops the audit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer, or refuses.

@@ -1,7 +1,7 @@
 //! Counts the attempts of a checkout session at the payment processor.
 //!
-//! Invariant: at most [`MAX_ATTEMPTS`] per session, over all gateways, so that a hosted page is of no use for testing
-//! stolen cards.
+//! Invariant: at most [`MAX_ATTEMPTS`] per session, over all gateways, so that a hosted page cannot be used to test
+//! many stolen cards.
 
 use farthing_core::ids::CheckoutSessionId;
 use tokio_postgres::Client;
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 /// Attempts per session.
 const MAX_ATTEMPTS: i32 = 10;
 
-/// Counted before the processor is called: an attempt whose outcome is lost counts too.
+/// Counts an attempt, before the processor is called. So an attempt whose outcome is lost is counted too.
 const COUNT: &str = "\
 INSERT INTO ledger.checkout_attempt AS a (checkout_session_id, attempts, first_at) VALUES ($1, 1, now())
 ON CONFLICT (checkout_session_id) DO UPDATE SET attempts = a.attempts + 1 WHERE a.attempts < $2

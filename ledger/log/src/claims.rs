@@ -123,8 +123,8 @@ fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
     Ok((ClaimId::stored(row.try_get(0)?), recorded))
 }
 
-/// Reads the status of `claim` without the head's lock; `None` if the claim is new. Enough to repeat an answer, not
-/// enough to start anything.
+/// Reads the status of `claim` without the head's lock; `None` if the claim is new. The result is good enough to repeat
+/// an answer; a new call must check the claim under the lock.
 pub async fn find(client: &Client, claim: &Claim) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
     let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
     let recorded = rows.first().map(read).transpose()?;

@@ -1,8 +1,8 @@
 //! Leadership: among the processes that could do the same work, the holder of a session-level advisory lock does it.
 //!
 //! Invariant: the lock lives exactly as long as the connection that took it, so work on that connection cannot outlast
-//! its leadership. Postgres frees the lock of a process that dies; of a machine that dies, after the keepalives of
-//! [`connect`](crate::connect).
+//! its leadership. Postgres frees the lock at once if the process dies, and after the keepalives of
+//! [`connect`](crate::connect) if the machine dies.
 
 use std::time::Duration;
 

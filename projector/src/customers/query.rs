@@ -70,7 +70,7 @@ macro_rules! select_customers {
     };
 }
 
-/// A merchant's customer by id, deleted or not. Of a deleted one hardly more than the id is left.
+/// A merchant's customer by id, deleted or not. A deleted one has little more than its id.
 pub const FIND_EVEN_DELETED: &str = select_customers!("AND c.customer_id = $2");
 
 /// A merchant's customer by id.

@@ -44,7 +44,7 @@ pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) W
      ORDER BY seen.found, p.n LIMIT 1";
 
 impl RequestFilter {
-    /// The filter with its values in the form of the columns; none when no request can meet it.
+    /// The filter with its values in the form of the columns; `None` if no request can match it.
     pub(crate) async fn conditions(
         &self,
         db: &Client,
@@ -71,7 +71,7 @@ impl RequestFilter {
         }))
     }
 
-    /// The pairs, each key once; none when no request can have one of them.
+    /// The pairs, each key once; `None` if no request can have one of them.
     fn metadata(&self) -> Option<BTreeMap<&str, &str>> {
         let mut pairs = BTreeMap::new();
         for (key, value) in &self.metadata {
@@ -84,7 +84,7 @@ impl RequestFilter {
     }
 }
 
-/// The conditions of a filter that requests can meet.
+/// The conditions of a filter that requests can match.
 pub(crate) struct Conditions {
     merchant: String,
     connection: Option<String>,

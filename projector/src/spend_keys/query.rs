@@ -1,4 +1,4 @@
-//! Finds spend keys, with what they have spent in the cycles of their limits.
+//! Finds spend keys, with their spending in the cycles of their limits.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Cycle, SpendKeySettings, SpendKeyStatus};
@@ -17,7 +17,7 @@ row! {
         pub spend_key_id: SpendKeyId = id,
         /// The wallet it spends from.
         pub wallet_id: WalletId = id,
-        /// The customer who owns the wallet; none when it is the merchant's own.
+        /// The customer who owns the wallet; `None` if it is the merchant's own.
         pub connection_id: Option<CustomerId> = id_or_null,
         /// What may be shown of the raw key.
         pub key_preview: String = plain,

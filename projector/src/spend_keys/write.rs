@@ -1,4 +1,4 @@
-//! Writes the rows of spend keys and of what they spend.
+//! Writes the rows of spend keys and of their spending.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::Cycle;

@@ -49,7 +49,7 @@ row! {
 }
 
 row! {
-    /// A subscription with what only the older form shows.
+    /// A subscription with the fields of the older form.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ActiveRow {
         /// The subscription.
@@ -143,7 +143,7 @@ pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $6"
 );
 
-/// A merchant's subscriptions with what the older form shows. Deleted plans and customers keep their rows.
+/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows.
 pub const LIST_OLDER: &str = select_subscriptions!(
     ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
     "JOIN plans.plans AS t ON t.plan_id = s.plan_id \

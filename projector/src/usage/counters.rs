@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use crate::row::{ReadColumn as _, Unreadable};
 
-/// The sums of a number of requests. They exceed the range of a single amount.
+/// The sums of several requests. They may exceed the range of a single amount.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Requests, however they ended.

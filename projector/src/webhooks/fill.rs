@@ -1,5 +1,6 @@
-//! Fills the outbox from the log. Invariant: deliveries are written and the cursor is moved in one transaction, fenced by
-//! the cursor, so that each event is queued exactly once for each webhook, also after crashes and changes of process.
+//! Fills the outbox from the log. Invariant: deliveries are written and the cursor is moved in one transaction, fenced
+//! by the cursor, so that each event is queued exactly once for each webhook, also after crashes and changes of
+//! process.
 
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ row! {
     }
 }
 
-/// Fills the outbox until the process ends; starts again after every failure.
+/// Fills the outbox until the process ends. Restarts after every failure.
 pub(crate) async fn fill(database_url: &str, tail: &Tail) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {

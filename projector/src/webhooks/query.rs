@@ -39,7 +39,7 @@ row! {
         pub http_status: Option<u16> = integer_or_null,
         /// The error of the last attempt.
         pub error: Option<String> = plain,
-        /// The earliest instant of the next attempt, unless an earlier delivery of the queue holds it up; none when it
+        /// The earliest instant of the next attempt, unless an earlier delivery of the queue delays it; `None` if it
         /// has ended.
         pub next_attempt_at: Option<DateTime<Utc>> = plain,
         /// When it was delivered.

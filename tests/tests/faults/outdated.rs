@@ -48,7 +48,7 @@ async fn neither_role_starts(instance: &Instance) {
 
 async fn gateway_does_not_start_on_such_states(instance: &Instance) {
     let output = refused(instance, &GATEWAY).await;
-    assert!(output.contains("the states are of another version"), "{output}");
+    assert!(output.contains("the stored states have the shape of another version"), "{output}");
 }
 
 struct Shop {

@@ -1,4 +1,4 @@
-//! Errors of credentials: missing, not valid, or not permitted to do this.
+//! Errors of credentials: missing, not valid, or not permitted to make the call.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ pub(crate) enum AuthError {
     /// 401: the request has no credential.
     #[error("The Authorization header is missing.")]
     HeaderMissing,
-    /// 401: the credential does not have the form of one.
+    /// 401: the value does not have the form of a credential.
     #[error("The credential must have the form \"Bearer <key>\".")]
     HeaderInvalid,
     /// 401: no active secret key matches.
@@ -29,10 +29,10 @@ pub(crate) enum AuthError {
     /// 403: the spend key is paused.
     #[error("The spend key is paused.")]
     SpendKeyPaused,
-    /// 403: the spend key's list of models does not contain the body's.
+    /// 403: the spend key's list of models does not contain the call's model.
     #[error("The spend key does not allow this call's model.")]
     ModelNotAllowed,
-    /// 403: the spend key's list of providers does not contain the call's.
+    /// 403: the spend key's list of providers does not contain the call's provider.
     #[error("The spend key does not allow this call's provider.")]
     ProviderNotAllowed,
     /// 403: this interface does not issue secret keys.

@@ -1,4 +1,4 @@
-//! Errors of changes that the merchant's other resources rule out.
+//! Errors of changes that conflict with the merchant's other resources.
 
 use http::StatusCode;
 

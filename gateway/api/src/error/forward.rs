@@ -22,7 +22,7 @@ pub(crate) enum ForwardError {
     /// 400: the metadata of a forwarded call breaks the rules listed.
     #[error("The metadata is not valid; see the issues.")]
     MetadataInvalid(Vec<Issue>),
-    /// 400: the call is billed by the provider's price, and the catalogue does not list one.
+    /// 400: the call is billed by the provider's list price, and the catalogue has none for it.
     #[error("No price is listed for this call, so it cannot be billed.")]
     ModelNotPriced,
     /// 400: the provider requires a key, and neither the caller nor this instance has one.

@@ -4,7 +4,7 @@ use farthing_core::money::Amount;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// `Retry-After` of a request limit that never resets, in seconds: a day, after which the limit may have been raised.
+/// `Retry-After` of a request limit that never resets, in seconds: a day, because the limit may be raised by then.
 const NEVER_RETRY_AFTER_SECONDS: u64 = 86_400;
 
 /// A limit is reached.

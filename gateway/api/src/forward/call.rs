@@ -83,7 +83,7 @@ pub(super) async fn run(
     Err(error)
 }
 
-/// The parts of the prepared call that reading its answer depends on.
+/// The parts of the prepared call that are needed to read its answer.
 struct Source {
     shape: Shape,
     idempotent_call: Option<IdempotentCall>,

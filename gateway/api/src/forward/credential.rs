@@ -1,5 +1,5 @@
-//! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication; completion.md
-//! section 3). Pure.
+//! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication;
+//! completion.md section 3). Pure.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -213,7 +213,8 @@ impl TokenFields<'_> {
         Ok(Credential { caller, customer, meter, billing, provider_key })
     }
 
-    /// The secret key or spend key. A spend key is also accepted as `secret_key`, for clients that have only that field.
+    /// The secret key or spend key. A spend key is also accepted as `secret_key`, for clients that have only that
+    /// field.
     fn caller(&self, server_key: &ServerKey) -> Result<Caller, ApiError> {
         match (self.text("secret_key")?, self.text("spend_key")?) {
             (Some(_), Some(_)) => Err(invalid("spend_key", "must not be combined with secret_key")),
@@ -223,7 +224,7 @@ impl TokenFields<'_> {
         }
     }
 
-    /// Refuses a payer named beside a spend key: the spend key's own wallet pays.
+    /// Refuses a payer that is named beside a spend key, because the wallet of the spend key pays.
     fn check_nothing_beside_a_spend_key(&self, billing_disabled: bool) -> Result<(), ApiError> {
         const PAYERS: [&str; 7] = [
             "customer_id",

@@ -79,7 +79,7 @@ async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>
         (allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response()
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
-    // A replayed answer names the call that it was first given to.
+    // A replayed answer has the id of the first call.
     response.headers_mut().entry(SERVICE_REQUEST_ID).or_insert(value);
     response
 }

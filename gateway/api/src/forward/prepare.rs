@@ -39,7 +39,7 @@ pub(super) struct PreparedCall {
 /// The party that requested the usage of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsageRequestedBy {
-    /// The caller, or nobody. The answer passes unchanged.
+    /// The caller, or neither. The answer passes unchanged.
     Caller,
     /// This gateway. The usage chunk is removed from the answer.
     Gateway,

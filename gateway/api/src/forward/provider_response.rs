@@ -13,12 +13,12 @@ use super::response_recorder::ResponseRecorder;
 use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
 use super::usage::{ChunkFilter, Scanner};
 
-/// How the end of a body is known.
+/// The mark of a body's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// By its length or its last chunk.
+    /// The length or the last chunk marks the end.
     Delimited,
-    /// By the closing of the connection, which may also be a failure.
+    /// The end is the closing of the connection, which may also be a failure.
     UntilClose,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum FramePosition {
     Last,
 }
 
-/// A provider's response, with everything that reads along.
+/// A provider's response, with its scanner, filter and recorder.
 pub(super) struct ProviderResponse {
     pub(super) forwarder: Arc<Forwarder>,
     pub(super) call: OpenCall,

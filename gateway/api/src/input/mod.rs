@@ -23,7 +23,8 @@ const MAX_ISSUES: usize = 100;
 /// The most times that one input is read: each issue may also rule out the objects around it.
 const MAX_PASSES: usize = 4 * MAX_ISSUES;
 
-/// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a [`Patch`].
+/// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a
+/// [`Patch`].
 pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
     read(&object(json)?)
 }
@@ -101,7 +102,7 @@ impl Issues {
         }
     }
 
-    /// Notes that the field `name` is absent if there is no value, unless an issue about it is noted already.
+    /// Notes that the field `name` is absent if there is no value, unless an issue about it was noted before.
     pub(crate) fn required<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && !self.0.iter().any(|issue| issue.path == [name]) {
             self.refuse([name], "is required");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{Codes, envelope};
 
-/// Errors of every endpoint: the request's head is refused before it is read to its end.
+/// Errors of every endpoint: the gateway refuses the request's head before it has read all of it.
 const OF_A_HEAD: [&str; 2] = ["uri_too_long", "headers_too_large"];
 
 /// Statuses of errors that occur before the key is known. They carry no rate limit headers.

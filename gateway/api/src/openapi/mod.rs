@@ -1,5 +1,5 @@
 //! The OpenAPI 3.1 document, generated from the handlers. Invariant: every route is made from its handler's description
-//! ([`utoipa_axum::routes`]), so the document misses none.
+//! ([`utoipa_axum::routes`]), so the document has every route.
 
 mod conventions;
 mod errors;

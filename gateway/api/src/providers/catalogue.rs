@@ -1,4 +1,4 @@
-//! The price catalogue: what providers list for their models (completion.md section 5). Read at the start, from the
+//! The price catalogue: the list prices of the providers' models (completion.md section 5). Read at the start, from the
 //! file built into the program and those of the operator, and never changed while the process runs. Exact matches
 //! only: a model is found by the names that a file gives it.
 
@@ -187,7 +187,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Takes in `over`, whose entries take the place of those of the same names.
+    /// Adds the entries of `over`. They replace entries of the same names.
     pub fn extend(&mut self, over: Self) {
         for (provider, models) in over.providers {
             self.providers.entry(provider).or_default().extend(models);

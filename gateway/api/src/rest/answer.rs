@@ -76,7 +76,7 @@ pub(crate) async fn route_not_found() -> ApiError {
     ApiError::NotFound(Resource::Route)
 }
 
-/// Responds to methods that a path does not have. The router adds `Allow`.
+/// The response to a method that a path does not have. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> ApiError {
     ApiError::Protocol(ProtocolError::MethodNotAllowed)
 }

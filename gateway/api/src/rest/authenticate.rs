@@ -1,5 +1,5 @@
 //! Authentication of the standard endpoints: `Authorization: Bearer <secret key>` (interface.md, Authentication).
-//! Invariant: a handler gets a merchant only from [`Merchant`], so it can do nothing for an unknown caller.
+//! Invariant: a handler gets a merchant only from [`Merchant`], so it cannot act for an unknown caller.
 
 use std::sync::Arc;
 

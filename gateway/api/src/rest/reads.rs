@@ -1,6 +1,6 @@
 //! Reads of the endpoints from the read models. Without a free connection the call gets a 503 after a bounded wait.
-//! Invariant: a read model is read once it has reached the log position of the call's arrival, so that callers see their
-//! own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
+//! Invariant: a read model is read once it has reached the log position of the call's arrival, so that callers see
+//! their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::error::ApiError;
 /// The longest wait for a read model to reach the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first and the longest pause between two looks at a read model that lags.
+/// The first and the longest pause between two checks of a read model that lags.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// A projection of the log.
@@ -61,7 +61,8 @@ impl FromRequestParts<Arc<App>> for Reads {
 }
 
 impl Reads {
-    /// A connection on which `model` shows everything that is in the log now, or less after [`CATCH_UP_TIMEOUT`].
+    /// A connection for reading `model` once it has reached the log's present head. After [`CATCH_UP_TIMEOUT`], the model
+    /// may still lag.
     pub(super) async fn caught_up(&self, model: ReadModel) -> Result<Object, ApiError> {
         self.reached(Projection::ReadModel(model)).await
     }

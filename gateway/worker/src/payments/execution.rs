@@ -1,4 +1,4 @@
-//! Carrying out a payment: the request to the processor and the command that ends the payment in the log.
+//! The execution of a payment: the request to the processor, and the command that ends the payment in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::processor::{Charge, Processor, Unavailable};
 /// The limit on one request to the processor. A request that timed out is sent again under the same key.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The payments of one gateway process: what charges them and where their outcomes go.
+/// The payments of one gateway process: the processor that charges them and the appender that records their outcomes.
 pub struct Payments {
     pub(super) ledger: Appender,
     pub(super) reads: ReadPool,
@@ -55,8 +55,8 @@ impl Payments {
         self.due.notify_one();
     }
 
-    /// Charges an open payment, appends the outcome and returns it. A payment that has already ended is only read. If the
-    /// customer was deleted, the payment is voided instead: nothing is charged, or the charge is refunded.
+    /// Charges an open payment, appends the outcome and returns it. A payment that has already ended is only read. If
+    /// the customer was deleted, the payment is voided instead: nothing is charged, or the charge is refunded.
     pub async fn carry_out(&self, payment_id: PaymentId) -> Result<Paid, Error> {
         let Some(State::Payment(payment)) = self.reads.state(StateKey::Payment(payment_id)).await? else {
             return self.ended(payment_id).await;
@@ -111,13 +111,13 @@ impl Payments {
         response.map_err(|error| Error::Unavailable(format!("the payment processor: {error}")))
     }
 
-    /// Appends the end of a payment and returns it as the log has it. `None` if money was taken from a customer who has been
-    /// deleted.
+    /// Appends the end of a payment and returns it as the log has it. `None` if money was taken from a customer who has
+    /// been deleted.
     async fn end(&self, payment_id: PaymentId, paid: Paid) -> Result<Option<Paid>, Error> {
         let complete = CompletePayment { payment_id, paid, now: self.clock.now() };
         match self.ledger.submit(complete).await {
             Ok(paid) => Ok(Some(paid)),
-            // Another process carried it out in the meantime.
+            // Another process has ended the payment.
             Err(appender::Error::Refused(Refusal::Payment(PaymentRefusal::NotOpen))) => {
                 self.ended(payment_id).await.map(Some)
             }
@@ -126,7 +126,7 @@ impl Payments {
         }
     }
 
-    /// How a payment that is not open ended, by the log.
+    /// The result of an ended payment, from the log.
     async fn ended(&self, payment_id: PaymentId) -> Result<Paid, Error> {
         let connection = self.reads.connection().await?;
         within(outcome::ended(&connection, payment_id)).await?
@@ -138,8 +138,8 @@ impl Payments {
         within(outcome::balance_after(&connection, payment_id)).await?
     }
 
-    /// Requests the automatic top-up or autopay of a wallet whose money did not cover a call, where the wallet has one. The
-    /// call stays refused: the money arrives when the processor has confirmed the charge.
+    /// Requests the automatic top-up or autopay of a wallet whose money did not cover a call, if the wallet has one.
+    /// The call stays refused: the money arrives when the processor has confirmed the charge.
     pub async fn auto_recharge(&self, short: WalletShortfall, hold: Amount) {
         let now = self.clock.now();
         let payment_id = PaymentId::new(self.mint.next(now));

@@ -13,7 +13,7 @@ const ENDED: &str =
 
 const CREDITED: &str = "SELECT kind, schema_version, body::text FROM ledger.events WHERE key = $1";
 
-/// How a payment that is not open ended.
+/// The result of an ended payment.
 pub(super) async fn ended(client: &Client, payment_id: PaymentId) -> Result<Paid, Error> {
     let [succeeded, declined, voided] =
         ["succeeded", "declined", "voided"].map(|end| format!("{payment_id}/{end}"));

@@ -8,7 +8,7 @@ use farthing_core::event::Card;
 use farthing_core::ids::PaymentId;
 use farthing_core::money::Amount;
 
-/// A card as its owner typed it. It is sent to the processor and nowhere else: it has no `Debug` and is never stored.
+/// A card as its owner typed it. It is sent only to the processor: it has no `Debug` and is never stored.
 pub struct CardInput {
     /// Digits; spaces and hyphens are ignored.
     pub number: String,
@@ -43,7 +43,7 @@ pub enum CardRefused {
     Cvc,
 }
 
-/// The processor did not answer. The request may or may not have had its effect.
+/// The processor did not answer. It is unknown whether the request had its effect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
@@ -70,10 +70,10 @@ pub trait Processor: Send + Sync {
     /// Stores a card.
     fn store(&self, card: CardInput) -> Response<'_, Result<StoredCard, CardRefused>>;
 
-    /// Charges a payment. It takes the money once, however often it is called.
+    /// Charges a payment. Repeated calls charge it once.
     fn charge<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Paid>;
 
-    /// Voids a payment: it can no longer be charged, and an earlier charge is refunded. Returns the processor's id of the
-    /// refund, if there is one. A repeated call refunds nothing more and has the same response.
+    /// Voids a payment: it can no longer be charged, and an earlier charge is refunded. Returns the processor's id of
+    /// the refund, if there is one. A repeated call refunds nothing more and has the same response.
     fn void<'a>(&'a self, charge: Charge<'a>) -> Response<'a, Option<String>>;
 }

@@ -13,7 +13,7 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay.
 const MAX_DELAY: Duration = Duration::from_mins(5);
 
-/// Payments that are remembered. Beyond that all are forgotten, and the backoff starts from scratch.
+/// The most payments that are kept. Beyond that, all are dropped and their backoff starts from scratch.
 const MAX_PAYMENTS: usize = 20_000;
 
 #[derive(Debug)]

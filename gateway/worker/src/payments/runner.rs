@@ -17,19 +17,19 @@ use super::execution::Payments;
 use super::retry_backoff::RetryBackoff;
 use super::schedule::Scheduler;
 
-/// New payments that one round tries; the next round takes further ones.
+/// The most new payments that one round charges. The next round takes the next ones.
 const NEW_PER_ROUND: i64 = 32;
 
 /// Failed payments that one round retries.
 const RETRIES_PER_ROUND: usize = 16;
 
-/// Payments that are carried out at once.
+/// The most payments that are charged concurrently.
 const CONCURRENCY: usize = 16;
 
 /// The time between two rounds, unless a notification ends it or the last round found work.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Open payments without those that this process has failed to carry out, the oldest first.
+/// Open payments, the oldest first, without those whose last attempt by this process failed.
 const OPEN_PAYMENTS: &str = "\
 SELECT id FROM ledger.state WHERE kind = 'payment' AND id <> ALL($1::text[]) ORDER BY id LIMIT $2";
 
@@ -67,7 +67,7 @@ async fn run_schedule(payments: &Payments, wakeup: &Notify) {
     }
 }
 
-/// Waits until the next round; not at all if this one found work (`Ok(true)`). Logs the first error of a series.
+/// Waits for the next round, except after a round that found work (`Ok(true)`). Logs the first error of a series.
 async fn pause(round: Result<bool, Error>, healthy: &mut bool, wakeup: &Notify) {
     match round {
         Ok(true) => {

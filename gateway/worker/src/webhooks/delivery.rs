@@ -1,5 +1,5 @@
-//! One delivery attempt: a signed request through the guarded connector, within a timeout. Every response outside 200 to 299
-//! is a failure, a redirect too. At most 16 KiB of the response body are read, and dropped.
+//! One delivery attempt: a signed request through the outbound connector, within a timeout. A response outside 200 to
+//! 299, such as a redirect, is a failure. At most 16 KiB of the response body are read and discarded.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 /// Bytes of a response body that are read, so that its connection can be used again.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 
-/// The limit on reading them.
+/// The timeout of reading the body.
 const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The `User-Agent` of deliveries.
@@ -59,7 +59,7 @@ pub(super) struct DeliveryClient {
 }
 
 impl DeliveryClient {
-    /// A client that connects through `connector` alone and waits `timeout` for a response.
+    /// A client that connects through `connector` and waits `timeout` for a response.
     pub(super) fn new(connector: Connector, timeout: Duration) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())

@@ -26,7 +26,7 @@ use super::timing::WebhookTiming;
 /// The pause of a dispatcher that found no due queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Deliveries of a queue under one claim. Then the queue is released, so that others have their turn.
+/// The most deliveries of a queue under one claim. Then the queue is released, so that other queues get a turn.
 const MAX_DELIVERIES_PER_TURN: usize = 50;
 
 /// The turn of a queue also ends after this time, so that a slow receiver gets one attempt per turn.
@@ -71,7 +71,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher whose deliveries leave through `connector` alone.
+    /// A dispatcher that sends all deliveries through `connector`.
     pub fn new(
         payloads: Arc<dyn PayloadSource>,
         server_key: ServerKey,
@@ -83,7 +83,7 @@ impl Dispatcher {
         Self { payloads, server_key, db, client, timing, read_to: AtomicI64::new(0) }
     }
 
-    /// Delivers until `stop`. Running attempts are then finished, for as long as one attempt may take.
+    /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
     pub async fn run(self, stop: CancellationToken) {
         let timeout = self.timing.timeout;
         let dispatcher = Arc::new(self);
@@ -98,7 +98,7 @@ impl Dispatcher {
                 if tasks.has_room_for(claim.webhook_id) {
                     tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
                 } else {
-                    // Other queues of the same batch took the last places.
+                    // Other queues of the same batch took the last slots.
                     dispatcher.release(&claim).await;
                 }
             }
@@ -112,15 +112,15 @@ impl Dispatcher {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                // A place is free: there may be a queue for it.
+                // A slot is free, and a due queue may be waiting for it.
                 Some(()) = tasks.join_next() => {}
             }
         }
-        // The claims of attempts that have not ended by then lapse.
+        // The claims of attempts that still run after the timeout lapse.
         let _ = tokio::time::timeout(timeout, async { while tasks.join_next().await.is_some() {} }).await;
     }
 
-    /// Claims due queues, none of the webhooks in `full`.
+    /// Claims due queues, except those of the webhooks in `full`.
     async fn claim(&self, full: &[WebhookId]) -> Vec<Claim> {
         let full: Vec<String> = full.iter().map(ToString::to_string).collect();
         let claimed = async {
@@ -154,7 +154,7 @@ impl Dispatcher {
         }
     }
 
-    /// Delivers a claimed queue; failures of the gateway's own are logged.
+    /// Delivers a claimed queue. Logs errors other than failed deliveries.
     async fn deliver(self: Arc<Self>, claim: Claim, stop: CancellationToken) {
         if let Err(error) = self.deliver_queue(&claim, &stop).await {
             let webhook_id = claim.webhook_id;

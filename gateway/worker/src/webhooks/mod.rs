@@ -1,8 +1,8 @@
 //! Webhook delivery (completion.md section 9). The projector fills an outbox; every gateway delivers from it, because a
-//! gateway has the guarded outbound connector and the key that signs.
+//! gateway has the outbound connector and the signing key.
 //!
-//! The deliveries of one webhook about one customer form a queue. Invariant: a queue is delivered in order and one delivery
-//! at a time, by the gateway that holds the claim on it. The claim of a gateway that died lapses.
+//! The deliveries of one webhook about one customer form a queue. Invariant: a queue is delivered in order and one
+//! delivery at a time, by the gateway that holds the claim on it. The claim of a gateway that died lapses.
 
 mod delivery;
 mod dispatcher;

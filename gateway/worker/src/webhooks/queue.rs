@@ -73,8 +73,8 @@ const OPEN: &str = "\
 INSERT INTO webhooks.lane AS l (webhook_id, lane) VALUES ($1, $2)
 ON CONFLICT (webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
 
-/// A pending delivery keeps its place. A finished one moves to a queue of its own, so that it cannot block newer
-/// deliveries.
+/// Queues a delivery again. A pending one stays where it is in its queue. A finished one moves to a separate queue, so
+/// that it cannot block newer deliveries.
 const RESEND: &str = "\
 UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now(),
     http_status = NULL, error = NULL, delivered_at = NULL,

@@ -1,4 +1,4 @@
-//! The tasks that deliver queues, limited in all and per webhook. A task that panics frees its place like any other.
+//! The tasks that deliver queues, limited in all and per webhook. A task that panics frees its slot like any other.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use tokio::task::{self, JoinError, JoinSet};
 /// Queues that are delivered at once.
 const MAX_QUEUES: usize = 256;
 
-/// Queues of one webhook that are delivered at once, so that a slow receiver takes no place from another.
+/// Queues of one webhook that are delivered at once, so that a slow receiver leaves slots for the others.
 const MAX_QUEUES_PER_WEBHOOK: usize = 8;
 
 /// The running tasks.
@@ -46,14 +46,14 @@ impl QueueTasks {
         self.webhooks.insert(id, webhook_id);
     }
 
-    /// Frees the places of tasks that have ended.
+    /// Frees the slots of tasks that have ended.
     pub(super) fn reap(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.free(ended);
         }
     }
 
-    /// Waits until a task ends and frees its place; `None` when none runs.
+    /// Waits until a task ends and frees its slot; `None` when none runs.
     pub(super) async fn join_next(&mut self) -> Option<()> {
         let ended = self.tasks.join_next_with_id().await?;
         self.free(ended);

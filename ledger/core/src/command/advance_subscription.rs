@@ -22,7 +22,7 @@ pub(super) const RETRIES: u32 = 3;
 /// The time between attempts at a renewal.
 const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 
-/// Does the due work of a subscription.
+/// Advances a subscription: carries out its due work.
 #[derive(Debug, Clone, Copy)]
 pub struct AdvanceSubscription {
     /// The subscription.

@@ -1,5 +1,5 @@
 //! The bill of a call, before any wallet is read: the table "Who pays" of completion.md section 3. Invariant: each part
-//! of the cost is paid by the customer's wallet, by the merchant, or by nobody, and never by two.
+//! of the cost has one payer, the customer's wallet or the merchant, or none.
 
 use rust_decimal::Decimal;
 
@@ -22,7 +22,7 @@ pub struct RequestSettings {
     pub hold_cap: Amount,
 }
 
-/// The payer of each part of a call's cost; none if nobody pays it.
+/// The payer of each part of a call's cost; `None` for a part that nobody pays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Payers {
     model_cost: Option<Payer>,
@@ -87,7 +87,7 @@ pub fn service_charge_payer(charge: Charge, terms: Option<&Terms>) -> Payer {
     }
 }
 
-/// The provider's price of a call; refused if somebody is charged by it and it is not listed.
+/// The provider's price of a call. Refuses a call that is charged by this price if none is listed.
 pub(super) fn needed_price(
     list_price: &ListPrice,
     provider_key_type: ProviderKeyType,
@@ -135,9 +135,9 @@ impl<'a> Conditions<'a> {
 pub(super) struct Bill {
     /// The units counted on the meter.
     pub(super) units: Decimal,
-    /// The cost by the provider's list price, whoever pays it.
+    /// The cost by the provider's list price, independent of its payer.
     pub(super) model_cost: ModelCost,
-    /// The fee by the meter, whoever pays it.
+    /// The fee by the meter, independent of its payer.
     pub(super) fee: Fee,
     /// The service charge.
     pub(super) service_charge: ServiceCharge,

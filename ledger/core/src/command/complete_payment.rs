@@ -22,7 +22,7 @@ use crate::state::{OpenPayment, Phase, StateCache, Subscription};
 /// The processor's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
-    /// The processor took the money; with its own id of the payment.
+    /// The processor took the money. The value is the processor's id of the payment.
     Accepted(String),
     /// The processor declined the payment.
     Declined(DeclineReason),

@@ -16,9 +16,9 @@ use crate::state::StateCache;
 pub struct PayCheckoutSession {
     /// The payment, which names the session.
     pub payment: RequestPayment,
-    /// The customer, which exists by now, and its contact, if it is to be written; absent parts stay.
+    /// The customer, which must exist, and its contact details if they change; absent parts stay.
     pub contact: Option<(CustomerId, PersonalData)>,
-    /// The new card; none to use the wallet's payment method.
+    /// The new card; `None` to use the wallet's payment method.
     pub method: Option<NewMethod>,
 }
 

@@ -63,8 +63,8 @@ pub(super) fn cancelled(
 }
 
 /// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
-/// plan or stops, and a change requested meanwhile stays pending. A subscriber who turned off the auto top-up of the
-/// old plan is not given another bundle.
+/// plan or stops, and a change requested since then stays pending. If the subscriber turned off the auto top-up of the
+/// old plan, it stays off.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,

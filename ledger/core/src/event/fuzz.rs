@@ -27,18 +27,18 @@ static GOLDEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     golden
 });
 
-/// A change to a document. Numbers name its values in order, modulo how many there are.
+/// A change to a document. A number selects a value by its order, modulo the number of values.
 #[derive(Debug, Clone)]
 enum Edit {
     /// Puts another value in a value's place.
     Replace(usize, Value),
-    /// Puts a value of another golden body in a value's place.
+    /// Replaces a value by one of another golden body.
     Transplant(usize, prop::sample::Index, usize),
     /// Takes a member, or a list's last value, away.
     Remove(usize),
     /// Adds a member to an object.
     Add(usize, String),
-    /// Puts text in the place of some bytes of the document.
+    /// Replaces some bytes of the document by text.
     Splice(usize, usize, String),
 }
 
@@ -176,7 +176,7 @@ fn says(given: &Value, written: &Value) -> bool {
     }
 }
 
-/// Checks all that is promised of the codec for one body.
+/// Checks the properties of the codec for one body.
 fn check(kind: &str, version: i32, body: &str) {
     let Ok(event) = decode(kind, version, body) else { return };
     let written = encode(&event);
@@ -211,7 +211,7 @@ proptest! {
     }
 }
 
-/// The edits would prove nothing if no edited body were accepted.
+/// Some edited bodies are accepted; otherwise the property would be tested on none.
 #[test]
 fn some_edited_bodies_are_accepted_and_some_are_refused() {
     use proptest::strategy::ValueTree as _;

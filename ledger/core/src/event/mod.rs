@@ -98,7 +98,7 @@ impl Event {
         }
     }
 
-    /// The wallet whose money the event moves, and how; `None` for an event that moves none.
+    /// The wallet whose money the event moves, and the movement; `None` for an event that moves no money.
     pub fn movement(&self) -> Result<Option<(WalletId, Movement)>, money::Error> {
         match self {
             Self::Wallet(event) => Ok(event.movement()),

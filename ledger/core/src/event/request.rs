@@ -170,7 +170,7 @@ pub struct RequestOpened {
     /// The hold.
     pub hold: Hold,
     /// The merchant's own id of a call that was made elsewhere and reported afterwards: it is opened and metered in one
-    /// append, without a hold. None for a forwarded call.
+    /// append, without a hold. `None` for a forwarded call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_id: Option<String>,
     /// The spend key that the call used.
@@ -194,13 +194,13 @@ pub struct ServiceCharge {
 pub enum Mark {
     /// The provider reported no usage: zero units were counted.
     UsageMissing,
-    /// The response was incomplete; the usage reported by then was charged.
+    /// The response was incomplete; the usage reported until then was charged.
     Partial,
     /// The customer's wallet did not cover the cost; the merchant pays the rest.
     Overrun,
 }
 
-/// A call was completed and metered, and its hold released. The event holds the full cost, whoever pays it.
+/// A call was completed and metered, and its hold released. The event holds the full cost, independent of its payer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestMetered {
     /// The request.

@@ -26,7 +26,7 @@ use crate::ids::{
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
-/// A state that a decision needs and that is not loaded: load it and decide again.
+/// A state that a decision needs and that is not loaded. The caller loads it and decides again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(pub StateKey);
 
@@ -205,7 +205,7 @@ impl StateCache {
             if json.is_none()
                 && matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
             {
-                // Ended things are rarely read again, and remembering each of them would leak memory.
+                // Ended things are rarely read again, and to keep an entry for each of them would leak memory.
                 self.known.remove(&key);
             }
             changes.push((key, json));

@@ -55,7 +55,7 @@ pub struct Subscription {
     /// The number of its changes.
     pub revision: u32,
     /// When the subscription is due, in milliseconds of Unix time; read by the scheduler. Always equals
-    /// [`Subscription::due_at`]; none while a payment is open.
+    /// [`Subscription::due_at`]; `None` while a payment is open.
     pub due_ms: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! A batch: the facts that its commands were decided to, laid out as the append statement takes them.
+//! A batch: the facts that its commands decided, in columns as the append statement needs them.
 
 use std::collections::HashMap;
 

@@ -15,7 +15,7 @@ use farthing_core::state::{Missing, StateCache};
 /// The record that a decision leaves under its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimRecord {
-    /// None: the key stays unused.
+    /// No record: the key stays unused.
     Nothing,
     /// This sealed answer.
     Answer(Vec<u8>),

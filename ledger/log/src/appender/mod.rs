@@ -1,9 +1,9 @@
 //! The appender: group commit. One task per process drains a bounded queue into one transaction: read the head, decide
-//! every command in arrival order, append, answer every caller. There is no timer: while one batch commits, the next
-//! one gathers.
+//! every command in arrival order, append, answer every caller. There is no timer: the next batch collects
+//! the commands that arrive while one commits.
 //!
 //! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
-//! log. An unknown commit is resolved by the facts' keys, never by guessing.
+//! log. An unknown commit is resolved by looking up the facts' keys.
 
 mod batch;
 mod failure;
@@ -24,7 +24,7 @@ use super::connect::Role;
 use super::wake_up;
 use farthing_core::command::{Command, Refusal};
 
-/// Commands that may wait for their batch.
+/// The most commands that wait for their batch.
 const QUEUE: usize = 16_384;
 
 /// The most commands in one transaction.

@@ -21,19 +21,20 @@ use crate::states;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::state::{StateCache, StateKey};
 
-/// Events of other writers that are applied one by one; beyond that, loading the states again is cheaper.
+/// The most events of other writers that are applied to the cached states. Beyond that, loading the states again is
+/// cheaper.
 const MAX_CATCH_UP: i64 = 2_000;
 
-/// Cached states above which the cache is cleared.
+/// The number of cached states above which the cache is cleared.
 const MAX_CACHED: usize = 200_000;
 
-/// Loads of missing states in one batch.
+/// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
 
 /// Batches in a row without another writer, after which the writer appends optimistically again.
 const UNCONTENDED_BATCHES: u32 = 16;
 
-/// How long an attempt or a lookup may take before Postgres counts as unreachable.
+/// The time of an attempt or a lookup after which Postgres counts as unreachable.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Owns the writing connection and the cache of states at its head.
@@ -222,7 +223,7 @@ impl Writer {
         }
         session.claims.write(client, &batch.claims.changes).await?;
         if batch.is_empty() {
-            // No facts, only recorded answers: if this commit is lost, nothing else is.
+            // The batch has no facts, only recorded answers. If this commit is lost, only they are lost.
             client.batch_execute("COMMIT").await?;
             return Ok(());
         }

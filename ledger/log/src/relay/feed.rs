@@ -21,9 +21,9 @@ use crate::reader::Reader;
 use crate::tail::{Follower, Page};
 use farthing_core::secret::hex;
 
-/// Messages per acknowledgement, at most.
+/// The most messages per acknowledgement.
 const MESSAGES_PER_ACK: usize = 512;
-/// Acknowledgements awaited at once, at most.
+/// The most acknowledgements awaited at once.
 const MAX_AWAITED: usize = 4;
 /// How long an acknowledgement may take.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl Feed {
         let state = stream.get_info().await.map_err(nats)?.state;
         let extent = Extent::from(&state);
         let position = match stream.get_last_raw_message_by_subject(SUBJECTS).await {
-            // Messages that an earlier relay had sent may only now have arrived.
+            // Messages of an earlier relay may have arrived late.
             Ok(last) if last.sequence != extent.last => return Err(nats("the stream moves")),
             Ok(last) => {
                 let complete =
@@ -116,7 +116,7 @@ impl Feed {
         })
     }
 
-    /// Publishes the next page, or takes in an acknowledgement, or checks the stream: whichever is due first.
+    /// Publishes the next page, receives an acknowledgement or checks the stream, whichever is due first.
     pub(super) async fn step(&mut self, follower: &mut Follower) -> Result<(), Error> {
         let deadline = self.awaited.front().map(|awaited| awaited.deadline);
         let ack_timeout = async {

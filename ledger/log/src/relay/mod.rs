@@ -1,8 +1,8 @@
 //! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER`: the public feed.
 //!
 //! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes from the
-//! first event when the stream is gone. Invariant: while the relay works, the stream holds the events from the first
-//! on, each once, and nothing else; a stream that does not is deleted and created again.
+//! first event when the stream is gone. Invariant: while the relay works, the stream holds exactly the events from the
+//! first on, each once. A stream that breaks this is deleted and created again.
 
 mod feed;
 mod stream;
@@ -22,7 +22,7 @@ use super::leadership::Leadership;
 use super::reader;
 use super::tail::{Pace, Tail};
 
-/// The lock of the one relay that publishes.
+/// The name of the lock that the publishing relay holds.
 const LOCK: &str = "farthing.relay";
 
 /// The first and the longest wait after a failure.

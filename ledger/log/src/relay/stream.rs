@@ -1,4 +1,4 @@
-//! The JetStream stream of the feed: its name, configuration and headers, and the checks that it holds the log whole.
+//! The JetStream stream of the feed: its name, configuration and headers, and the checks that it holds the whole log.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The reader at the end of the window. The follower that holds its lock reads on for all of them.
+//! The reader at the end of the window. The follower that holds its lock reads for all
+//! followers.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(super) struct Front {
     reader: Option<Reader>,
     notifications: watch::Receiver<i64>,
     last_read: Option<Instant>,
-    /// The last read was full, so more events are there already.
+    /// Whether the last read was full, so that more events can be read at once.
     more_at_once: bool,
 }
 

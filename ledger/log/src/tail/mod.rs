@@ -1,8 +1,8 @@
 //! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
 //! event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on
-//! a separate connection until it has caught up.
+//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on a
+//! separate connection until it has caught up.
 
 mod follower;
 mod front;
@@ -37,7 +37,7 @@ pub struct TailConfig {
     pub nats_url: Option<String>,
 }
 
-/// Whether other followers wait for this one in a long catch-up, to share what is read.
+/// Whether other followers wait for this one in a long catch-up, so that each event is read once for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// They wait while it makes progress.
@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Keeps followers together in a long catch-up, so that they share what is read.
+    /// Keeps followers together in a long catch-up, so that each event is read once for all.
     async fn wait_for_followers(&self) {
         loop {
             let moved = self.followers_moved.notified();

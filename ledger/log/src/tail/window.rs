@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::READ_EVENTS;
 use crate::reader::Entry;
 
-/// Events kept in the window at most.
+/// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
 
-/// Bytes of bodies kept in the window at most.
+/// The most bytes of bodies in the window.
 const MAX_BYTES: usize = 48 * 1024 * 1024;
 
 /// How long eviction waits for a follower that does not move.

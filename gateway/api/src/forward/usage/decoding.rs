@@ -72,7 +72,7 @@ impl Coding {
     }
 }
 
-/// `deflate` is zlib by the standard and raw by habit of some servers; the first byte tells.
+/// `deflate` is zlib by the standard, but some servers send raw deflate. The first byte distinguishes them.
 enum Deflate<W: Write> {
     Undecided(Option<W>),
     Zlib(flate2::write::ZlibDecoder<W>),

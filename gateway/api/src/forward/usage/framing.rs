@@ -40,7 +40,7 @@ impl Framing {
 /// The position within a line of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SseLine {
-    /// Within the field name, which matches `data:` so far.
+    /// Within the field name, whose bytes match `data:` until here.
     Field(usize),
     /// Right after `data:`, where one space is skipped.
     Blank,

@@ -1,8 +1,8 @@
 //! Fuzzing of the readers of a provider's answer: the JSON scanner, the framing of server-sent events and the chunk
 //! filter. `PROPTEST_CASES` says how many cases are made.
 //!
-//! Each reader is compared with a plain one that has the whole text and reads it with `serde_json`. For any
-//! bytes, cut into any pieces, a reader does not panic and finds the same.
+//! Each reader is compared with a plain one that has the whole text and reads it with `serde_json`. For any bytes,
+//! cut into any pieces, a reader does not panic and gets the same result.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -109,7 +109,7 @@ fn expected(wanted: Wanted, text: &str) -> Found {
     found
 }
 
-/// The bytes in pieces of these sizes, over and over.
+/// The bytes in pieces of these sizes, which repeat.
 fn pieces<'a>(bytes: &'a [u8], sizes: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = bytes;
     sizes.iter().cycle().map_while(move |size| {
@@ -267,7 +267,7 @@ fn other_line() -> impl Strategy<Value = String> {
     prop::sample::select(&lines[..]).prop_map(str::to_owned)
 }
 
-/// The text of an event stream, whose last event may not be ended.
+/// The text of an event stream. Its last event may be incomplete.
 fn events() -> impl Strategy<Value = String> {
     let event = (prop::collection::vec(other_line(), 0..2), prop::option::of(data()), any::<bool>());
     let ends = prop_oneof![Just(vec!["\n"]), Just(vec!["\r\n"]), Just(vec!["\r"]), Just(vec!["\n", "\r\n"])];
@@ -322,7 +322,7 @@ fn is_usage_alone(text: &str, data: &str) -> bool {
     let value = |name: &str| {
         let mut named = members.iter().filter(|(key, _)| key.text == name);
         let (value, again) = (named.next(), named.next());
-        // A reader could take either of two values: such a chunk is left alone.
+        // A reader could take either of two values, so such a chunk passes.
         value
             .filter(|_| again.is_none())
             .map(|(_, value)| serde_json::from_str::<Value>(value.get()).unwrap())

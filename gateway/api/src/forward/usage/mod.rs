@@ -94,7 +94,7 @@ impl Scanner {
         }
         match &mut self.decoder {
             None => lock(&self.findings).feed(bytes),
-            // Flushing lets every whole block be seen now, not only at the end.
+            // Flushing makes the decoder return every complete block now, not only at the end.
             Some(decoder) => {
                 let read = decoder.write_all(bytes).and_then(|()| decoder.flush());
                 if let Err(error) = read {

@@ -60,7 +60,7 @@ impl Shape {
             Self::OpenAi => Wanted { members: MEMBERS, inside: &["response"], in_list: false },
             // A streamed message begins inside its first event.
             Self::Anthropic => Wanted { members: MEMBERS, inside: &["message"], in_list: false },
-            // A stream is a list of answers, unless server-sent events are asked for.
+            // A stream is a list of answers, unless the call requests server-sent events.
             Self::Google => Wanted { members: GOOGLES, inside: &[], in_list: true },
         }
     }
@@ -174,7 +174,8 @@ impl TokenCounts {
                 None => self.invalid = true,
             }
         }
-        // Google reports reasoning tokens in addition to output tokens. So do some others, which their total reveals.
+        // Google reports reasoning tokens in addition to output tokens. So do some other providers; their total shows
+        // it.
         let total_tells = || {
             let count = |count| self.reported.get(&count).copied().unwrap_or_default();
             let beside = count(Count::InputTokens) + count(Count::OutputTokens) + count(Count::Reasoning);

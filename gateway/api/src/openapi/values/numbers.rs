@@ -16,10 +16,10 @@ use crate::rules;
 /// The highest price of a cycle or a bundle, in dollars.
 const MAX_PRICE: u32 = 10_000;
 
-/// The least that is paid into a wallet at once, in dollars.
+/// The smallest payment into a wallet, in dollars.
 const MIN_FUNDING: u32 = 10;
 
-/// The most that is paid into a wallet at once, in dollars.
+/// The largest payment into a wallet, in dollars.
 const MAX_FUNDING: u32 = 10_000;
 
 /// The highest rate of a tier and the most credit of a cycle or a bundle, in dollars.

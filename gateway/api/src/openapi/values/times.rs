@@ -35,13 +35,13 @@ fn instant(text: String) -> Result<DateTime<Utc>, String> {
     shown.ok_or_else(|| NO_INSTANT.to_owned())
 }
 
-/// Reads a date-time of a query, where a `+` that was not encoded arrives as a blank.
+/// Reads a date-time of a query, where a `+` that was not percent-encoded arrives as a space.
 fn local_instant(text: String) -> Result<DateTime<FixedOffset>, String> {
     let repaired = match text.rsplit_once(' ') {
         Some((instant, offset)) if offset.len() == 5 && instant.len() >= 19 => format!("{instant}+{offset}"),
         Some(_) | None => text,
     };
-    // A year on each side is left for the days around the instant.
+    // The first and the last year stay free, so that the days around the instant exist.
     let instant =
         DateTime::parse_from_rfc3339(&repaired).ok().filter(|at| (1..MAX_YEAR).contains(&at.year()));
     let instant = instant.ok_or_else(|| NO_INSTANT.to_owned())?;
