@@ -3,7 +3,6 @@
 //! Invariant: no clock, no I/O, no async. Everything takes values and returns values; the only randomness is that of
 //! new ids and keys. The log in Postgres is `farthing_log`.
 
-pub mod bucket;
 pub mod command;
 pub mod cycle;
 pub mod event;
@@ -21,4 +20,5 @@ pub mod pricing;
 pub mod secret;
 pub mod spending;
 pub mod state;
+pub mod token_bucket;
 pub mod usage;

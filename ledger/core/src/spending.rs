@@ -5,9 +5,9 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::Bucket;
 use crate::event::{Cycle, RateLimit};
 use crate::money::{self, Amount};
+use crate::token_bucket::Bucket;
 
 /// One cycle's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

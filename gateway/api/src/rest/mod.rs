@@ -11,7 +11,7 @@ mod credit_bundles;
 mod customers;
 mod meters;
 mod models;
-mod named;
+mod older_and_newer_names;
 mod page;
 mod params;
 mod payment_methods;

@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::payment_methods::PaymentMethods;
 use crate::rest::reads::Reads;

@@ -9,7 +9,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::customers::subscription::CurrentSubscription;
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 
 /// 200 with `{"success": true}`.

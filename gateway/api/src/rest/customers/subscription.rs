@@ -14,7 +14,7 @@ use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 use crate::rest::subscriptions::resource::Subscription;

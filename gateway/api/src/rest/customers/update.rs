@@ -17,7 +17,7 @@ use crate::input::{self, Patch};
 use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 use crate::rules::split_name;

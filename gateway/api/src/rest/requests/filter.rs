@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::input::Issues;
 use crate::openapi::values::{self, CustomerName};
-use crate::rest::named::{self, CustomerQuery, MeterQuery};
+use crate::rest::older_and_newer_names::{self, CustomerQuery, MeterQuery};
 use crate::rules;
 
 /// The filter by metadata.
@@ -52,14 +52,14 @@ impl RequestFilter {
     ) -> Result<Option<requests::RequestFilter>, ApiError> {
         let connection_id = match &self.customer {
             None => None,
-            Some(customer) => match named::customer_id(app, merchant_id, customer).await? {
+            Some(customer) => match older_and_newer_names::customer_id(app, merchant_id, customer).await? {
                 Some(id) => Some(id),
                 None => return Ok(None),
             },
         };
         let product_id = match &self.meter {
             None => None,
-            Some(meter) => match named::meter_id(app, merchant_id, meter).await? {
+            Some(meter) => match older_and_newer_names::meter_id(app, merchant_id, meter).await? {
                 Some(id) => Some(id),
                 None => return Ok(None),
             },

@@ -13,7 +13,7 @@ use crate::db::within;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::{CustomerQuery, MeterQuery};
+use crate::rest::older_and_newer_names::{CustomerQuery, MeterQuery};
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;

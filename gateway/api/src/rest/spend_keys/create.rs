@@ -15,7 +15,7 @@ use crate::error::{ApiError, Resource};
 use crate::idempotency::Answer;
 use crate::input;
 use crate::rest::body::Reply;
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::writes::Writes;
 
 /// 201 with the new spend key and its raw key, which is shown only once.

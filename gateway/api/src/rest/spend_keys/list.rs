@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::input::Issues;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::{self, CustomerQuery};
+use crate::rest::older_and_newer_names::{self, CustomerQuery};
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
@@ -35,7 +35,7 @@ pub(super) async fn list(
     issues.checked()?;
     let connection_id = match customer {
         None => None,
-        Some(customer) => match named::customer_id(&app, merchant_id, &customer).await? {
+        Some(customer) => match older_and_newer_names::customer_id(&app, merchant_id, &customer).await? {
             Some(id) => Some(id),
             None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
         },

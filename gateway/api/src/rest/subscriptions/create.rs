@@ -18,7 +18,7 @@ use crate::idempotency::Answer;
 use crate::input::{self, Issues};
 use crate::openapi::values;
 use crate::rest::body::Reply;
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::writes::Writes;
 
 /// A subscription to start.

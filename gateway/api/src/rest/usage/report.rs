@@ -16,7 +16,7 @@ use crate::error::ApiError;
 use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
-use crate::rest::named::{CustomerQuery, MeterQuery};
+use crate::rest::older_and_newer_names::{CustomerQuery, MeterQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 use crate::rest::requests::filter::{MetadataQuery, RequestFilter, RequestQuery};

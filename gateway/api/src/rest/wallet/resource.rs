@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 
 /// The wallet of the merchant or of a customer.
 #[derive(Debug, Serialize, ToSchema)]

@@ -16,7 +16,7 @@ use crate::input::{self, Patch};
 use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
-use crate::rest::named::existing_customer;
+use crate::rest::older_and_newer_names::existing_customer;
 
 /// The automatic recharge of the wallet. An absent field stays. While it is enabled, threshold and amount must both be set
 /// and cannot be cleared; disabling it clears both.
