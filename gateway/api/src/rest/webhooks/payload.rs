@@ -48,7 +48,6 @@ struct WalletPayload {
 }
 
 #[derive(Serialize)]
-#[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 struct SubscriptionPayload {
     subscription_id: SubscriptionId,
     plan_id: PlanId,
