@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use self::node::Node;
 use self::reader::{Problem, Reader};
-use crate::error::{ApiError, InputError, Issue};
+use crate::error::{ApiError, Issue};
 use crate::rules;
 
 /// The most problems that one answer lists.
@@ -26,30 +26,34 @@ const MAX_PASSES: usize = 4 * MAX_ISSUES;
 /// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a
 /// [`Patch`].
 pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
-    read(&object(json)?)
+    body_or_issues(json).map_err(ApiError::validation)
+}
+
+/// Reads the JSON object `json` like [`body`], for an object that has an error code of its own.
+pub(crate) fn body_or_issues<T: DeserializeOwned>(json: &str) -> Result<T, Vec<Issue>> {
+    read(&object(json).map_err(|issue| vec![issue])?)
 }
 
 /// Checks that `json` is a JSON object, whatever its members are.
 pub(crate) fn check_object(json: &str) -> Result<(), ApiError> {
-    object(json).map(drop)
+    object(json).map(drop).map_err(|issue| ApiError::validation(vec![issue]))
 }
 
 /// Reads the parameters of a query. Several structs can be read at once, as a tuple.
 pub(crate) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
-    read(&Node::query(pairs))
+    read(&Node::query(pairs)).map_err(ApiError::validation)
 }
 
-fn object(json: &str) -> Result<Node<'_>, ApiError> {
-    let whole: &RawValue =
-        serde_json::from_str(json).map_err(|_| ApiError::issue([""; 0], "must be JSON"))?;
+fn object(json: &str) -> Result<Node<'_>, Issue> {
+    let whole: &RawValue = serde_json::from_str(json).map_err(|_| Issue::new([""; 0], "must be JSON"))?;
     let node = Node::json(whole);
     match node.members() {
         Some(_) => Ok(node),
-        None => Err(ApiError::issue([""; 0], "must be a JSON object")),
+        None => Err(Issue::new([""; 0], "must be a JSON object")),
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, ApiError> {
+fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, Vec<Issue>> {
     let mut issues = Vec::new();
     for _ in 0..MAX_PASSES {
         let reader = if issues.is_empty() { Reader::new(root) } else { Reader::searching(root) };
@@ -70,7 +74,7 @@ fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, ApiError> {
             Problem::Known { skipped: false } | Problem::Missing(_) => break,
         }
     }
-    Err(ApiError::Input(InputError::Validation(issues)))
+    Err(issues)
 }
 
 /// The problems that the rules between fields find.
@@ -119,17 +123,22 @@ impl Issues {
 
     /// The error that lists all issues, if there is any.
     pub(crate) fn checked(self) -> Result<(), ApiError> {
-        if self.0.is_empty() { Ok(()) } else { Err(ApiError::validation(self.0)) }
+        self.into_result().map_err(ApiError::validation)
+    }
+
+    /// All issues, if there is any, for an object that has an error code of its own.
+    pub(crate) fn into_result(self) -> Result<(), Vec<Issue>> {
+        if self.0.is_empty() { Ok(()) } else { Err(self.0) }
     }
 }
 
-/// A field of a partial update, where `null` and absence differ. The field needs `#[serde(default)]`.
+/// A field in which `null` and absence differ, as in a partial update. The field needs `#[serde(default)]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Patch<T> {
-    /// The field is absent: the value stays.
+    /// The field is absent: an update keeps the value.
     #[default]
     Absent,
-    /// The field is `null`: the value is cleared.
+    /// The field is `null`: an update clears the value.
     Null,
     /// The new value.
     Value(T),
@@ -166,6 +175,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::error::InputError;
     use crate::openapi::values;
 
     #[derive(Debug, Deserialize)]

@@ -1,5 +1,7 @@
-//! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication;
-//! completion.md section 3). Pure.
+//! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication; completion.md
+//! section 3). Pure.
+
+mod token;
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -8,20 +10,17 @@ use farthing_core::command::{Billing, Caller, CustomerRef, MeterRef};
 use farthing_core::secret::ServerKey;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde_json::{Map, Value};
 
+use self::token::TokenBody;
 use super::headers::Slot;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
-use crate::rules;
+use crate::input;
 
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
 
 /// The prefix of a spend key.
 const SPEND_KEY: &str = "spk_";
-
-/// The longest name of a customer or meter, in characters.
-const MAX_NAME: usize = 255;
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -61,7 +60,8 @@ pub(crate) struct Found {
 enum Token {
     SecretKey(String),
     SpendKey(String),
-    Json(Map<String, Value>),
+    /// The JSON object of a forward token.
+    Json(String),
     /// Another service's credential, or an invalid one.
     Foreign(ApiError),
 }
@@ -95,7 +95,7 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     let credential = match token {
         Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
         Token::SpendKey(key) => Credential::plain(Caller::SpendKey(server_key.hash(&key))),
-        Token::Json(fields) => TokenFields { fields: &fields }.credential(server_key)?,
+        Token::Json(json) => TokenBody::read(&json)?.credential(server_key)?,
         Token::Foreign(error) => return Err(error),
     };
     Ok(Found { credential, slot, slots })
@@ -158,154 +158,18 @@ fn read(text: &str) -> Token {
         return Token::SpendKey(text.to_owned());
     }
     let malformed = |message: &str| {
-        Token::Foreign(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new(
-            Vec::<String>::new(),
-            message,
-        )])))
+        let issue = Issue::new([""; 0], message);
+        Token::Foreign(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])))
     };
     if text.is_empty() || text.len() > MAX_CREDENTIAL {
         return malformed("must be base64 of at most 16 KiB");
     }
     let Ok(bytes) = STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)) else {
-        return malformed("is not base64");
+        return malformed("must be base64");
     };
-    match serde_json::from_slice::<Value>(&bytes) {
-        Ok(Value::Object(fields)) => Token::Json(fields),
-        Ok(_) => malformed("is not a JSON object"),
-        Err(_) => malformed("is not JSON"),
-    }
-}
-
-/// The fields of a token, by their older or newer names; unknown ones are ignored.
-struct TokenFields<'a> {
-    fields: &'a Map<String, Value>,
-}
-
-fn invalid(name: &str, message: &str) -> ApiError {
-    ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new([name], message)]))
-}
-
-impl TokenFields<'_> {
-    fn credential(&self, server_key: &ServerKey) -> Result<Credential, ApiError> {
-        let caller = self.caller(server_key)?;
-        let provider_key = self.text("provider_key")?.map(str::to_owned);
-        let customer = self.customer(server_key)?;
-        let meter = self.meter(server_key)?;
-        let disabled = match self.fields.get("disable_billing") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(disabled)) => *disabled,
-            Some(_) => return Err(invalid("disable_billing", "must be a boolean")),
-        };
-        if let Caller::SpendKey(_) = caller {
-            self.check_nothing_beside_a_spend_key(disabled)?;
-        }
-        let both_null = |a: &str, b: &str| {
-            self.fields.get(a).is_some_and(Value::is_null) && self.fields.get(b).is_some_and(Value::is_null)
-        };
-        let explicitly_nobody =
-            both_null("connection_secret", "product_secret") || both_null("customer_id", "meter_slug");
-        let nobody = customer.is_none() && meter.is_none() && explicitly_nobody && provider_key.is_some();
-        let billing = match (nobody, disabled) {
-            (true, _) => Billing::MeteringOnly,
-            (false, true) => Billing::Disabled,
-            (false, false) => Billing::Usual,
-        };
-        Ok(Credential { caller, customer, meter, billing, provider_key })
-    }
-
-    /// The secret key or spend key. A spend key is also accepted as `secret_key`, for clients that have only that
-    /// field.
-    fn caller(&self, server_key: &ServerKey) -> Result<Caller, ApiError> {
-        match (self.text("secret_key")?, self.text("spend_key")?) {
-            (Some(_), Some(_)) => Err(invalid("spend_key", "must not be combined with secret_key")),
-            (None, None) => Err(invalid("secret_key", "is required")),
-            (Some(key), None) if !key.starts_with(SPEND_KEY) => Ok(Caller::SecretKey(server_key.hash(key))),
-            (Some(key), None) | (None, Some(key)) => Ok(Caller::SpendKey(server_key.hash(key))),
-        }
-    }
-
-    /// Refuses a payer that is named beside a spend key, because the wallet of the spend key pays.
-    fn check_nothing_beside_a_spend_key(&self, billing_disabled: bool) -> Result<(), ApiError> {
-        const PAYERS: [&str; 7] = [
-            "customer_id",
-            "connection_id",
-            "connection_secret",
-            "meter_id",
-            "product_id",
-            "meter_slug",
-            "product_secret",
-        ];
-        let named =
-            PAYERS.into_iter().find(|name| self.fields.get(*name).is_some_and(|value| !value.is_null()));
-        match named.or(billing_disabled.then_some("disable_billing")) {
-            None => Ok(()),
-            Some(name) => Err(invalid(name, "must not be combined with a spend key")),
-        }
-    }
-
-    fn customer(&self, server_key: &ServerKey) -> Result<Option<CustomerRef>, ApiError> {
-        let mut found = self.either("connection_id", "customer_id", |text| match text.parse() {
-            Ok(id) => Ok(CustomerRef::Id(id)),
-            Err(_) => Ok(CustomerRef::Reference(text)),
-        })?;
-        if let Some(secret) = self.text("connection_secret")? {
-            let read = server_key.read_connection_secret(secret);
-            let (id, _) = read
-                .filter(|(_, version)| *version == 1)
-                .ok_or(ApiError::Auth(AuthError::ConnectionSecretInvalid))?;
-            once(&mut found, CustomerRef::Secret(id), "connection_secret")?;
-        }
-        Ok(found)
-    }
-
-    fn meter(&self, server_key: &ServerKey) -> Result<Option<MeterRef>, ApiError> {
-        let mut found = self.either("product_id", "meter_id", rules::meter)?;
-        if let Some(slug) = self.text("meter_slug")? {
-            once(&mut found, MeterRef::Slug(slug.to_owned()), "meter_slug")?;
-        }
-        if let Some(secret) = self.text("product_secret")? {
-            let read = server_key.read_product_secret(secret);
-            let (id, _) = read
-                .filter(|(_, version)| *version == 1)
-                .ok_or(ApiError::Auth(AuthError::ProductSecretInvalid))?;
-            once(&mut found, MeterRef::Secret(id), "product_secret")?;
-        }
-        Ok(found)
-    }
-
-    /// A field with an older and a newer name; both may be given if they agree.
-    fn either<T: PartialEq>(
-        &self,
-        older: &str,
-        newer: &str,
-        rule: impl Fn(String) -> Result<T, String>,
-    ) -> Result<Option<T>, ApiError> {
-        let named = |name: &str| {
-            let text = self.text(name)?.map(str::to_owned);
-            text.map(&rule).transpose().map_err(|message| invalid(name, &message))
-        };
-        rules::either(older, named(older)?, named(newer)?).map_err(|message| invalid(newer, &message))
-    }
-
-    fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
-        match self.fields.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.contains('\0') => Err(invalid(name, "must not contain NUL")),
-            Some(Value::String(text)) if text.is_empty() => Err(invalid(name, "must not be empty")),
-            Some(Value::String(text)) if text.chars().count() > MAX_NAME => {
-                Err(invalid(name, "must have at most 255 characters"))
-            }
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(invalid(name, "must be a string")),
-        }
-    }
-}
-
-/// Sets `found`, and refuses a second name for the same customer or meter.
-fn once<T>(found: &mut Option<T>, named: T, name: &str) -> Result<(), ApiError> {
-    match found.replace(named) {
-        None => Ok(()),
-        Some(_) => Err(invalid(name, "conflicts with another field that names the same thing")),
+    match String::from_utf8(bytes) {
+        Ok(json) if input::check_object(&json).is_ok() => Token::Json(json),
+        Ok(_) | Err(_) => malformed("must be base64 of a JSON object"),
     }
 }
 
@@ -314,7 +178,7 @@ mod tests {
     use base64::engine::general_purpose::{STANDARD as B64, URL_SAFE_NO_PAD};
     use farthing_core::ids::{CustomerId, MeterId};
     use http::{HeaderName, HeaderValue};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -490,5 +354,76 @@ mod tests {
         assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");
         let forged = json!({"secret_key": "s", "product_secret": "prds_x"});
         assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "product_secret_invalid");
+    }
+
+    #[test]
+    fn every_issue_of_a_token_is_listed_with_its_path() {
+        let server_key = ServerKey::random();
+        let paths = |json: Value| match from_token(&json, &server_key) {
+            Err(ApiError::Forward(ForwardError::TokenJsonInvalid(issues))) => {
+                issues.into_iter().map(|issue| issue.path.join(".")).collect::<Vec<_>>()
+            }
+            other => panic!("{json}: {other:?}"),
+        };
+        assert_eq!(paths(json!({})), ["secret_key"]);
+        assert_eq!(paths(json!({"secret_key": "s", "spend_key": "spk_k"})), ["spend_key"]);
+        assert_eq!(
+            paths(json!({"secret_key": "s", "connection_id": "a", "customer_id": "b"})),
+            ["customer_id"]
+        );
+        assert_eq!(paths(json!({"secret_key": "s", "product_id": "a", "meter_slug": "a"})), ["meter_slug"]);
+        assert_eq!(
+            paths(
+                json!({"disable_billing": 1, "meter_slug": 1.5, "customer_id": "", "provider_key": "p".repeat(256)})
+            ),
+            ["provider_key", "customer_id", "meter_slug", "disable_billing"]
+        );
+        assert_eq!(
+            paths(
+                json!({"spend_key": "spk_k", "disable_billing": true, "meter_id": "m", "customer_id": "c"})
+            ),
+            ["customer_id", "meter_id", "disable_billing"]
+        );
+        // The fields in conflict are reported before a secret that is not valid.
+        let conflict = json!({"customer_id": "a", "connection_secret": "cons_x"});
+        assert_eq!(paths(conflict), ["secret_key"]);
+        let forged = json!({"spend_key": "spk_k", "connection_secret": "cons_x"});
+        assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");
+    }
+
+    #[test]
+    fn only_nulls_of_both_names_and_a_provider_key_mean_metering_only() {
+        let server_key = ServerKey::random();
+        let billing = |json: Value| from_token(&json, &server_key).unwrap().billing;
+        for (json, expected) in [
+            (json!({"provider_key": "p", "customer_id": null, "meter_slug": null}), Billing::MeteringOnly),
+            (json!({"provider_key": "p", "customer_id": null, "product_secret": null}), Billing::Usual),
+            (json!({"provider_key": "p", "customer_id": null}), Billing::Usual),
+            (json!({"provider_key": "p"}), Billing::Usual),
+            (json!({"customer_id": null, "meter_slug": null}), Billing::Usual),
+            (
+                json!({"provider_key": "p", "customer_id": null, "meter_slug": null, "meter_id": "m"}),
+                Billing::Usual,
+            ),
+            (
+                json!({"provider_key": "p", "customer_id": null, "meter_slug": null, "disable_billing": true}),
+                Billing::MeteringOnly,
+            ),
+            (json!({"disable_billing": true}), Billing::Disabled),
+            (json!({"disable_billing": null}), Billing::Usual),
+        ] {
+            let mut token = json.clone();
+            token["secret_key"] = json!("s");
+            assert_eq!(billing(token), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_two_members_of_one_name_counts() {
+        let server_key = ServerKey::random();
+        let key =
+            B64.encode(r#"{"secret_key": 7, "secret_key": "s", "customer_id": "a", "customer_id": null}"#);
+        let found = find(&headers(&[("x-api-key", &key)]), &[], &server_key).unwrap();
+        assert_eq!(found.credential, Credential::plain(Caller::SecretKey(server_key.hash("s"))));
     }
 }
