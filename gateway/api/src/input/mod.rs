@@ -1,5 +1,5 @@
 //! Reads bodies and queries into the structs that also document them. Invariant: an answer lists every problem of the
-//! input, up to [`MAX_ISSUES`], each with its path. Serde stops at the first problem, so the reader notes it, skips the
+//! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the reader notes it, skips the
 //! member that caused it, and reads again until it finds nothing new.
 //!
 //! A struct's field types check their own values (`openapi::values`); rules between fields are checked afterwards with
@@ -23,6 +23,15 @@ const MAX_ISSUES: usize = 100;
 /// The most times that one input is read: each issue may also rule out the objects around it.
 const MAX_PASSES: usize = 4 * MAX_ISSUES;
 
+/// The most bytes that all passes over one input read together. A larger input gets fewer passes, and its answer may
+/// list fewer problems, so that nobody can keep a thread busy with a body full of mistakes.
+const MAX_BYTES_READ: usize = 4 * 1024 * 1024;
+
+/// The passes over an input of `bytes`: at least two, so that an issue is found and confirmed.
+fn passes(bytes: usize) -> usize {
+    (MAX_BYTES_READ / bytes.max(1)).clamp(2, MAX_PASSES)
+}
+
 /// Reads the JSON object `json`: unknown members are ignored, and `null` counts as absent unless the field is a
 /// [`Patch`].
 pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
@@ -31,7 +40,7 @@ pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
 
 /// Reads the JSON object `json` like [`body`], for an object that has an error code of its own.
 pub(crate) fn body_or_issues<T: DeserializeOwned>(json: &str) -> Result<T, Vec<Issue>> {
-    read(&object(json).map_err(|issue| vec![issue])?)
+    read(&object(json).map_err(|issue| vec![issue])?, passes(json.len()))
 }
 
 /// Checks that `json` is a JSON object, whatever its members are.
@@ -41,7 +50,8 @@ pub(crate) fn check_object(json: &str) -> Result<(), ApiError> {
 
 /// Reads the parameters of a query. Several structs can be read at once, as a tuple.
 pub(crate) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
-    read(&Node::query(pairs)).map_err(ApiError::validation)
+    let bytes = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    read(&Node::query(pairs), passes(bytes)).map_err(ApiError::validation)
 }
 
 fn object(json: &str) -> Result<Node<'_>, Issue> {
@@ -53,9 +63,9 @@ fn object(json: &str) -> Result<Node<'_>, Issue> {
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(root: &Node<'a>) -> Result<T, Vec<Issue>> {
+fn read<'a, T: Deserialize<'a>>(root: &Node<'a>, passes: usize) -> Result<T, Vec<Issue>> {
     let mut issues = Vec::new();
-    for _ in 0..MAX_PASSES {
+    for _ in 0..passes {
         let reader = if issues.is_empty() { Reader::new(root) } else { Reader::searching(root) };
         let problem = match T::deserialize(reader) {
             Ok(value) if issues.is_empty() => return Ok(value),
@@ -285,6 +295,15 @@ mod tests {
         let tags = vec![7; 500];
         let json = serde_json::json!({"name": "n", "missing": "m", "tags": tags}).to_string();
         assert_eq!(issues(body::<Outer>(&json)).len(), MAX_ISSUES);
+    }
+
+    #[test]
+    fn a_large_input_is_read_a_few_times_only() {
+        assert_eq!((passes(0), passes(10_000), passes(1024 * 1024), passes(usize::MAX)), (400, 400, 4, 2));
+        let json = serde_json::json!({"name": "n", "missing": "m", "inners": vec![7; 400_000]}).to_string();
+        let found = issues(body::<Outer>(&json));
+        assert_eq!(found.len(), passes(json.len()));
+        assert_eq!(found[0], ("inners.0".to_owned(), "must be an object".to_owned()));
     }
 
     #[test]
