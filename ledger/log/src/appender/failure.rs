@@ -1,18 +1,13 @@
 //! Failed attempts to append: the cause, and whether the batch may have been committed.
 
-use tokio_postgres::error::SqlState;
-
 use super::batch::AppendBatch;
-use crate::connect::redacted;
-use crate::states;
+use super::store::StoreError;
 
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("Postgres: {}", redacted(.0))]
-    Postgres(#[from] tokio_postgres::Error),
     #[error(transparent)]
-    States(#[from] states::Error),
+    Store(#[from] StoreError),
     #[error("the events of other writers cannot be applied: {0}")]
     CatchUp(String),
     #[error("a decision needs more states than one batch may load")]
@@ -22,16 +17,10 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the data of one command caused it, so that the others can go on without that command. These are the
-    /// SQLSTATE classes 22 (data), 23 (constraints), 42 (access rules) and 54 (limits).
+    /// Whether the data of one command caused it, so that the others can go on without that command.
     pub(super) fn is_caused_by_data(&self) -> bool {
-        let Self::Postgres(error) = self else { return false };
-        error.code().is_some_and(is_about_data)
+        matches!(self, Self::Store(StoreError::Data(_)))
     }
-}
-
-fn is_about_data(code: &SqlState) -> bool {
-    ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
 /// A failed attempt.
@@ -42,13 +31,14 @@ pub(super) struct FailedAttempt {
 }
 
 impl FailedAttempt {
-    /// The failure of the append or the commit of `batch`. An error that Postgres reports about the data means that
-    /// nothing was written; a fact of the same key may be in the log from before. After every other error the batch may
-    /// have been committed.
-    pub(super) fn of_append(error: tokio_postgres::Error, batch: &AppendBatch) -> Self {
-        let failure = Failure::from(error);
-        let in_doubt = if failure.is_caused_by_data() { None } else { batch.keys.first().cloned() };
-        Self { failure, in_doubt }
+    /// The failure of the append or the commit of `batch`. An error that the store reports about the data means that
+    /// nothing was written. After every other error the batch may have been committed.
+    pub(super) fn of_append(error: StoreError, batch: &AppendBatch) -> Self {
+        let in_doubt = match &error {
+            StoreError::Data(_) => None,
+            StoreError::Other(_) => batch.keys.first().cloned(),
+        };
+        Self { failure: error.into(), in_doubt }
     }
 }
 
@@ -63,14 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_errors_about_the_data_are_blamed_on_a_command() {
-        for code in [SqlState::UNIQUE_VIOLATION, SqlState::NUMERIC_VALUE_OUT_OF_RANGE] {
-            assert!(is_about_data(&code), "{code:?}");
-        }
-        for code in [SqlState::ADMIN_SHUTDOWN, SqlState::CONNECTION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED]
-        {
-            assert!(!is_about_data(&code), "{code:?}");
-        }
+    fn only_a_refusal_of_the_data_is_blamed_on_a_command() {
+        assert!(Failure::from(StoreError::Data(String::new())).is_caused_by_data());
+        assert!(!Failure::from(StoreError::Other(String::new())).is_caused_by_data());
         assert!(!Failure::Timeout.is_caused_by_data());
     }
 

@@ -11,6 +11,7 @@ mod idempotent;
 mod job;
 mod resolve;
 mod session;
+mod store;
 mod writer;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,6 +20,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use self::job::{CommandJob, Job};
+use self::session::PostgresStore;
+use self::store::LogStore;
 use self::writer::Writer;
 use super::connect::Role;
 use super::wake_up;
@@ -64,13 +67,27 @@ pub struct Appender {
 impl Appender {
     /// Starts the task. Once `stop` is cancelled it ends, and answers all queued commands first.
     pub fn start(config: AppenderConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
+        let AppenderConfig { database_url, role, writer, nats_url } = config;
+        let (appender, task) = Self::over(PostgresStore { database_url, role }, &writer, stop.clone());
+        if let Some(nats_url) = nats_url {
+            tasks.spawn(wake_up::publish(nats_url, appender.head.clone(), stop));
+        }
+        tasks.spawn(async {
+            let _guard = AbortOnPanic;
+            task.await;
+        });
+        appender
+    }
+
+    /// An appender over `store` with a writer of this name, and its task.
+    fn over<S: LogStore>(
+        store: S,
+        writer: &str,
+        stop: CancellationToken,
+    ) -> (Self, impl Future<Output = ()> + Send + use<S>) {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (newest, head) = watch::channel(0);
-        if let Some(nats_url) = config.nats_url.clone() {
-            tasks.spawn(wake_up::publish(nats_url, head.clone(), stop.clone()));
-        }
-        tasks.spawn(run(Writer::new(config, newest), jobs, stop));
-        Self { queue, head }
+        (Self { queue, head }, run(Writer::new(store, writer, newest), jobs, stop))
     }
 
     /// Decides `command` and appends its facts. Returns when they are durable.
@@ -110,8 +127,11 @@ impl Drop for AbortOnPanic {
     }
 }
 
-async fn run(mut writer: Writer, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: CancellationToken) {
-    let _guard = AbortOnPanic;
+async fn run<S: LogStore>(
+    mut writer: Writer<S>,
+    mut jobs: mpsc::Receiver<Box<dyn Job>>,
+    stop: CancellationToken,
+) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
     loop {
         let received = tokio::select! {

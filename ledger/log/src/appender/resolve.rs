@@ -7,14 +7,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
-use super::session::{IS_RECORDED, NEXT_EPOCH, Session};
+use super::store::{LogSession as _, LogStore, StoreResult};
 use super::writer::{ATTEMPT_TIMEOUT, Writer};
 use crate::backoff::Backoff;
 
 /// The first and the longest pause between lookups.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-impl Writer {
+impl<S: LogStore> Writer<S> {
     /// Whether the batch with the fact `key` was committed. Retries until Postgres answers, and fails the jobs that
     /// arrive meanwhile. `None` if `stop` is cancelled first.
     pub(super) async fn resolve(
@@ -34,6 +34,7 @@ impl Writer {
             tokio::pin!(lookup);
             let answer = loop {
                 tokio::select! {
+                    biased;
                     answer = &mut lookup => break answer,
                     () = stop.cancelled() => return None,
                     Some(job) = queue.recv() => job.fail("Postgres is away"),
@@ -57,15 +58,14 @@ impl Writer {
     }
 
     /// Looks the fact up under the head's lock, so that a commit under way has ended before.
-    async fn is_recorded(&mut self, key: &str) -> Result<bool, tokio_postgres::Error> {
-        let session = Session::open(&self.config).await?;
-        session.client.batch_execute("BEGIN").await?;
-        session.client.query_one(&session.lock_head, &[]).await?;
-        let recorded: bool = session.client.query_one(IS_RECORDED, &[&key]).await?.get(0);
+    async fn is_recorded(&mut self, key: &str) -> StoreResult<bool> {
+        let session = self.store.open().await?;
+        session.begin().await?;
+        let recorded = session.is_recorded(key).await?;
         if !recorded {
-            session.client.batch_execute(NEXT_EPOCH).await?;
+            session.raise_epoch().await?;
         }
-        session.client.batch_execute("COMMIT").await?;
+        session.commit().await?;
         self.session = Some(session);
         Ok(recorded)
     }

@@ -1,17 +1,19 @@
-//! The writing connection and its statements, prepared once.
+//! Postgres as the store of a log: the writing connection and its statements, prepared once.
 
 use chrono::{DateTime, Utc};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::AppenderConfig;
 use super::batch::AppendBatch;
-use crate::chain::Hash;
+use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
+use crate::connect::{Role, redacted};
 use crate::{claims, connect, states};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::{ContactPart, Fact, codec};
+use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
-use farthing_core::state::StateKey;
+use farthing_core::state::{State, StateKey};
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
 /// are small and their statistics are old, and plan each statement once.
@@ -24,9 +26,9 @@ SET synchronous_commit = on;
 SET statement_timeout = '10s';
 SET idle_in_transaction_session_timeout = '5s'";
 
-pub(super) const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
+const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
 
-pub(super) const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
+const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
 
 /// The events after position $1, at most $2, for the catch-up with other writers.
 const READ_EVENTS: &str = "\
@@ -72,35 +74,36 @@ ON CONFLICT (customer_id) DO UPDATE SET
 const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
 
 /// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
-pub(super) const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
-pub(super) const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
+const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
 
-/// The head of the log.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Head {
-    pub(super) position: i64,
-    pub(super) hash: Hash,
-    pub(super) epoch: i64,
+/// The database of the log, for one role.
+#[derive(Debug)]
+pub(super) struct PostgresStore {
+    pub(super) database_url: String,
+    pub(super) role: Role,
 }
 
 /// A connection that writes.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) client: Client,
-    pub(super) lock_head: Statement,
-    pub(super) peek_head: Statement,
-    pub(super) read_events: Statement,
-    pub(super) load: Statement,
-    pub(super) append: Statement,
-    pub(super) claims: claims::Statements,
+pub(super) struct PostgresSession {
+    client: Client,
+    lock_head: Statement,
+    peek_head: Statement,
+    read_events: Statement,
+    load: Statement,
+    append: Statement,
+    claims: claims::Statements,
     put_personal: Statement,
     erase_personal: Statement,
 }
 
-impl Session {
-    pub(super) async fn open(config: &AppenderConfig) -> Result<Self, tokio_postgres::Error> {
-        let client = connect::connect(&config.database_url, config.role).await?;
+impl LogStore for PostgresStore {
+    type Session = PostgresSession;
+
+    async fn open(&self) -> StoreResult<PostgresSession> {
+        let client = connect::connect(&self.database_url, self.role).await?;
         client.batch_execute(SETTINGS).await?;
         let (lock_head, peek_head, read_events, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
@@ -112,7 +115,7 @@ impl Session {
             client.prepare(PUT_PERSONAL),
             client.prepare(ERASE_PERSONAL),
         )?;
-        Ok(Self {
+        Ok(PostgresSession {
             client,
             lock_head,
             peek_head,
@@ -124,13 +127,58 @@ impl Session {
             erase_personal,
         })
     }
+}
 
-    /// Writes or erases the personal data of a customer.
-    pub(super) async fn change_personal(
-        &self,
-        id: CustomerId,
-        change: &PersonalChange,
-    ) -> Result<(), tokio_postgres::Error> {
+impl LogSession for PostgresSession {
+    type Event = Row;
+
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    async fn head_position(&self) -> StoreResult<i64> {
+        Ok(self.client.query_one(&self.peek_head, &[]).await?.get(0))
+    }
+
+    async fn begin(&self) -> StoreResult<Head> {
+        let ((), head) = tokio::try_join!(
+            self.client.batch_execute("BEGIN"),
+            self.client.query_one(&self.lock_head, &[])
+        )?;
+        read_head(&head)
+    }
+
+    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Row>)> {
+        let after: [&(dyn ToSql + Sync); 2] = [&position, &limit];
+        let ((), head, events) = tokio::try_join!(
+            self.client.batch_execute("BEGIN"),
+            self.client.query_one(&self.lock_head, &[]),
+            self.client.query(&self.read_events, &after),
+        )?;
+        Ok((read_head(&head)?, events))
+    }
+
+    fn fact(row: &Row) -> Result<Fact, String> {
+        let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
+        let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;
+        Ok(Fact { merchant_id, occurred_at: row.get::<_, DateTime<Utc>>(4), event })
+    }
+
+    async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {
+        let loaded = states::load_prepared(&self.client, &self.load, keys).await;
+        // Not the data of a command, but a state, is what cannot be read.
+        loaded.map_err(|error| StoreError::Other(error.to_string()))
+    }
+
+    async fn find_claims(&self, ids: &[ClaimId]) -> StoreResult<Vec<(ClaimId, StoredClaim)>> {
+        Ok(self.claims.find(&self.client, ids).await?)
+    }
+
+    async fn write_claims(&self, changes: &claims::Changes) -> StoreResult<()> {
+        Ok(self.claims.write(&self.client, changes).await?)
+    }
+
+    async fn change_personal(&self, id: CustomerId, change: &PersonalChange) -> StoreResult<()> {
         let id = id.to_string();
         match change {
             PersonalChange::Write { parts, data } => {
@@ -147,13 +195,12 @@ impl Session {
         Ok(())
     }
 
-    /// Appends `batch` if the head is still `expected`; returns whether it was.
-    pub(super) async fn append(
+    async fn append(
         &self,
         expected: Head,
         batch: &AppendBatch,
         changes: &[(StateKey, Option<String>)],
-    ) -> Result<bool, tokio_postgres::Error> {
+    ) -> StoreResult<bool> {
         let stored: Vec<_> = changes.iter().map(|(key, body)| (key.stored(), body.as_deref())).collect();
         let (mut put_kinds, mut put_ids, mut put_bodies) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deleted_kinds, mut deleted_ids) = (Vec::new(), Vec::new());
@@ -190,18 +237,69 @@ impl Session {
         let moved: i64 = self.client.query_one(&self.append, &parameters).await?.get(0);
         Ok(moved == 1)
     }
+
+    async fn append_and_commit(
+        &self,
+        expected: Head,
+        batch: &AppendBatch,
+        changes: &[(StateKey, Option<String>)],
+    ) -> StoreResult<bool> {
+        // Both are sent before either is answered: one round trip.
+        let (appended, committed) = tokio::join!(self.append(expected, batch, changes), self.commit());
+        let appended = appended?;
+        committed?;
+        Ok(appended)
+    }
+
+    async fn is_recorded(&self, key: &str) -> StoreResult<bool> {
+        Ok(self.client.query_one(IS_RECORDED, &[&key]).await?.get(0))
+    }
+
+    async fn raise_epoch(&self) -> StoreResult<()> {
+        Ok(self.client.batch_execute(NEXT_EPOCH).await?)
+    }
+
+    async fn commit(&self) -> StoreResult<()> {
+        Ok(self.client.batch_execute("COMMIT").await?)
+    }
+
+    async fn roll_back(&self) -> StoreResult<()> {
+        Ok(self.client.batch_execute("ROLLBACK").await?)
+    }
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let message = format!("Postgres: {}", redacted(&error));
+        if error.code().is_some_and(is_about_data) { Self::Data(message) } else { Self::Other(message) }
+    }
+}
+
+/// Whether Postgres refused the data: the SQLSTATE classes 22 (data), 23 (constraints), 42 (access rules) and 54
+/// (limits).
+fn is_about_data(code: &SqlState) -> bool {
+    ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
 /// Reads a row of [`LOCK_HEAD`].
-pub(super) fn read_head(row: &Row) -> Result<Head, String> {
+fn read_head(row: &Row) -> StoreResult<Head> {
     let hash = row.get::<_, &[u8]>(1).try_into();
-    let hash = hash.map_err(|_| "the head's hash is not 32 bytes".to_owned())?;
+    let hash = hash.map_err(|_| StoreError::Other("the head's hash is not 32 bytes".to_owned()))?;
     Ok(Head { position: row.get(0), hash, epoch: row.get(2) })
 }
 
-/// Reads a row of [`READ_EVENTS`].
-pub(super) fn read_fact(row: &Row) -> Result<Fact, String> {
-    let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
-    let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;
-    Ok(Fact { merchant_id, occurred_at: row.get::<_, DateTime<Utc>>(4), event })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_about_the_data_are_blamed_on_a_command() {
+        for code in [SqlState::UNIQUE_VIOLATION, SqlState::NUMERIC_VALUE_OUT_OF_RANGE] {
+            assert!(is_about_data(&code), "{code:?}");
+        }
+        for code in [SqlState::ADMIN_SHUTDOWN, SqlState::CONNECTION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED]
+        {
+            assert!(!is_about_data(&code), "{code:?}");
+        }
+    }
 }

@@ -8,16 +8,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 
-use super::AppenderConfig;
 use super::batch::AppendBatch;
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
-use super::session::{Head, Session, read_fact, read_head};
-use crate::states;
+use super::store::{Head, LogSession, LogStore};
 use farthing_core::idempotency::ClaimId;
 use farthing_core::state::{StateCache, StateKey};
 
@@ -38,12 +34,11 @@ const UNCONTENDED_BATCHES: u32 = 16;
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Owns the writing connection and the cache of states at its head.
-#[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) config: AppenderConfig,
+pub(super) struct Writer<S: LogStore> {
+    pub(super) store: S,
     metadata: String,
     newest: watch::Sender<i64>,
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<S::Session>,
     head: Option<Head>,
     states: StateCache,
     /// Batches since another writer was seen.
@@ -52,12 +47,12 @@ pub(super) struct Writer {
     in_flight: Option<String>,
 }
 
-impl Writer {
-    /// A writer that is not connected yet; it sends each new head position to `newest`.
-    pub(super) fn new(config: AppenderConfig, newest: watch::Sender<i64>) -> Self {
-        let metadata = serde_json::json!({ "by": config.writer }).to_string();
+impl<S: LogStore> Writer<S> {
+    /// A writer called `name` that is not connected yet. It sends each new head position to `newest`.
+    pub(super) fn new(store: S, name: &str, newest: watch::Sender<i64>) -> Self {
+        let metadata = serde_json::json!({ "by": name }).to_string();
         Self {
-            config,
+            store,
             metadata,
             newest,
             session: None,
@@ -137,10 +132,10 @@ impl Writer {
         // The key of an earlier batch must not be looked up for this one, not even if opening the connection times out.
         self.in_flight = None;
         let session = match self.session.take() {
-            Some(session) if !session.client.is_closed() => session,
+            Some(session) if !session.is_closed() => session,
             _ => {
                 self.forget();
-                Session::open(&self.config).await?
+                self.store.open().await?
             }
         };
         let needs_transaction = jobs.iter().any(|job| job.needs_transaction());
@@ -164,7 +159,7 @@ impl Writer {
     /// Decides at `head`, the head last seen, and appends only if it has not moved; `false` when it has.
     async fn append_optimistic(
         &mut self,
-        session: &Session,
+        session: &S::Session,
         head: Head,
         jobs: &mut [Box<dyn Job>],
     ) -> Result<bool, FailedAttempt> {
@@ -173,8 +168,7 @@ impl Writer {
         let appended = if !decided {
             false
         } else if batch.is_empty() {
-            let position: i64 = session.client.query_one(&session.peek_head, &[]).await?.get(0);
-            position == head.position
+            session.head_position().await? == head.position
         } else if batch.personal.is_empty() {
             let changes = self.states.take_changes();
             self.in_flight = batch.keys.first().cloned();
@@ -194,45 +188,36 @@ impl Writer {
     /// Locks the head, catches up with other writers, decides and appends.
     async fn append_locked(
         &mut self,
-        session: &Session,
+        session: &S::Session,
         jobs: &mut [Box<dyn Job>],
     ) -> Result<(), FailedAttempt> {
-        let client = &session.client;
         let known = self.head.map_or(i64::MAX, |head| head.position);
-        let after_known: [&(dyn ToSql + Sync); 2] = [&known, &MAX_CATCH_UP];
-        let ((), head, events) = tokio::try_join!(
-            client.batch_execute("BEGIN"),
-            client.query_one(&session.lock_head, &[]),
-            client.query(&session.read_events, &after_known),
-        )?;
-        let head = read_head(&head).map_err(Failure::CatchUp)?;
+        let (head, events) = session.begin_and_read(known, MAX_CATCH_UP).await?;
         self.catch_up(head, &events)?;
 
         let mut batch = AppendBatch::after(head.position, head.hash, self.metadata.clone());
         let claims: Vec<ClaimId> = jobs.iter().filter_map(|job| job.claim().cloned()).collect();
         if !claims.is_empty() {
-            batch.claims.recorded.extend(session.claims.find(client, &claims).await?);
+            batch.claims.recorded.extend(session.find_claims(&claims).await?);
         }
         self.decide(session, jobs, &mut batch, None).await?;
         if batch.is_empty() && batch.claims.changes.is_empty() {
-            client.batch_execute("ROLLBACK").await?;
+            session.roll_back().await?;
             return Ok(());
         }
         for (customer_id, change) in &batch.personal {
             session.change_personal(*customer_id, change).await?;
         }
-        session.claims.write(client, &batch.claims.changes).await?;
+        session.write_claims(&batch.claims.changes).await?;
         if batch.is_empty() {
             // The batch has no facts, only recorded answers. If this commit is lost, only they are lost.
-            client.batch_execute("COMMIT").await?;
+            session.commit().await?;
             return Ok(());
         }
         let changes = self.states.take_changes();
         self.in_flight = batch.keys.first().cloned();
-        let (appended, committed) =
-            tokio::join!(session.append(head, &batch, &changes), client.batch_execute("COMMIT"),);
+        let appended = session.append_and_commit(head, &batch, &changes).await;
         let appended = appended.map_err(|error| FailedAttempt::of_append(error, &batch))?;
-        committed.map_err(|error| FailedAttempt::of_append(error, &batch))?;
         assert!(appended, "the head moved under its lock");
         self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
         Ok(())
@@ -240,7 +225,7 @@ impl Writer {
 
     /// Brings the cached states from the head last seen to the locked `head`. `events` are the first events after the
     /// head last seen, at most [`MAX_CATCH_UP`].
-    fn catch_up(&mut self, head: Head, events: &[Row]) -> Result<(), Failure> {
+    fn catch_up(&mut self, head: Head, events: &[<S::Session as LogSession>::Event]) -> Result<(), Failure> {
         let known = self.head.replace(head).map(|known| known.position);
         if known == Some(head.position) {
             self.uncontended_batches = self.uncontended_batches.saturating_add(1);
@@ -252,8 +237,8 @@ impl Writer {
             self.states.clear();
             return Ok(());
         }
-        for row in events {
-            let fact = read_fact(row).map_err(Failure::CatchUp)?;
+        for event in events {
+            let fact = S::Session::fact(event).map_err(Failure::CatchUp)?;
             self.states.catch_up(&fact).map_err(|broken| Failure::CatchUp(broken.to_string()))?;
         }
         Ok(())
@@ -263,7 +248,7 @@ impl Writer {
     /// at `expected`.
     async fn decide(
         &mut self,
-        session: &Session,
+        session: &S::Session,
         jobs: &mut [Box<dyn Job>],
         batch: &mut AppendBatch,
         expected: Option<i64>,
@@ -279,7 +264,7 @@ impl Writer {
                 let rest = jobs[at + 1..].iter().filter_map(|job| job.missing_state(&self.states));
                 let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
                 let keys: Vec<StateKey> = keys.into_iter().collect();
-                let (position, found) = states::load_prepared(&session.client, &session.load, &keys).await?;
+                let (position, found) = session.load(&keys).await?;
                 if expected.is_some_and(|expected| expected != position) {
                     return Ok(false);
                 }
