@@ -18,6 +18,14 @@ pub(super) struct Claims {
     pub(super) changes: Changes,
 }
 
+/// One event, and no other that could be at its position: the hash covers its content, its writer, its time and every
+/// event before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EventId {
+    pub(super) position: i64,
+    pub(super) hash: Vec<u8>,
+}
+
 /// The facts of a batch, column by column, and the changes to tables beside the log.
 #[derive(Debug)]
 pub(super) struct AppendBatch {
@@ -85,6 +93,13 @@ impl AppendBatch {
         self.occurred.push(fact.occurred_at);
         self.bodies.push(encoded.body);
         self.hashes.push(self.last_hash.to_vec());
+    }
+
+    /// The first event of the batch, once it is appended; `None` if the batch has no facts.
+    pub(super) fn first_event(&self) -> Option<EventId> {
+        let count = i64::try_from(self.hashes.len()).ok()?;
+        let hash = self.hashes.first()?.clone();
+        Some(EventId { position: self.last_position - count + 1, hash })
     }
 
     /// Whether the batch has no facts.

@@ -1,6 +1,6 @@
 //! Failed attempts to append: the cause, and whether the batch may have been committed.
 
-use super::batch::AppendBatch;
+use super::batch::{AppendBatch, EventId};
 use super::store::StoreError;
 
 /// Why an attempt failed.
@@ -26,8 +26,8 @@ impl Failure {
 /// A failed attempt.
 pub(super) struct FailedAttempt {
     pub(super) failure: Failure,
-    /// The key of a fact of the batch, if the batch may have been committed; `None` if it certainly was not.
-    pub(super) in_doubt: Option<String>,
+    /// The first event of the batch, if the batch may have been committed; `None` if it certainly was not.
+    pub(super) in_doubt: Option<EventId>,
 }
 
 impl FailedAttempt {
@@ -36,7 +36,7 @@ impl FailedAttempt {
     pub(super) fn of_append(error: StoreError, batch: &AppendBatch) -> Self {
         let in_doubt = match &error {
             StoreError::Data(_) => None,
-            StoreError::Other(_) => batch.keys.first().cloned(),
+            StoreError::Other(_) => batch.first_event(),
         };
         Self { failure: error.into(), in_doubt }
     }

@@ -3,7 +3,7 @@
 //! the commands that arrive while one commits.
 //!
 //! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
-//! log. An unknown commit is resolved by looking up the facts' keys.
+//! log. An unknown commit is resolved by looking up the batch's first event.
 
 mod batch;
 mod failure;

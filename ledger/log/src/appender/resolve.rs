@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::batch::EventId;
 use super::job::Job;
 use super::store::{LogSession as _, LogStore, StoreResult};
 use super::writer::{ATTEMPT_TIMEOUT, Writer};
@@ -15,11 +16,11 @@ use crate::backoff::Backoff;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 impl<S: LogStore> Writer<S> {
-    /// Whether the batch with the fact `key` was committed. Retries until Postgres answers, and fails the jobs that
+    /// Whether the batch with the event `first` was committed. Retries until Postgres answers, and fails the jobs that
     /// arrive meanwhile. `None` if `stop` is cancelled first.
     pub(super) async fn resolve(
         &mut self,
-        key: &str,
+        first: &EventId,
         queue: &mut mpsc::Receiver<Box<dyn Job>>,
         stop: &CancellationToken,
     ) -> Option<bool> {
@@ -29,7 +30,7 @@ impl<S: LogStore> Writer<S> {
             let waited = tokio::time::sleep(pause);
             let lookup = async {
                 waited.await;
-                tokio::time::timeout(ATTEMPT_TIMEOUT, self.is_recorded(key)).await
+                tokio::time::timeout(ATTEMPT_TIMEOUT, self.is_recorded(first)).await
             };
             tokio::pin!(lookup);
             let answer = loop {
@@ -57,11 +58,11 @@ impl<S: LogStore> Writer<S> {
         }
     }
 
-    /// Looks the fact up under the head's lock, so that a commit under way has ended before.
-    async fn is_recorded(&mut self, key: &str) -> StoreResult<bool> {
+    /// Looks the event up under the head's lock, so that a commit under way has ended before.
+    async fn is_recorded(&mut self, event: &EventId) -> StoreResult<bool> {
         let session = self.store.open().await?;
         session.begin().await?;
-        let recorded = session.is_recorded(key).await?;
+        let recorded = session.is_recorded(event).await?;
         if !recorded {
             session.raise_epoch().await?;
         }

@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::batch::AppendBatch;
+use super::batch::{AppendBatch, EventId};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
 use crate::{claims, connect, states};
@@ -76,7 +76,7 @@ const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = 
 /// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
 const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
 
-const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE key = $1)";
+const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE position = $1 AND hash = $2)";
 
 /// The database of the log, for one role.
 #[derive(Debug)]
@@ -251,8 +251,8 @@ impl LogSession for PostgresSession {
         Ok(appended)
     }
 
-    async fn is_recorded(&self, key: &str) -> StoreResult<bool> {
-        Ok(self.client.query_one(IS_RECORDED, &[&key]).await?.get(0))
+    async fn is_recorded(&self, event: &EventId) -> StoreResult<bool> {
+        Ok(self.client.query_one(IS_RECORDED, &[&event.position, &event.hash]).await?.get(0))
     }
 
     async fn raise_epoch(&self) -> StoreResult<()> {

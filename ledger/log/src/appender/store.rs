@@ -9,7 +9,7 @@ use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 use farthing_core::state::{State, StateKey};
 
-use super::batch::AppendBatch;
+use super::batch::{AppendBatch, EventId};
 use crate::chain::Hash;
 use crate::claims::Changes;
 
@@ -107,8 +107,8 @@ pub(super) trait LogSession: Send + Sync + Sized {
         changes: &[(StateKey, Option<String>)],
     ) -> impl Future<Output = StoreResult<bool>> + Send;
 
-    /// Whether a fact with this key is in the log.
-    fn is_recorded(&self, key: &str) -> impl Future<Output = StoreResult<bool>> + Send;
+    /// Whether this very event is in the log.
+    fn is_recorded(&self, event: &EventId) -> impl Future<Output = StoreResult<bool>> + Send;
 
     /// Raises the head's epoch, so that no append that expects the present one is carried out any more.
     fn raise_epoch(&self) -> impl Future<Output = StoreResult<()>> + Send;

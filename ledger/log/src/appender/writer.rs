@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::batch::AppendBatch;
+use super::batch::{AppendBatch, EventId};
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{Head, LogSession, LogStore};
@@ -43,8 +43,8 @@ pub(super) struct Writer<S: LogStore> {
     states: StateCache,
     /// Batches since another writer was seen.
     uncontended_batches: u32,
-    /// The key of a fact of the batch that Postgres has been asked to append.
-    in_flight: Option<String>,
+    /// The first event of the batch that Postgres has been asked to append.
+    in_flight: Option<EventId>,
 }
 
 impl<S: LogStore> Writer<S> {
@@ -87,7 +87,7 @@ impl<S: LogStore> Writer<S> {
         self.session = None;
         self.forget();
         let committed = match in_doubt {
-            Some(key) => self.resolve(&key, queue, stop).await,
+            Some(first) => self.resolve(&first, queue, stop).await,
             None => Some(false),
         };
         match committed {
@@ -129,7 +129,7 @@ impl<S: LogStore> Writer<S> {
     }
 
     async fn attempt(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), FailedAttempt> {
-        // The key of an earlier batch must not be looked up for this one, not even if opening the connection times out.
+        // The event of an earlier batch must not be looked up for this one, not even if opening the connection times out.
         self.in_flight = None;
         let session = match self.session.take() {
             Some(session) if !session.is_closed() => session,
@@ -171,7 +171,7 @@ impl<S: LogStore> Writer<S> {
             session.head_position().await? == head.position
         } else if batch.personal.is_empty() {
             let changes = self.states.take_changes();
-            self.in_flight = batch.keys.first().cloned();
+            self.in_flight = batch.first_event();
             let appended = session.append(head, &batch, &changes).await;
             appended.map_err(|error| FailedAttempt::of_append(error, &batch))?
         } else {
@@ -215,7 +215,7 @@ impl<S: LogStore> Writer<S> {
             return Ok(());
         }
         let changes = self.states.take_changes();
-        self.in_flight = batch.keys.first().cloned();
+        self.in_flight = batch.first_event();
         let appended = session.append_and_commit(head, &batch, &changes).await;
         let appended = appended.map_err(|error| FailedAttempt::of_append(error, &batch))?;
         assert!(appended, "the head moved under its lock");
