@@ -11,6 +11,8 @@ mod idempotent;
 mod job;
 mod resolve;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod store;
 mod writer;
 

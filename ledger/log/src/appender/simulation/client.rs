@@ -1,0 +1,257 @@
+//! The clients of a simulation, and the book of what they were answered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use farthing_core::command::{
+    CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, IssueSecretKey, PersonalData, Refusal,
+    RegisterMerchant, RevokeSecretKey, Revoker,
+};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
+use farthing_core::ids::{CreditId, CustomerId, MerchantId, SecretKeyId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::secret::ServerKey;
+use tokio::time::sleep;
+use ulid::Ulid;
+
+use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
+use super::{Processes, WRITERS};
+
+/// The time of every command: the appender does not look at it.
+const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
+
+/// Reference ids and idempotency keys that clients compete for, of each.
+const CONTESTED: u32 = 200;
+
+/// What the caller of a command knows when it was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The command's fact is in the log. For a credit, with the balance after it.
+    Done(Option<Amount>),
+    /// The command appended nothing: refused, or known to have failed.
+    Nothing,
+    /// There is no answer: the process ended.
+    Unknown,
+}
+
+/// The answers that all clients got.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Book(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    /// The answers to each fact's command, by the fact's key.
+    pub(super) answers: BTreeMap<String, Vec<Answer>>,
+    /// How often a command was decided under each idempotency key.
+    pub(super) decided: BTreeMap<ClaimId, u32>,
+    /// Facts that an answer says are in the log, by another's command.
+    pub(super) mentioned: Vec<String>,
+    issued: Vec<SecretKeyId>,
+    customers: Vec<CustomerId>,
+}
+
+impl Book {
+    pub(super) fn entries(&self) -> std::sync::MutexGuard<'_, Entries> {
+        self.0.lock().unwrap()
+    }
+
+    fn note(&self, key: &str, answer: Answer) {
+        self.entries().answers.entry(key.to_owned()).or_default().push(answer);
+    }
+}
+
+fn merchant_id() -> MerchantId {
+    MerchantId::new(Ulid::from_parts(1, 1))
+}
+
+fn server_key() -> ServerKey {
+    ServerKey::from_hex(&"7".repeat(64)).unwrap()
+}
+
+fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
+    IssueSecretKey {
+        merchant_id: merchant_id(),
+        secret_key_id,
+        key_hash: server_key().hash(&secret_key_id.to_string()),
+        hint: "0000".to_owned(),
+        name: "a key".to_owned(),
+        now: NOW,
+    }
+}
+
+/// Registers the merchant of all commands.
+pub(super) async fn register(appender: &Appender) {
+    let first_key = issue(SecretKeyId::new(Ulid::from_parts(1, 2)));
+    let wallet_id = WalletId::new(Ulid::from_parts(1, 3));
+    let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
+    appender.submit(register).await.expect("nothing fails yet");
+}
+
+/// What an error leaves the caller with.
+fn failed(error: &Error) -> Answer {
+    match error {
+        Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
+        Error::Refused(_) | Error::Unavailable(_) => Answer::Nothing,
+    }
+}
+
+/// What the clients of a phase do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Habits {
+    /// The place of the process that they call.
+    pub(super) main: usize,
+    /// One call in so many goes to any process.
+    pub(super) strays: u32,
+    /// The longest pause between the calls of a client.
+    pub(super) pause_ms: u64,
+    /// They create no customers, and use no idempotency keys.
+    pub(super) is_plain: bool,
+}
+
+/// A caller of the processes.
+pub(super) struct Client {
+    pub(super) number: usize,
+    pub(super) random: fastrand::Rng,
+    pub(super) processes: Processes,
+    pub(super) habits: Habits,
+    pub(super) book: Book,
+}
+
+impl Client {
+    /// Makes so many calls, one after the other.
+    pub(super) async fn call(mut self, calls: usize) {
+        for call in 0..calls {
+            sleep(Duration::from_millis(self.random.u64(..self.habits.pause_ms))).await;
+            let ulid = Ulid::from_parts(2, u128::try_from(self.number * 1_000 + call).unwrap());
+            match self.random.u8(..if self.habits.is_plain { 8 } else { 12 }) {
+                _ if self.random.u8(..100) == 0 => self.issue_again().await,
+                0..4 => self.issue(SecretKeyId::new(ulid)).await,
+                4 | 5 => self.revoke().await,
+                6 | 7 => self.credit(CreditId::new(ulid)).await,
+                8 | 9 => self.create(CustomerId::new(ulid)).await,
+                _ => self.create_under_a_key(CustomerId::new(ulid)).await,
+            }
+        }
+    }
+
+    fn appender(&mut self) -> Appender {
+        let strays = self.random.u32(..self.habits.strays) == 0;
+        let at = if strays { self.random.usize(..WRITERS) } else { self.habits.main };
+        self.processes.appender(at)
+    }
+
+    /// Issues a key, and tries again while that fails, as a caller does.
+    async fn issue(&mut self, secret_key_id: SecretKeyId) {
+        let key = format!("{secret_key_id}/issued");
+        for _ in 0..3 {
+            let result = self.appender().submit(issue(secret_key_id)).await;
+            let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+            self.book.note(&key, answer.clone());
+            if answer != Answer::Nothing {
+                self.book.entries().issued.push(secret_key_id);
+                return;
+            }
+        }
+    }
+
+    /// Issues a key that was issued before: the fact is in the log, and this command did not put it there.
+    async fn issue_again(&mut self) {
+        let Some(secret_key_id) = self.pick(|entries| entries.issued.clone()) else { return };
+        let result = self.appender().submit(issue(secret_key_id)).await;
+        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        self.book.note(&format!("{secret_key_id}/issued"), answer);
+    }
+
+    async fn revoke(&mut self) {
+        let Some(secret_key_id) = self.pick(|entries| entries.issued.clone()) else { return };
+        let revoke = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: NOW };
+        let result = self.appender().submit(revoke).await;
+        let answer = result.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+        self.book.note(&format!("{secret_key_id}/revoked"), answer);
+    }
+
+    async fn credit(&mut self, credit_id: CreditId) {
+        let customer = self.pick(|entries| entries.customers.clone());
+        let target = customer.map_or(CreditTarget::Merchant(merchant_id()), CreditTarget::Customer);
+        // A credit of nothing is refused.
+        let amount = ["0", "1", "0.25"][self.random.usize(..3)].parse().unwrap();
+        let reason = "a simulation".to_owned();
+        let result =
+            self.appender().submit(CreditWallet { credit_id, target, amount, reason, now: NOW }).await;
+        let answer =
+            result.map_or_else(|error| failed(&error), |credited| Answer::Done(Some(credited.balance)));
+        self.book.note(&format!("{credit_id}/credited"), answer);
+    }
+
+    fn customer(&mut self, customer_id: CustomerId) -> CreateCustomer {
+        let reference = self.random.u32(..CONTESTED);
+        CreateCustomer {
+            merchant_id: merchant_id(),
+            customer_id,
+            wallet_id: WalletId::new(customer_id.ulid()),
+            reference_id: self.random.bool().then(|| format!("reference {reference}")),
+            metadata: BTreeMap::new(),
+            personal: PersonalData { first_name: Some("Ada".to_owned()), ..PersonalData::default() },
+            now: NOW,
+        }
+    }
+
+    async fn create(&mut self, customer_id: CustomerId) {
+        let create = self.customer(customer_id);
+        let made = self.appender().submit(create).await;
+        self.made(customer_id, made);
+    }
+
+    /// Creates a customer under an idempotency key that other clients use too.
+    async fn create_under_a_key(&mut self, customer_id: CustomerId) {
+        let create = self.customer(customer_id);
+        let key = self.random.u32(..CONTESTED).to_string();
+        let body = if self.random.u8(..10) == 0 { b"another body" } else { b"the same one" };
+        let scope = Scope { merchant_id: merchant_id(), method: "POST", path: "/v1/customers" };
+        let claim = Claim::new(&server_key(), scope, &key, &[body]);
+        let record = |made: &Result<CreatedCustomer, Refusal>| match made {
+            Ok(CreatedCustomer::Created(id) | CreatedCustomer::Existing(id)) => {
+                ClaimRecord::Answer(format!("{id}/created").into_bytes())
+            }
+            Err(_) => ClaimRecord::Nothing,
+        };
+        let id = claim.id.clone();
+        match self.appender().submit_idempotent(create, claim, record).await {
+            Ok(IdempotentOutcome::Decided(made, _)) => {
+                *self.book.entries().decided.entry(id).or_default() += 1;
+                self.made(customer_id, made.map_err(Error::from));
+            }
+            Ok(IdempotentOutcome::Repeated(status)) => {
+                self.book.note(&format!("{customer_id}/created"), Answer::Nothing);
+                if let ClaimStatus::Answered(fact, _) = status {
+                    self.book.entries().mentioned.push(String::from_utf8(fact).unwrap());
+                }
+            }
+            Err(error) => self.book.note(&format!("{customer_id}/created"), failed(&error)),
+        }
+    }
+
+    fn made(&self, customer_id: CustomerId, made: Result<CreatedCustomer, Error>) {
+        let answer = match made {
+            Ok(CreatedCustomer::Created(id)) => {
+                assert_eq!(id, customer_id);
+                self.book.entries().customers.push(id);
+                Answer::Done(None)
+            }
+            Ok(CreatedCustomer::Existing(id)) => {
+                self.book.entries().mentioned.push(format!("{id}/created"));
+                Answer::Nothing
+            }
+            Err(error) => failed(&error),
+        };
+        self.book.note(&format!("{customer_id}/created"), answer);
+    }
+
+    /// One of the things in the book.
+    fn pick<T: Copy>(&mut self, of: impl FnOnce(&Entries) -> Vec<T>) -> Option<T> {
+        let things = of(&self.book.entries());
+        (!things.is_empty()).then(|| things[self.random.usize(..things.len())])
+    }
+}
