@@ -1,9 +1,11 @@
 //! Repeated attempts on a checkout page: declined cards, too many attempts, and customers who are deleted.
 
+use farthing_tests::client::{Body, Connection};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
 
@@ -170,5 +172,53 @@ fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it
             assert_eq!(gone.status, 410, "{}", gone.text());
         }
         assert_eq!(other.of_kind("payment.requested").await.len(), 0);
+    });
+}
+
+#[test]
+fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_completes() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let plan = json!({"name": "Free", "period_amount": "0", "billing_interval": "month"});
+        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
+        let asked = json!({
+            "checkout_mode": "subscription", "plan_id": plan["plan_id"], "customer_id": customer.id,
+        });
+        let checkout = Checkout::of(merchant, asked).await;
+        let shown = checkout.get().await.text();
+        let hidden = |name: &str| {
+            let (_, rest) = shown.split_once(&format!(r#"name="{name}" value=""#)).expect(name);
+            rest.split_once('"').expect(name).0.to_owned()
+        };
+        let (price, credit) = (hidden("price"), hidden("credit"));
+        let fields = [("price", price.as_str()), ("credit", credit.as_str())];
+        let first = form(&checkout.path, &fields).header("Expect", "100-continue");
+        let Body::Whole(answers) = first.body.clone() else { panic!("a form has one body") };
+
+        // The first form's session is read; then it waits for its body.
+        let mut sender = Connection::open(checkout.merchant.instance.gateway(0)).await.unwrap();
+        sender.send_head(&first).await.unwrap();
+        let proceed = sender.read.head().await.unwrap().unwrap();
+        assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
+        // The second form reads the open session, and then waits for the lock of the counters of attempts.
+        let sql = &checkout.merchant.log.sql;
+        sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let (second, gateway) = (form(&checkout.path, &fields), checkout.merchant.instance.gateway(1));
+        let second = tokio::spawn(async move { second.send(gateway).await });
+        eventually("the second form waits", async || {
+            let waits = "SELECT 1 FROM pg_locks
+                WHERE relation = 'ledger.checkout_attempt'::regclass AND NOT granted";
+            (!sql.query(waits, &[]).await.unwrap().is_empty()).then_some(())
+        })
+        .await;
+        // The first form completes the session, which the second one has read as open.
+        sender.write.write_all(&answers).await.unwrap();
+        let first = sender.response("POST").await.unwrap();
+        sql.batch_execute("ROLLBACK").await.unwrap();
+        went_through(&first, &checkout);
+        went_through(&second.await.unwrap().unwrap(), &checkout);
+        assert_eq!(checkout.of_kind("subscription.started").await.len(), 1);
+        assert!(checkout.get().await.text().contains("checkout_success"));
     });
 }

@@ -1,8 +1,9 @@
 //! Loads a checkout session by its secret, from the authoritative states and the log.
 
+use chrono::{DateTime, Utc};
 use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, codec};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
-use farthing_core::state::{State, StateKey};
+use farthing_core::state::{CheckoutSession, State, StateKey};
 use farthing_log::checkout_attempts;
 use tokio_postgres::Client;
 
@@ -56,50 +57,61 @@ const CUSTOMER_CREATED: &str = "SELECT position FROM ledger.events WHERE key = $
 pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
     let Some(id) = app.server_key.read_checkout_secret(secret) else { return Ok(None) };
     let Some(State::CheckoutSession(open)) = app.state(StateKey::CheckoutSession(id)).await? else {
-        let connection = app.connection().await?;
-        let Some(mut session) = within(completed(&connection, id, is_test_mode(app))).await? else {
-            return Ok(None);
-        };
-        if let Some(State::Merchant(merchant)) = app.state(StateKey::Merchant(session.merchant_id)).await? {
-            session.merchant = merchant.name;
-        }
-        return Ok(Some(session));
+        return completed(app, id).await;
     };
-    let origin = origin_of(&open.created)?;
-    let merchant = app.state(StateKey::Merchant(open.merchant_id)).await?;
-    let mut session = Session {
+    let merchant = match app.state(StateKey::Merchant(open.merchant_id)).await? {
+        Some(State::Merchant(merchant)) => Some(merchant),
+        Some(_) | None => None,
+    };
+    let now = app.now();
+    let now = merchant.as_ref().map_or(now, |merchant| merchant.now(now));
+    let status = open_status(app, &open, now).await?;
+    let status = match status {
+        SessionStatus::Open(_) | SessionStatus::PaymentPending => status,
+        // The status was read after the session. Another form may have completed the session in between, and may
+        // itself have started the subscription or used the last attempt.
+        closed => match app.state(StateKey::CheckoutSession(id)).await? {
+            Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
+            Some(_) => closed,
+            None => return completed(app, id).await,
+        },
+    };
+    Ok(Some(Session {
         id,
         merchant_id: open.merchant_id,
+        origin: origin_of(&open.created)?,
         created: open.created,
-        merchant: String::new(),
+        merchant: merchant.map(|merchant| merchant.name).unwrap_or_default(),
         test_mode: is_test_mode(app),
-        origin,
-        status: SessionStatus::PaymentPending,
-    };
-    if let Some(State::Merchant(merchant)) = &merchant {
-        session.merchant.clone_from(&merchant.name);
-    }
+        status,
+    }))
+}
+
+/// The status of a session that is not completed, at the merchant's time `now`.
+async fn open_status(
+    app: &App,
+    open: &CheckoutSession,
+    now: DateTime<Utc>,
+) -> Result<SessionStatus, ApiError> {
+    let id = open.created.checkout_session_id;
     if open.payment_id.is_some() {
-        return Ok(Some(session));
+        return Ok(SessionStatus::PaymentPending);
     }
-    let now = app.now();
-    let now = if let Some(State::Merchant(merchant)) = merchant { merchant.now(now) } else { now };
-    session.status = if session.created.expires_at <= now {
-        SessionStatus::Expired
-    } else if attempts_used_up(app, id).await? {
-        SessionStatus::AttemptsUsedUp
-    } else {
-        let customer_id = match open.customer_id {
-            Some(customer_id) => Some(customer_id),
-            None => created_customer(app, id).await?,
-        };
-        match offer::find(app, &session.created, customer_id).await? {
-            OfferLookup::Offer(offer) => SessionStatus::Open(offer),
-            OfferLookup::Unavailable => SessionStatus::Unavailable,
-            OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
-        }
+    if open.created.expires_at <= now {
+        return Ok(SessionStatus::Expired);
+    }
+    if attempts_used_up(app, id).await? {
+        return Ok(SessionStatus::AttemptsUsedUp);
+    }
+    let customer_id = match open.customer_id {
+        Some(customer_id) => Some(customer_id),
+        None => created_customer(app, id).await?,
     };
-    Ok(Some(session))
+    Ok(match offer::find(app, &open.created, customer_id).await? {
+        OfferLookup::Offer(offer) => SessionStatus::Open(offer),
+        OfferLookup::Unavailable => SessionStatus::Unavailable,
+        OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
+    })
 }
 
 /// The customer that an earlier attempt of the session created, even if deleted since. It has the session's ULID, so it
@@ -127,12 +139,9 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
 }
 
 /// A completed session, read from the log.
-async fn completed(
-    client: &Client,
-    id: CheckoutSessionId,
-    test_mode: bool,
-) -> Result<Option<Session>, ApiError> {
-    let rows = client.query(HISTORY, &[&format!("{id}/created"), &format!("{id}/completed")]).await?;
+async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
+    let connection = app.connection().await?;
+    let rows = within(history(&connection, id)).await?;
     let (mut begun, mut customer_id) = (None, None);
     for row in rows {
         let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -147,7 +156,24 @@ async fn completed(
         }
     }
     let (Some((created, merchant_id)), Some(customer_id)) = (begun, customer_id) else { return Ok(None) };
-    let origin = origin_of(&created)?;
-    let (merchant, status) = (String::new(), SessionStatus::Completed(customer_id));
-    Ok(Some(Session { id, merchant_id, created, merchant, test_mode, origin, status }))
+    let merchant = match app.state(StateKey::Merchant(merchant_id)).await? {
+        Some(State::Merchant(merchant)) => merchant.name,
+        Some(_) | None => String::new(),
+    };
+    Ok(Some(Session {
+        id,
+        merchant_id,
+        origin: origin_of(&created)?,
+        created,
+        merchant,
+        test_mode: is_test_mode(app),
+        status: SessionStatus::Completed(customer_id),
+    }))
+}
+
+async fn history(
+    client: &Client,
+    id: CheckoutSessionId,
+) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+    client.query(HISTORY, &[&format!("{id}/created"), &format!("{id}/completed")]).await
 }
