@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use farthing_core::event::{
     Charge, CustomerCreated, Event, Fact, Hold, MerchantRegistered, Parties, ProviderKeyType, RequestMetered,
-    RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource, codec,
+    RequestOpened, ServiceCharge, Source, WalletCredited, WalletDebited, WalletSource,
 };
 use farthing_core::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
@@ -20,6 +20,8 @@ use farthing_core::money::Amount;
 use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
+use farthing_log::chain::HASH_BYTES;
+use farthing_log::{reader, record};
 use farthing_projector::{Config, ReadModel, checkpoint};
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
@@ -28,6 +30,9 @@ use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 
 const CUSTOMERS: usize = 1_000;
+
+/// As in commits under load.
+const EVENTS_PER_BATCH: usize = 64;
 
 /// The generated customers and calls.
 struct Workload {
@@ -180,69 +185,34 @@ impl Workload {
     }
 }
 
-/// JSON text for a `json` column.
-#[derive(Debug)]
-struct Json<'a>(&'a str);
-
-impl ToSql for Json<'_> {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut tokio_postgres::types::private::BytesMut,
-    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        out.extend_from_slice(self.0.as_bytes());
-        Ok(tokio_postgres::types::IsNull::No)
-    }
-
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::JSON
-    }
-
-    tokio_postgres::types::to_sql_checked!();
-}
-
-/// Appends events without the appender. The hashes do not matter for the measurement.
+/// Appends events without the appender, in batches of [`EVENTS_PER_BATCH`]. The hashes do not matter for the measurement.
 async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item = Event>) -> i64 {
-    let mut head: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
-    let copy = "COPY ledger.events (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, \
-                body, metadata, hash) FROM STDIN BINARY";
-    let types = [
-        Type::INT8,
-        Type::TEXT,
-        Type::INT4,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::JSON,
-        Type::JSON,
-        Type::BYTEA,
-    ];
+    let mut head: i64 = client.query_one(reader::READ_HEAD, &[]).await.unwrap().get(0);
+    let copy = "COPY ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes) \
+                FROM STDIN BINARY";
+    let types = [Type::INT2, Type::INT8, Type::INT4, Type::TIMESTAMPTZ, Type::TEXT, Type::BYTEA, Type::BYTEA];
     let mut rows = pin!(BinaryCopyInWriter::new(client.copy_in(copy).await.unwrap(), &types));
-    for event in events {
-        head += 1;
-        let fact = Fact { merchant_id: workload.merchant_id, occurred_at: workload.now, event };
-        let encoded = codec::encode(&fact.event);
-        let mut hash = [0_u8; 32];
-        hash[..8].copy_from_slice(&head.to_be_bytes());
-        rows.as_mut()
-            .write(&[
-                &head,
-                &encoded.kind,
-                &encoded.schema_version,
-                &fact.event.key(),
-                &fact.merchant_id.to_string(),
-                &fact.occurred_at,
-                &workload.now,
-                &Json(&encoded.body),
-                &Json("{}"),
-                &&hash[..],
-            ])
-            .await
-            .unwrap();
+    let mut events = events.peekable();
+    while events.peek().is_some() {
+        let mut lines = String::new();
+        let mut count = 0;
+        for event in events.by_ref().take(EVENTS_PER_BATCH) {
+            let fact = Fact { merchant_id: workload.merchant_id, occurred_at: workload.now, event };
+            if count > 0 {
+                lines.push('\n');
+            }
+            record::write(&fact, &mut lines);
+            count += 1;
+        }
+        let hashes = vec![0_u8; HASH_BYTES * count];
+        let count = i32::try_from(count).unwrap();
+        let row: [&(dyn ToSql + Sync); 7] =
+            [&0_i16, &(head + 1), &count, &workload.now, &"a benchmark", &lines.as_bytes(), &hashes];
+        rows.as_mut().write(&row).await.unwrap();
+        head += i64::from(count);
     }
     rows.as_mut().finish().await.unwrap();
-    client.execute("UPDATE ledger.head SET position = $1", &[&head]).await.unwrap();
+    client.execute("UPDATE ledger.heads SET position = $1", &[&head]).await.unwrap();
     head
 }
 
@@ -265,7 +235,7 @@ async fn main() {
     println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
     let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
-    let before: i64 = client.query_one("SELECT position FROM ledger.head", &[]).await.unwrap().get(0);
+    let before: i64 = client.query_one(reader::READ_HEAD, &[]).await.unwrap().get(0);
 
     let workload = Workload::new();
     let started = Instant::now();
@@ -273,7 +243,7 @@ async fn main() {
     let head = load(&client, &workload, events).await;
     let count = (head - before) as f64;
     println!("loaded {count} events at {:.0}/s", count / started.elapsed().as_secs_f64());
-    client.batch_execute("CHECKPOINT; ANALYZE ledger.events").await.unwrap();
+    client.batch_execute("CHECKPOINT; ANALYZE ledger.batches").await.unwrap();
 
     let stop = CancellationToken::new();
     let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone() };

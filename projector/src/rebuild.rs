@@ -37,7 +37,7 @@ const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint AS diff
 
 const COUNT: &str = "SELECT count(*) AS rows FROM {new}.{table}";
 
-const HEAD: &str = "SELECT position FROM ledger.head";
+const HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = 0";
 
 /// The result of a rebuild or a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,51 +1,144 @@
--- The append-only log, its head, the states folded from it, and the tables beside it.
+-- The append-only log, its heads, the states folded from it, and the tables beside it.
 
 CREATE SCHEMA ledger;
 CREATE SCHEMA personal;
 
-CREATE TABLE ledger.events (
-    position       bigint      PRIMARY KEY,
-    kind           text        NOT NULL,
-    schema_version integer     NOT NULL,
-    key            text        NOT NULL UNIQUE,
-    merchant_id    text        NOT NULL,
-    occurred_at    timestamptz NOT NULL,
+-- A row per commit and partition of the log. Ids and keys are compared byte by byte, whatever the collation of the
+-- database: faster, and the same on every server.
+CREATE TABLE ledger.batches (
+    partition      smallint    NOT NULL,
+    first_position bigint      NOT NULL CHECK (first_position > 0),
+    count          integer     NOT NULL CHECK (count > 0),
     recorded_at    timestamptz NOT NULL,
-    body           json        NOT NULL,
-    metadata       json        NOT NULL,
-    hash           bytea       NOT NULL CHECK (length(hash) = 32)
-);
-COMMENT ON TABLE ledger.events IS 'Append-only: never updated, deleted or truncated. position is gap-free in commit order.';
+    writer         text        NOT NULL,
+    events         bytea       NOT NULL,
+    hashes         bytea       NOT NULL CHECK (length(hashes) = 32 * count),
+    PRIMARY KEY (partition, first_position)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0);
+COMMENT ON TABLE ledger.batches IS 'Append-only: never updated, deleted or truncated. Positions are gap-free in commit order.';
+COMMENT ON COLUMN ledger.batches.events IS 'An event per line, as JSON in UTF-8. A hash covers the exact bytes of its line.';
+COMMENT ON COLUMN ledger.batches.hashes IS 'The hash of each event in the chain, 32 bytes each.';
+
+-- A server that was built without lz4 compresses by its default method.
+DO $$
+BEGIN
+    ALTER TABLE ledger.batches ALTER COLUMN events SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN
+    NULL;
+END $$;
 
 CREATE FUNCTION ledger.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'ledger.events is append-only: % is refused', TG_OP USING ERRCODE = 'restrict_violation';
+    RAISE EXCEPTION 'ledger.batches is append-only: % is refused', TG_OP USING ERRCODE = 'restrict_violation';
 END $$;
 
-CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON ledger.events
+CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON ledger.batches
     FOR EACH ROW EXECUTE FUNCTION ledger.refuse_change();
-CREATE TRIGGER append_only_statements BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.events
+CREATE TRIGGER append_only_statements BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger.batches
     FOR EACH STATEMENT EXECUTE FUNCTION ledger.refuse_change();
-ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
-ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
+ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_rows;
+ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements;
 
--- One row. The holder of its lock is the only writer. The epoch is incremented when an append without an answer is
--- given up, so that the append writes nothing if it arrives later.
-CREATE TABLE ledger.head (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    position bigint  NOT NULL,
-    hash     bytea   NOT NULL,
-    epoch    bigint  NOT NULL DEFAULT 0
+-- A row per event, for people. The program reads the batches.
+CREATE VIEW ledger.events AS
+SELECT b.partition,
+       b.first_position + line.number - 1 AS position,
+       event.kind,
+       event.version AS schema_version,
+       event.key,
+       event.merchant AS merchant_id,
+       event.occurred_at,
+       b.recorded_at,
+       event.body,
+       b.writer,
+       substring(b.hashes FROM (32 * line.number - 31)::integer FOR 32) AS hash
+FROM ledger.batches AS b
+CROSS JOIN LATERAL string_to_table(convert_from(b.events, 'UTF8'), E'\n') WITH ORDINALITY AS line(text, number)
+CROSS JOIN LATERAL json_to_record(line.text::json)
+    AS event(kind text, version integer, key text, merchant text, occurred_at timestamptz, body json);
+
+-- One row per partition. An append moves it, and nothing else touches it. The epoch is incremented when an append
+-- without an answer is given up, so that the append writes nothing if it arrives later. The shape is that of the
+-- program's states: a program of another shape appends nothing.
+CREATE TABLE ledger.heads (
+    partition smallint PRIMARY KEY,
+    position  bigint   NOT NULL DEFAULT 0,
+    hash      bytea    NOT NULL DEFAULT decode(repeat('00', 32), 'hex'),
+    epoch     bigint   NOT NULL DEFAULT 0,
+    shape     bigint   NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO ledger.head (position, hash) VALUES (0, decode(repeat('00', 32), 'hex'));
 
--- The states folded from the log, one row per state; the audit recomputes them.
+INSERT INTO ledger.heads (partition, shape) VALUES (0, 0);
+
+-- The positions of facts by their keys, which keeps a fact from being recorded twice. The facts of calls are not here:
+-- there are many, and the state of a call keeps them from being recorded twice.
+CREATE TABLE ledger.facts (
+    partition smallint NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    position  bigint   NOT NULL,
+    PRIMARY KEY (partition, key)
+);
+
+-- Typed columns of the states that SQL looks for. The text is JSON written by this program: every quote within a string
+-- is escaped, so no value that a merchant chooses can match as a member.
+CREATE FUNCTION ledger.member(body text, pattern text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN substring(body FROM pattern);
+
+-- The states folded from the log, one row per state; the audit recomputes them. An update of a state that is not
+-- indexed, or whose typed columns stay the same, touches no index.
 CREATE TABLE ledger.state (
-    kind text NOT NULL,
-    id   text NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    id   text COLLATE "C" NOT NULL,
     body text NOT NULL,
+    -- When a subscription is due, in milliseconds of Unix time.
+    due_ms bigint GENERATED ALWAYS AS (
+        CASE WHEN kind = 'subscription' THEN ledger.member(body, '"due_ms":(\d+)')::bigint END) STORED,
+    -- The merchant of a subscription.
+    merchant_id text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN kind = 'subscription' THEN ledger.member(body, '"merchant_id":"(mer_[0-9A-Z]{26})"') END) STORED,
+    -- The lead of a merchant's clock over the machine's, in seconds. Test mode only.
+    ahead_seconds bigint GENERATED ALWAYS AS (
+        CASE WHEN kind = 'merchant' THEN ledger.member(body, '"clock_ahead_seconds":(\d+)')::bigint END) STORED,
     PRIMARY KEY (kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX subscription_due ON ledger.state (due_ms) WHERE kind = 'subscription';
+CREATE INDEX subscription_of_merchant ON ledger.state (merchant_id, due_ms) WHERE kind = 'subscription';
+CREATE INDEX clock_ahead ON ledger.state (ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
+
+-- Appends a batch if the head of its partition is at the expected position, epoch and shape. Returns whether it was; if
+-- not, nothing is written. It locks the head first. `put` and `deleted` are the states that the batch changes.
+CREATE FUNCTION ledger.append(
+    of_partition smallint, expected_position bigint, expected_epoch bigint, expected_shape bigint,
+    events_count integer, recorded timestamptz, by_writer text, lines bytea, chain bytea,
+    fact_keys text[], fact_positions bigint[],
+    put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE ledger.heads
+    SET position = expected_position + events_count, hash = substring(chain FROM 32 * events_count - 31 FOR 32)
+    WHERE partition = of_partition AND position = expected_position AND epoch = expected_epoch
+        AND shape = expected_shape;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
+    VALUES (of_partition, expected_position + 1, events_count, recorded, by_writer, lines, chain);
+    IF cardinality(fact_keys) > 0 THEN
+        INSERT INTO ledger.facts (partition, key, position)
+        SELECT of_partition, f.key, f.position FROM unnest(fact_keys, fact_positions) AS f(key, position);
+    END IF;
+    IF cardinality(put_ids) > 0 THEN
+        INSERT INTO ledger.state (kind, id, body)
+        SELECT s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
+        ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body;
+    END IF;
+    IF cardinality(deleted_ids) > 0 THEN
+        DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
+        WHERE s.kind = d.kind AND s.id = d.id;
+    END IF;
+    RETURN true;
+END $$;
 
 -- The heartbeat of each running gateway (beat). The sweeper ends the requests of a gateway whose heartbeat stopped.
 CREATE TABLE ledger.gateway_lease (
@@ -62,7 +155,7 @@ CREATE TABLE ledger.instance (
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
-    customer_id text PRIMARY KEY,
+    customer_id text COLLATE "C" PRIMARY KEY,
     first_name  text,
     last_name   text,
     email       text,

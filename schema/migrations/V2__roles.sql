@@ -13,12 +13,13 @@ END $$;
 
 -- The gateway appends and reads; it cannot change an event.
 GRANT USAGE ON SCHEMA ledger, personal TO farthing_gateway;
-GRANT INSERT, SELECT ON ledger.events TO farthing_gateway;
-GRANT SELECT, UPDATE ON ledger.head TO farthing_gateway;
+GRANT INSERT, SELECT ON ledger.batches, ledger.facts TO farthing_gateway;
+GRANT SELECT ON ledger.events TO farthing_gateway;
+GRANT SELECT, UPDATE ON ledger.heads TO farthing_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ledger.state, ledger.gateway_lease TO farthing_gateway;
 GRANT SELECT ON ledger.instance TO farthing_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON personal.customer TO farthing_gateway;
 
 -- The projector only reads the log, and owns the read models.
 GRANT USAGE ON SCHEMA ledger TO farthing_projector;
-GRANT SELECT ON ledger.events, ledger.head TO farthing_projector;
+GRANT SELECT ON ledger.batches, ledger.facts, ledger.events, ledger.heads TO farthing_projector;

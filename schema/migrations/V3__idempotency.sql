@@ -1,9 +1,9 @@
 -- The uses of idempotency keys, for 24 hours, with the answers given. Ids are keyed hashes and answers are sealed under
 -- the server key, so nothing here can be read without it. Neither part of the log nor folded from it.
 CREATE TABLE ledger.idempotency (
-    id          text        PRIMARY KEY,
+    id          text COLLATE "C" PRIMARY KEY,
     fingerprint text        NOT NULL,
-    request_id  text,
+    request_id  text COLLATE "C",
     answer      bytea,
     created_at  timestamptz NOT NULL DEFAULT now(),
     CHECK (request_id IS NOT NULL OR answer IS NOT NULL)

@@ -5,14 +5,24 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::{Client, NoTls, Row};
 
-const EVENTS: &str = "SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
-    body::text, metadata::text, hash FROM ledger.events WHERE position > $1 ORDER BY position";
-const EVENTS_OF: &str = "SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
-    body::text, metadata::text, hash FROM ledger.events WHERE merchant_id = $1 AND position > $2 ORDER BY position";
-const EVENT: &str = "SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
-    body::text, metadata::text, hash FROM ledger.events WHERE key = $1";
-const HEAD: &str = "SELECT position, hash FROM ledger.head";
+/// The record batches with events after a position that contain a text.
+const BATCHES: &str = "\
+SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes FROM ledger.batches
+WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0 ORDER BY first_position";
+const HEAD: &str = "SELECT position, hash FROM ledger.heads";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
+
+/// The line of an event.
+#[derive(serde::Deserialize)]
+struct Record<'a> {
+    kind: &'a str,
+    version: i32,
+    key: &'a str,
+    merchant: &'a str,
+    occurred_at: DateTime<Utc>,
+    #[serde(borrow)]
+    body: &'a serde_json::value::RawValue,
+}
 
 /// A stored event.
 #[derive(Debug, Clone)]
@@ -35,28 +45,36 @@ pub struct Logged {
     pub text: String,
     /// The body.
     pub body: Value,
-    /// The exact text of the metadata.
-    pub metadata: String,
+    /// The process that appended it.
+    pub writer: String,
+    /// The exact text of its line.
+    pub record: String,
     /// Its hash in the chain.
     pub hash: Vec<u8>,
 }
 
 impl Logged {
-    fn of(row: &Row) -> Self {
-        let text: String = row.get(7);
-        Self {
-            position: row.get(0),
-            kind: row.get(1),
-            schema_version: row.get(2),
-            key: row.get(3),
-            merchant_id: row.get(4),
-            occurred_at: row.get(5),
-            recorded_at: row.get(6),
-            body: serde_json::from_str(&text).expect("a body is JSON"),
-            text,
-            metadata: row.get(8),
-            hash: row.get(9),
-        }
+    /// The events of a row of [`BATCHES`].
+    fn of(row: &Row) -> Vec<Self> {
+        let (first, lines, hashes): (i64, String, Vec<u8>) = (row.get(0), row.get(3), row.get(4));
+        let read = |((line, hash), position): ((&str, &[u8]), i64)| {
+            let record: Record<'_> = serde_json::from_str(line).expect("a line is a record");
+            Self {
+                position,
+                kind: record.kind.to_owned(),
+                schema_version: record.version,
+                key: record.key.to_owned(),
+                merchant_id: record.merchant.to_owned(),
+                occurred_at: record.occurred_at,
+                recorded_at: row.get(1),
+                body: serde_json::from_str(record.body.get()).expect("a body is JSON"),
+                text: record.body.get().to_owned(),
+                writer: row.get(2),
+                record: line.to_owned(),
+                hash: hash.to_vec(),
+            }
+        };
+        lines.split('\n').zip(hashes.chunks(32)).zip(first..).map(read).collect()
     }
 
     /// A text member of the body; empty if it is absent.
@@ -89,21 +107,28 @@ impl Log {
         self.sql.query_one(HEAD, &[]).await.expect("the head can be read").get(0)
     }
 
+    /// The events after `position`, of all batches that contain `text`.
+    async fn read(&self, position: i64, text: &str) -> Vec<Logged> {
+        let rows =
+            self.sql.query(BATCHES, &[&position, &text.as_bytes()]).await.expect("the log can be read");
+        rows.iter().flat_map(Logged::of).filter(|event| event.position > position).collect()
+    }
+
     /// All events after `position`.
     pub async fn after(&self, position: i64) -> Vec<Logged> {
-        let rows = self.sql.query(EVENTS, &[&position]).await.expect("the log can be read");
-        rows.iter().map(Logged::of).collect()
+        self.read(position, "").await
     }
 
     /// A merchant's events after `position`.
     pub async fn of_merchant(&self, merchant_id: &str, position: i64) -> Vec<Logged> {
-        let rows = self.sql.query(EVENTS_OF, &[&merchant_id, &position]).await.expect("the log can be read");
-        rows.iter().map(Logged::of).collect()
+        let mut events = self.read(position, merchant_id).await;
+        events.retain(|event| event.merchant_id == merchant_id);
+        events
     }
 
     /// The event of a fact, if it is in the log now.
     pub async fn event(&self, key: &str) -> Option<Logged> {
-        self.sql.query_opt(EVENT, &[&key]).await.expect("the log can be read").as_ref().map(Logged::of)
+        self.read(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
     }
 
     /// The stored states of a kind: id and body.
@@ -127,16 +152,11 @@ pub fn check_chain(events: &[Logged], head: (i64, &[u8])) {
     let mut previous = vec![0_u8; 32];
     for (at, event) in events.iter().enumerate() {
         assert_eq!(event.position, i64::try_from(at).unwrap() + 1, "positions have no gap");
-        let fields: [Vec<u8>; 9] = [
+        let fields: [Vec<u8>; 4] = [
             event.position.to_be_bytes().to_vec(),
-            event.kind.clone().into_bytes(),
-            event.schema_version.to_be_bytes().to_vec(),
-            event.key.clone().into_bytes(),
-            event.merchant_id.clone().into_bytes(),
-            event.occurred_at.timestamp_micros().to_be_bytes().to_vec(),
             event.recorded_at.timestamp_micros().to_be_bytes().to_vec(),
-            event.text.clone().into_bytes(),
-            event.metadata.clone().into_bytes(),
+            event.writer.clone().into_bytes(),
+            event.record.clone().into_bytes(),
         ];
         let mut bytes = previous;
         for field in fields {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// The text that identifies the append among statements.
-const APPEND_MARK: &str = "INSERT INTO ledger.events";
+const APPEND_MARK: &str = "ledger.append(";
 
 /// The timeout for Postgres to answer a withheld statement.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,8 +39,8 @@ pub enum Fault {
 /// The outcome of a struck append in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was executed and moved so many heads: one, or none if it was fenced.
-    Moved(i64),
+    /// It was executed: whether it moved the head, or was fenced.
+    Moved(bool),
     /// It was refused, with this SQLSTATE.
     Refused(String),
     /// Postgres had closed the connection.
@@ -402,13 +402,12 @@ struct Verdict {
 impl Verdict {
     fn hear(&mut self, message: &Message) {
         match message.kind {
-            // A row of one eight-byte column: the number of heads that the append moved.
+            // A row of one boolean: whether the append moved the head.
             b'D' => {
-                let count = message.body().get(6..14).and_then(|bytes| bytes.try_into().ok());
-                if let Some(count) = count
+                if let Some(moved) = message.body().get(6)
                     && self.outcome.is_none()
                 {
-                    self.outcome = Some(Outcome::Moved(i64::from_be_bytes(count)));
+                    self.outcome = Some(Outcome::Moved(*moved == 1));
                 }
             }
             b'E' => {

@@ -44,7 +44,7 @@ const FILL: &str = "
     DROP TABLE made;";
 
 /// Marks every read model as caught up: no projector runs here.
-const CAUGHT_UP: &str = "UPDATE {model}.checkpoint SET position = (SELECT position FROM ledger.head)";
+const CAUGHT_UP: &str = "UPDATE {model}.checkpoint SET position = (SELECT position FROM ledger.heads)";
 
 /// The schemas of the read models.
 const MODELS: &str =

@@ -1,6 +1,6 @@
 //! Bounded reads for handlers, with errors as [`ApiError`].
 
-use farthing_log::{reads, states};
+use farthing_log::{reader, reads, states};
 use farthing_projector::query;
 
 use crate::error::{ApiError, InputError};
@@ -18,6 +18,12 @@ impl From<reads::Error> for ApiError {
             reads::Error::Unavailable(why) => Self::ledger_unavailable(why),
             reads::Error::Internal(why) => Self::internal(why),
         }
+    }
+}
+
+impl From<reader::Error> for ApiError {
+    fn from(error: reader::Error) -> Self {
+        reads::Error::from(error).into()
     }
 }
 

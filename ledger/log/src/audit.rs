@@ -3,28 +3,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
-use futures_util::TryStreamExt as _;
 use serde::Serialize;
-use tokio_postgres::{IsolationLevel, Transaction};
+use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
 
-use super::chain::{self, GENESIS, Link};
+use super::chain::{self, GENESIS, Hash, Link};
 use super::connect::{self, Role, redacted};
-use super::states;
-use farthing_core::event::{Event, Fact, Movement, WalletEvent, codec};
+use super::reader::{self, PARTITION};
+use super::record::Record;
+use super::record_batch::RecordBatch;
+use farthing_core::event::{Event, Fact, Movement, WalletEvent};
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::WalletId;
 use farthing_core::money::{self, Amount, Total};
 use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects};
 
-const EVENTS: &str = "\
-SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at,
-       body::text, metadata::text, hash
-FROM ledger.events ORDER BY position";
+/// A page of the record batches whose first position is above $2, in the order of their positions.
+const BATCHES: &str = "\
+SELECT first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
 
-const HEAD: &str = "SELECT position, hash FROM ledger.head";
+const HEAD: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
 
 const STATES: &str = "SELECT kind, id, body FROM ledger.state";
+
+/// Record batches that are read at once: at most 512 events each.
+const PAGE: i64 = 64;
 
 /// The number of findings whose text is in a report. Further findings are only counted.
 const MAX_FINDINGS: usize = 100;
@@ -35,9 +38,9 @@ pub enum Error {
     /// Postgres does not answer, or refuses.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
-    /// States cannot be loaded.
+    /// The log cannot be read.
     #[error(transparent)]
-    States(#[from] states::Error),
+    Log(#[from] reader::Error),
 }
 
 /// The result of an audit.
@@ -107,64 +110,50 @@ impl Report {
     }
 }
 
-/// Audits the log of `database_url` in one snapshot. Gateways may write meanwhile.
+/// The part of the log that was read: what follows is verified against it.
+pub(super) struct Progress {
+    /// The first position of the last batch.
+    batch: i64,
+    /// The position of the last event.
+    position: i64,
+    hash: Hash,
+    states: BTreeMap<StateKey, State>,
+}
+
+/// Audits the log of `database_url`. Gateways may write meanwhile: no snapshot is held but for the newest batches and the
+/// comparison of the states.
 pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
+    let mut report = Report::default();
+    let mut progress = Progress::start();
+    while read_page(&client, &mut report, &mut progress).await? {}
     let snapshot = client
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)
         .read_only(true)
         .start()
         .await?;
-
-    let mut report = Report::default();
-    let folded = read(&snapshot, &mut report).await?;
+    let folded = read(&snapshot, &mut report, progress).await?;
     conclude(&snapshot, &mut report, &folded).await?;
     Ok(report)
 }
 
-/// Reads and verifies the whole log, and folds every state from it.
+impl Progress {
+    /// Nothing was read yet.
+    pub(super) const fn start() -> Self {
+        Self { batch: 0, position: 0, hash: GENESIS, states: BTreeMap::new() }
+    }
+}
+
+/// Reads and verifies the rest of the log after `progress`, and its head. Returns the states folded from the whole log.
 pub(super) async fn read(
     snapshot: &Transaction<'_>,
     report: &mut Report,
+    mut progress: Progress,
 ) -> Result<BTreeMap<StateKey, State>, Error> {
-    let mut folded: BTreeMap<StateKey, State> = BTreeMap::new();
-    let mut hash = GENESIS;
-    let mut last = 0;
-    let events = snapshot.query_raw(EVENTS, Vec::<i64>::new()).await?;
-    futures_util::pin_mut!(events);
-    while let Some(row) = events.try_next().await? {
-        let link = Link {
-            position: row.get(0),
-            kind: row.get(1),
-            schema_version: row.get(2),
-            key: row.get(3),
-            merchant_id: row.get(4),
-            occurred_at: row.get::<_, DateTime<Utc>>(5),
-            recorded_at: row.get::<_, DateTime<Utc>>(6),
-            body: row.get(7),
-            metadata: row.get(8),
-        };
-        report.events += 1;
-        let (expected, found) = (last + 1, link.position);
-        match found - expected {
-            0 => {}
-            ..0 => report.find(|| format!("position {found}: the first event is at position 1")),
-            1 => report.find(|| format!("position {expected}: the event is missing")),
-            _ => report.find(|| format!("positions {expected} to {}: the events are missing", found - 1)),
-        }
-        last = found;
-        hash = chain::hash(&hash, &link);
-        if row.get::<_, &[u8]>(9) != hash {
-            report.find(|| {
-                format!("position {found}: the hash does not follow from the event and the previous hash")
-            });
-            hash = row.get::<_, &[u8]>(9).try_into().unwrap_or(hash);
-        }
-        fold(report, &mut folded, &link);
-    }
-
-    let head = snapshot.query_one(HEAD, &[]).await?;
+    while read_page(snapshot, report, &mut progress).await? {}
+    let Progress { position: last, hash, states, .. } = progress;
+    let head = snapshot.query_one(HEAD, &[&PARTITION]).await?;
     report.position = head.get(0);
     report.hash = farthing_core::secret::hex(head.get(1));
     if report.position != last {
@@ -173,7 +162,60 @@ pub(super) async fn read(
     } else if head.get::<_, &[u8]>(1) != hash {
         report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
     }
-    Ok(folded)
+    Ok(states)
+}
+
+/// Reads and verifies the next batches after `progress`; `false` if there are none.
+async fn read_page(
+    client: &impl GenericClient,
+    report: &mut Report,
+    progress: &mut Progress,
+) -> Result<bool, Error> {
+    let rows = client.query(BATCHES, &[&PARTITION, &progress.batch, &PAGE]).await?;
+    for row in &rows {
+        progress.batch = row.get("first_position");
+        match reader::batch(row) {
+            Ok(batch) => verify_batch(report, progress, &batch),
+            Err(reader::Error::Damaged { first_position, damaged }) => {
+                report.find(|| format!("position {first_position}: the record batch is damaged: {damaged}"));
+                let count: i32 = row.get("count");
+                progress.position = first_position + i64::from(count.max(1)) - 1;
+                let hashes: &[u8] = row.get("hashes");
+                if let Some(last) = hashes.last_chunk() {
+                    progress.hash = *last;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(!rows.is_empty())
+}
+
+/// Verifies a batch, and folds its events.
+fn verify_batch(report: &mut Report, progress: &mut Progress, batch: &RecordBatch) {
+    let (expected, found) = (progress.position + 1, batch.first_position());
+    match found - expected {
+        0 => {}
+        ..0 => {
+            report.find(|| format!("position {found}: a record batch begins before the one before it ends"))
+        }
+        1 => report.find(|| format!("position {expected}: the event is missing")),
+        _ => report.find(|| format!("positions {expected} to {}: the events are missing", found - 1)),
+    }
+    for (index, position) in (0..batch.len()).zip(found..) {
+        report.events += 1;
+        let record = batch.line(index);
+        let link = Link { position, recorded_at: batch.recorded_at(), writer: batch.writer(), record };
+        progress.hash = chain::hash(&progress.hash, &link);
+        if batch.hash(index) != progress.hash {
+            report.find(|| {
+                format!("position {position}: the hash does not follow from the event and the previous hash")
+            });
+            progress.hash = batch.hash(index).try_into().unwrap_or(progress.hash);
+        }
+        fold(report, &mut progress.states, position, record);
+    }
+    progress.position = batch.last_position();
 }
 
 /// Compares the stored states with the folded ones, and verifies the sums.
@@ -188,24 +230,21 @@ pub(super) async fn conclude(
     Ok(())
 }
 
-fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, link: &Link<'_>) {
-    let position = link.position;
-    let event = match codec::decode(link.kind, link.schema_version, link.body) {
-        Ok(event) => event,
+fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, position: i64, line: &str) {
+    let decoded = Record::parse(line).and_then(|record| Ok((record.key, record.fact()?)));
+    let (key, Fact { merchant_id, occurred_at, event }) = match decoded {
+        Ok(decoded) => decoded,
         Err(error) => return report.find(|| format!("position {position}: {error}")),
     };
-    if event.key() != link.key {
+    if event.key() != key {
         report.find(|| format!("position {position}: the stored key is not the key of the fact"));
     }
-    let Ok(merchant_id) = link.merchant_id.parse() else {
-        return report.find(|| format!("position {position}: {:?} is not a merchant id", link.merchant_id));
-    };
     let moved = event.movement().and_then(|movement| report.count(movement));
     if let Err(error) = moved {
         report.find(|| format!("position {position}: the sum {error}"));
     }
     let after = stated_balance(&event);
-    for (key, effect) in effects(&Fact { merchant_id, occurred_at: link.occurred_at, event }) {
+    for (key, effect) in effects(&Fact { merchant_id, occurred_at, event }) {
         let state = folded.remove(&key);
         match apply(&key, state, effect) {
             Ok(Some(state)) => {

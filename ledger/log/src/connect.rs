@@ -13,6 +13,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// default that takes two hours. They have no effect on a Unix socket.
 const KEEPALIVES: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 
+/// The compiler of plans costs up to a second for a statement that runs in a millisecond, and is on by default.
+const PLANS: &str = "-c jit=off";
+
 /// The rights of a process in the database (see `schema/migrations/V2__roles.sql`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -29,7 +32,7 @@ pub fn config(database_url: &str, role: Role) -> Result<tokio_postgres::Config, 
     let mut config = tokio_postgres::Config::from_str(database_url)?;
     config.connect_timeout(CONNECT_TIMEOUT);
     let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
-    let options = format!("{given}{KEEPALIVES}");
+    let options = format!("{PLANS} {given}{KEEPALIVES}");
     let role = match role {
         Role::Owner => None,
         Role::Gateway => Some("farthing_gateway"),
@@ -77,7 +80,10 @@ mod tests {
         for (role, end) in [(Role::Owner, "count=3"), (Role::Gateway, "role=farthing_gateway")] {
             let config = config(url, role).unwrap();
             let options = config.get_options().unwrap();
-            assert!(options.starts_with("-c lock_timeout=1s -c tcp_keepalives_idle="), "{options}");
+            assert!(
+                options.starts_with("-c jit=off -c lock_timeout=1s -c tcp_keepalives_idle="),
+                "{options}"
+            );
             assert!(options.ends_with(end), "{options}");
         }
     }

@@ -12,6 +12,8 @@ pub mod connect;
 pub mod leadership;
 pub mod reader;
 pub mod reads;
+pub mod record;
+pub mod record_batch;
 pub mod refold;
 pub mod relay;
 pub mod states;

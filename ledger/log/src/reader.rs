@@ -1,32 +1,52 @@
 //! Reads the log in order. Invariant: positions have no gap; a gap is an error and is never skipped.
 
-use chrono::{DateTime, Utc};
+use std::sync::Arc;
+
 use futures_util::TryStreamExt as _;
-use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::connect::{self, Role, redacted};
-use farthing_core::event::{Fact, Recorded, codec};
-use farthing_core::ids::{self, MerchantId};
+use super::record::{self, Record, Unreadable};
+use super::record_batch::{Damaged, RecordBatch};
+use farthing_core::event::Recorded;
 
-/// The events after a position, in order.
-pub const READ: &str = "SELECT position, kind, schema_version, key, merchant_id, occurred_at, body, hash \
-     FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
+/// The only partition so far.
+pub(crate) const PARTITION: i16 = 0;
 
-/// The hash of one event.
-pub const READ_HASH: &str = "SELECT hash FROM ledger.events WHERE position = $1";
+/// The record batches with the events after position $2, as many as have an event up to position $2 + $3.
+pub const READ: &str = "\
+SELECT first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position <= $2::bigint + $3::bigint AND first_position + count > $2 + 1
+    AND first_position >= coalesce((
+        SELECT b.first_position FROM ledger.batches AS b
+        WHERE b.partition = $1 AND b.first_position <= $2 + 1 ORDER BY b.first_position DESC LIMIT 1), 1)
+ORDER BY first_position";
+
+/// The first position of the first record batch after position $2.
+const NEXT: &str = "\
+SELECT first_position FROM ledger.batches WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT 1";
 
 /// The position of the newest event.
-pub const READ_HEAD: &str = "SELECT position FROM ledger.head";
+pub const READ_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = 0";
 
-/// Rows decoded before the task yields to others.
-const ROWS_BETWEEN_YIELDS: usize = 256;
+/// The batches of the facts with the keys $2, and the positions of those facts.
+const READ_FACTS: &str = "\
+SELECT f.position, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
+FROM ledger.facts AS f
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger.batches AS l
+    WHERE l.partition = f.partition AND l.first_position <= f.position ORDER BY l.first_position DESC LIMIT 1) AS b
+WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
+
+/// Events decoded before the task yields to others.
+const EVENTS_BETWEEN_YIELDS: usize = 256;
 
 /// Why the log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Postgres does not answer.
-    #[error("the log is out of reach: {}", redacted(.0))]
+    #[error("the log cannot be read: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
     /// An event is missing; the log is damaged.
     #[error("the log has a gap: position {expected} is missing, {found} follows")]
@@ -36,56 +56,37 @@ pub enum Error {
         /// The position that was read instead.
         found: i64,
     },
+    /// A record batch was changed.
+    #[error("the record batch at position {first_position} is damaged: {damaged}")]
+    Damaged {
+        /// The position of its first event.
+        first_position: i64,
+        /// The damage.
+        damaged: Damaged,
+    },
+    /// This program cannot read an event that it must know.
+    #[error("the event at position {position} cannot be read: {unreadable}")]
+    Unreadable {
+        /// The position.
+        position: i64,
+        /// The cause.
+        unreadable: Unreadable,
+    },
 }
 
-/// Why this program cannot read an event. It stops every consumer that must know the event.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// Its kind or version is unknown, or its body is malformed.
-    #[error(transparent)]
-    Codec(#[from] codec::Error),
-    /// Its merchant id is malformed.
-    #[error("merchant {0}")]
-    Merchant(#[from] ids::Malformed),
-}
-
-/// One event of the log: the stored row and the decoded event.
+/// One event of the log: its record in its batch, and the decoded event.
 #[derive(Debug)]
 pub struct Entry {
     position: i64,
     recorded: Result<Recorded, Unreadable>,
-    // The bytes that Postgres sent, so that the relay copies nothing.
-    row: Row,
-}
-
-mod column {
-    pub(super) const POSITION: usize = 0;
-    pub(super) const KIND: usize = 1;
-    pub(super) const SCHEMA_VERSION: usize = 2;
-    pub(super) const KEY: usize = 3;
-    pub(super) const MERCHANT_ID: usize = 4;
-    pub(super) const OCCURRED_AT: usize = 5;
-    pub(super) const BODY: usize = 6;
-    pub(super) const HASH: usize = 7;
+    batch: Arc<RecordBatch>,
+    index: usize,
 }
 
 impl Entry {
-    fn read(row: Row) -> Result<Self, tokio_postgres::Error> {
-        let position = row.try_get(column::POSITION)?;
-        // Checked here once, so that the accessors cannot fail.
-        let _: (&str, &[u8]) = (row.try_get(column::KEY)?, row.try_get(column::HASH)?);
-        let kind: &str = row.try_get(column::KIND)?;
-        let version: i32 = row.try_get(column::SCHEMA_VERSION)?;
-        let merchant: &str = row.try_get(column::MERCHANT_ID)?;
-        let occurred_at: DateTime<Utc> = row.try_get(column::OCCURRED_AT)?;
-        let body: JsonText<'_> = row.try_get(column::BODY)?;
-        let decode = || -> Result<Recorded, Unreadable> {
-            let merchant_id: MerchantId = merchant.parse()?;
-            let event = codec::decode(kind, version, body.0)?;
-            Ok(Recorded { position, fact: Fact { merchant_id, occurred_at, event } })
-        };
-        let recorded = decode();
-        Ok(Self { position, recorded, row })
+    fn read(batch: &Arc<RecordBatch>, index: usize, position: i64) -> Self {
+        let recorded = record::decode(batch.line(index)).map(|fact| Recorded { position, fact });
+        Self { position, recorded, batch: Arc::clone(batch), index }
     }
 
     /// The event's position in the log.
@@ -98,43 +99,72 @@ impl Entry {
         self.recorded.as_ref()
     }
 
-    /// The name of its kind.
-    pub fn kind(&self) -> &str {
-        self.row.get(column::KIND)
+    /// The exact text of its line.
+    pub fn line(&self) -> &str {
+        self.batch.line(self.index)
     }
 
-    /// The fact's key.
-    pub fn key(&self) -> &str {
-        self.row.get(column::KEY)
-    }
-
-    /// The id of its merchant, as text.
-    pub fn merchant(&self) -> &str {
-        self.row.get(column::MERCHANT_ID)
-    }
-
-    /// The exact text of the body.
-    pub fn body(&self) -> &str {
-        self.row.get::<_, JsonText<'_>>(column::BODY).0
+    /// Its record, which may be of a kind that this program does not know.
+    pub fn record(&self) -> Result<Record<'_>, Error> {
+        let record = Record::parse(self.line());
+        record.map_err(|unreadable| Error::Unreadable { position: self.position, unreadable })
     }
 
     /// Its hash in the hash chain.
     pub fn hash(&self) -> &[u8] {
-        self.row.get(column::HASH)
+        self.batch.hash(self.index)
     }
 }
 
-/// The exact text of a column of type `json`.
-struct JsonText<'a>(&'a str);
+/// Reads a record batch from its row.
+pub(crate) fn batch(row: &Row) -> Result<RecordBatch, Error> {
+    let first_position = row.try_get("first_position")?;
+    let batch = RecordBatch::new(
+        first_position,
+        row.try_get("count")?,
+        row.try_get("recorded_at")?,
+        row.try_get("writer")?,
+        row.try_get("events")?,
+        row.try_get("hashes")?,
+    );
+    batch.map_err(|damaged| Error::Damaged { first_position, damaged })
+}
 
-impl<'a> FromSql<'a> for JsonText<'a> {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Self(std::str::from_utf8(raw)?))
-    }
+/// Decodes the event at `position` of its batch.
+fn decode(batch: &RecordBatch, position: i64) -> Result<Recorded, Error> {
+    let index = batch.index_of(position);
+    let index = index.ok_or(Error::Gap { expected: position, found: batch.first_position() })?;
+    let fact = record::decode(batch.line(index));
+    let fact = fact.map_err(|unreadable| Error::Unreadable { position, unreadable })?;
+    Ok(Recorded { position, fact })
+}
 
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::JSON
-    }
+/// The events with the keys in `keys`, in the order of the log. The log indexes the facts of everything but calls.
+pub async fn find(client: &Client, keys: &[&str]) -> Result<Vec<Recorded>, Error> {
+    let rows = client.query(READ_FACTS, &[&PARTITION, &keys]).await?;
+    rows.iter().map(|row| decode(&batch(row)?, row.try_get("position")?)).collect()
+}
+
+/// The position of the event with `key`.
+pub async fn find_position(client: &Client, key: &str) -> Result<Option<i64>, Error> {
+    const FIND: &str = "SELECT position FROM ledger.facts WHERE partition = $1 AND key = $2";
+    let row = client.query_opt(FIND, &[&PARTITION, &key]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// The event with `key` and those that follow it in the same commit.
+pub async fn find_commit(client: &Client, key: &str) -> Result<Vec<Recorded>, Error> {
+    let Some(row) = client.query_opt(READ_FACTS, &[&PARTITION, &[key].as_slice()]).await? else {
+        return Ok(Vec::new());
+    };
+    let batch = batch(&row)?;
+    (row.try_get("position")?..=batch.last_position()).map(|position| decode(&batch, position)).collect()
+}
+
+/// The event at `position`.
+pub async fn event_at(client: &Client, position: i64) -> Result<Option<Recorded>, Error> {
+    let row = client.query_opt(READ, &[&PARTITION, &(position - 1), &1_i64]).await?;
+    row.map(|row| decode(&batch(&row)?, position)).transpose()
 }
 
 /// A connection that reads the log.
@@ -152,31 +182,50 @@ impl Reader {
         Ok(Self { client, read })
     }
 
-    /// Reads at most `limit` events after `position`, in order and without a gap.
+    /// Reads the events after `position`, in order and without a gap: about `limit`, since a record batch is read whole.
     pub async fn read(&self, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let parameters: [&(dyn ToSql + Sync); 2] = [&position, &limit];
+        let parameters: [&(dyn ToSql + Sync); 3] = [&PARTITION, &position, &limit];
         let mut rows = std::pin::pin!(self.client.query_raw(&self.read, parameters).await?);
         let mut entries: Vec<Entry> = Vec::new();
         let mut expected = position + 1;
         while let Some(row) = rows.try_next().await? {
-            let entry = Entry::read(row)?;
-            if entry.position != expected {
-                return Err(Error::Gap { expected, found: entry.position });
+            let batch = Arc::new(batch(&row)?);
+            let Some(first) = batch.index_of(expected) else {
+                return Err(Error::Gap { expected, found: batch.first_position() });
+            };
+            for index in first..batch.len() {
+                entries.push(Entry::read(&batch, index, expected));
+                expected += 1;
+                if entries.len().is_multiple_of(EVENTS_BETWEEN_YIELDS) {
+                    tokio::task::yield_now().await;
+                }
             }
-            expected += 1;
-            entries.push(entry);
-            if entries.len().is_multiple_of(ROWS_BETWEEN_YIELDS) {
-                tokio::task::yield_now().await;
-            }
+        }
+        if entries.is_empty() {
+            self.refuse_gap(position).await?;
         }
         Ok(entries)
     }
 
+    /// Fails if there are events after `position`, but not the next one.
+    async fn refuse_gap(&self, position: i64) -> Result<(), Error> {
+        let next = self.client.query_opt(NEXT, &[&PARTITION, &position]).await?;
+        let expected = position + 1;
+        match next.map(|row| row.try_get(0)).transpose()? {
+            // An event that was appended since the first look is read next.
+            None => Ok(()),
+            Some(found) if found == expected => Ok(()),
+            Some(found) => Err(Error::Gap { expected, found }),
+        }
+    }
+
     /// Reads the hash of the event at `position`; `None` if there is no such event.
     pub async fn hash_at(&self, position: i64) -> Result<Option<Vec<u8>>, Error> {
-        let row = self.client.query_opt(READ_HASH, &[&position]).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
+        let parameters: [&(dyn ToSql + Sync); 3] = [&PARTITION, &(position - 1), &1_i64];
+        let Some(row) = self.client.query_opt(&self.read, &parameters).await? else { return Ok(None) };
+        let batch = batch(&row)?;
+        Ok(batch.index_of(position).map(|index| batch.hash(index).to_vec()))
     }
 
     /// Reads the position of the newest event.

@@ -10,7 +10,7 @@ use farthing_core::state::{State, StateKey};
 use tokio_postgres::NoTls;
 
 use crate::connect::{self, Role, redacted};
-use crate::states;
+use crate::{reader, states};
 
 /// The longest that one read may take, including the wait for a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,6 +83,15 @@ impl ReadPool {
 pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
     let outcome = tokio::time::timeout(READ_TIMEOUT, read).await;
     outcome.map_err(|_| Error::Unavailable("a read took too long".to_owned()))
+}
+
+impl From<reader::Error> for Error {
+    fn from(error: reader::Error) -> Self {
+        match error {
+            reader::Error::Database(error) => error.into(),
+            other => Self::Internal(other.to_string()),
+        }
+    }
 }
 
 impl From<tokio_postgres::Error> for Error {

@@ -8,26 +8,20 @@ use tokio_postgres::{GenericClient, Transaction};
 
 use super::audit::{self, Report};
 use super::connect::{self, Role, redacted};
+use super::reader::PARTITION;
 use farthing_core::state::{State, StateKey};
 
 /// The version of the shape in which this program stores states. Increment it with every change after which a stored
 /// state is read differently or not at all, or after which the same events fold to another state.
 pub const VERSION: i64 = 2;
 
-/// The name of the states' version in `ledger.shape`, which also has a version per read model.
-const NAME: &str = "states";
-
-const STORED_VERSION: &str = "SELECT version FROM ledger.shape WHERE name = $1";
-
-const SET_VERSION: &str = "\
-INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET version = excluded.version";
+const STORED_SHAPE: &str = "SELECT shape FROM ledger.heads WHERE partition = $1";
 
 /// The holder of this lock is the only writer; a gateway that waits too long for it gives up its append.
-const LOCK_HEAD: &str = "SELECT position FROM ledger.head FOR UPDATE";
+const LOCK_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = $1 FOR UPDATE";
 
-/// An appender that decided on the old states finds another epoch and reads the states again.
-const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+/// A program of another shape, which may have decided on the old states, appends nothing from now on.
+const SET_SHAPE: &str = "UPDATE ledger.heads SET shape = $2, epoch = epoch + 1 WHERE partition = $1";
 
 const CLEAR: &str = "DELETE FROM ledger.state";
 
@@ -59,9 +53,9 @@ pub enum Error {
     },
 }
 
-/// Whether the states are stored in this program's shape; `false` for a database older than `ledger.shape`.
+/// Whether the states are stored in this program's shape; `false` for a database without a log.
 pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postgres::Error> {
-    let stored = match client.query_opt(STORED_VERSION, &[&NAME]).await {
+    let stored = match client.query_opt(STORED_SHAPE, &[&PARTITION]).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => return Ok(false),
         stored => stored?,
     };
@@ -73,17 +67,16 @@ pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postg
 pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let transaction = client.transaction().await?;
-    transaction.query_one(LOCK_HEAD, &[]).await?;
+    transaction.query_one(LOCK_HEAD, &[&PARTITION]).await?;
     if is_current(&transaction).await? {
         return Ok(None);
     }
     let mut report = Report::default();
-    let folded = audit::read(&transaction, &mut report).await?;
+    let folded = audit::read(&transaction, &mut report, audit::Progress::start()).await?;
     refuse_broken(&report)?;
-    transaction.execute(NEXT_EPOCH, &[]).await?;
     transaction.execute(CLEAR, &[]).await?;
     put(&transaction, &folded).await?;
-    transaction.execute(SET_VERSION, &[&NAME, &VERSION]).await?;
+    transaction.execute(SET_SHAPE, &[&PARTITION, &VERSION]).await?;
     audit::conclude(&transaction, &mut report, &folded).await?;
     refuse_broken(&report)?;
     transaction.commit().await?;

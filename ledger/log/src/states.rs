@@ -10,9 +10,10 @@ use farthing_core::state::{State, StateKey};
 /// The states and the head they belong to: one statement, hence one snapshot.
 pub(super) const LOAD: &str = "\
 SELECT h.position, k.n, s.body
-FROM ledger.head AS h
+FROM ledger.heads AS h
 CROSS JOIN unnest($1::text[], $2::text[]) WITH ORDINALITY AS k(kind, id, n)
-LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id";
+LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id
+WHERE h.partition = 0";
 
 /// Why states could not be loaded.
 #[derive(Debug, thiserror::Error)]

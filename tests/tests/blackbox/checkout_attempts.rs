@@ -145,16 +145,16 @@ fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it
             let refuse = format!(
                 "CREATE FUNCTION public.refuse_{name}() RETURNS trigger LANGUAGE plpgsql AS
                     $$ BEGIN RAISE EXCEPTION 'refused by a test' USING ERRCODE = '23514'; END $$;
-                CREATE TRIGGER refuse_{name} BEFORE INSERT ON ledger.events FOR EACH ROW
-                    WHEN (NEW.kind = 'payment.requested' AND NEW.merchant_id = '{}')
+                CREATE TRIGGER refuse_{name} BEFORE INSERT ON ledger.batches FOR EACH ROW
+                    WHEN (convert_from(NEW.events, 'UTF8') ~ '\"payment.requested\".*\"{}\"')
                     EXECUTE FUNCTION public.refuse_{name}();
-                ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER refuse_{name}",
+                ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER refuse_{name}",
                 checkout.merchant.id
             );
             checkout.merchant.log.sql.batch_execute(&refuse).await.unwrap();
             let broken_off = checkout.post(&money("25", ACCEPTED)).await;
             let accept =
-                format!("DROP TRIGGER refuse_{name} ON ledger.events; DROP FUNCTION public.refuse_{name}()");
+                format!("DROP TRIGGER refuse_{name} ON ledger.batches; DROP FUNCTION public.refuse_{name}()");
             checkout.merchant.log.sql.batch_execute(&accept).await.unwrap();
             assert_eq!(broken_off.status, 503, "{}", broken_off.text());
             assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
@@ -203,7 +203,9 @@ fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_c
         assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
         // The second form reads the open session, and then waits for the lock of the counters of attempts.
         let sql = &checkout.merchant.log.sql;
-        sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE")
+            .await
+            .unwrap();
         let (second, gateway) = (form(&checkout.path, &fields), checkout.merchant.instance.gateway(1));
         let second = tokio::spawn(async move { second.send(gateway).await });
         eventually("the second form waits", async || {

@@ -1,5 +1,6 @@
 //! The log is gap-free, chained and append-only for every database role.
 
+use chrono::{DateTime, Utc};
 use farthing_tests::books::Books;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::{Logged, check_chain};
@@ -25,7 +26,7 @@ fn positions_have_no_gap_and_every_hash_chains_to_the_previous_one() {
         let merchant = merchant_with_traffic().await;
         // One snapshot of the head and its events.
         merchant.log.sql.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
-        let head = merchant.log.sql.query_one("SELECT position, hash FROM ledger.head", &[]).await.unwrap();
+        let head = merchant.log.sql.query_one("SELECT position, hash FROM ledger.heads", &[]).await.unwrap();
         let events = merchant.log.after(0).await;
         merchant.log.sql.batch_execute("COMMIT").await.unwrap();
         check_chain(&events, (head.get(0), head.get(1)));
@@ -41,8 +42,8 @@ fn positions_have_no_gap_and_every_hash_chains_to_the_previous_one() {
         assert!(events.iter().filter(on_time).all(|event| event.recorded_at >= event.occurred_at));
         assert!(events.iter().all(|event| event.schema_version == 1));
         let writers: std::collections::HashSet<_> =
-            events.iter().map(|event| event.metadata.as_str()).collect();
-        assert!(writers.len() >= 2, "the metadata names the writer: {writers:?}");
+            events.iter().map(|event| event.writer.as_str()).collect();
+        assert!(writers.len() >= 2, "the writers are named: {writers:?}");
     });
 }
 
@@ -79,13 +80,13 @@ fn no_role_can_change_or_remove_an_event() {
         let before: i64 = sql.query_one(count, &[]).await.unwrap().get(0);
         for prelude in ["", "SET session_replication_role = replica;"] {
             for statement in [
-                "UPDATE ledger.events SET body = '{}' WHERE position = 1",
-                "UPDATE ledger.events SET position = -position",
-                "UPDATE ledger.events SET key = 'x' WHERE false",
-                "DELETE FROM ledger.events WHERE position = 1",
-                "DELETE FROM ledger.events WHERE false",
-                "TRUNCATE ledger.events",
-                "TRUNCATE ledger.events CASCADE",
+                "UPDATE ledger.batches SET events = '{}' WHERE first_position = 1",
+                "UPDATE ledger.batches SET first_position = -first_position",
+                "UPDATE ledger.batches SET writer = 'x' WHERE false",
+                "DELETE FROM ledger.batches WHERE first_position = 1",
+                "DELETE FROM ledger.batches WHERE false",
+                "TRUNCATE ledger.batches",
+                "TRUNCATE ledger.batches CASCADE",
             ] {
                 let refused =
                     sql.batch_execute(&format!("BEGIN;{prelude}{statement};COMMIT")).await.unwrap_err();
@@ -96,15 +97,15 @@ fn no_role_can_change_or_remove_an_event() {
         }
         assert_eq!(sql.query_one(count, &[]).await.unwrap().get::<_, i64>(0), before);
         for (role, statement) in [
-            ("farthing_gateway", "UPDATE ledger.events SET body = '{}'"),
-            ("farthing_gateway", "DELETE FROM ledger.events"),
-            ("farthing_gateway", "TRUNCATE ledger.events"),
-            ("farthing_gateway", "ALTER TABLE ledger.events DISABLE TRIGGER ALL"),
-            ("farthing_gateway", "DROP TABLE ledger.events"),
+            ("farthing_gateway", "UPDATE ledger.batches SET events = '{}'"),
+            ("farthing_gateway", "DELETE FROM ledger.batches"),
+            ("farthing_gateway", "TRUNCATE ledger.batches"),
+            ("farthing_gateway", "ALTER TABLE ledger.batches DISABLE TRIGGER ALL"),
+            ("farthing_gateway", "DROP TABLE ledger.batches"),
             ("farthing_gateway", "UPDATE ledger.instance SET mode = 'live'"),
-            ("farthing_projector", "INSERT INTO ledger.events (position) VALUES (0)"),
-            ("farthing_projector", "UPDATE ledger.events SET body = '{}'"),
-            ("farthing_projector", "UPDATE ledger.head SET position = 0"),
+            ("farthing_projector", "INSERT INTO ledger.batches (partition) VALUES (0)"),
+            ("farthing_projector", "UPDATE ledger.batches SET events = '{}'"),
+            ("farthing_projector", "UPDATE ledger.heads SET position = 0"),
             ("farthing_projector", "UPDATE ledger.state SET body = '{}'"),
         ] {
             let refused = sql
@@ -119,36 +120,30 @@ fn no_role_can_change_or_remove_an_event() {
 }
 
 #[test]
-fn the_columns_keep_the_exact_bytes() {
+fn the_view_shows_the_events_that_the_batches_hold() {
     run(async {
-        let merchant = Merchant::new().await;
-        let types = merchant
-            .log
-            .sql
-            .query(
-                "SELECT column_name::text, data_type::text, is_nullable::text FROM information_schema.columns
-                 WHERE table_schema = 'ledger' AND table_name = 'events' ORDER BY ordinal_position",
-                &[],
-            )
-            .await
-            .unwrap();
-        for row in &types {
-            assert_eq!(row.get::<_, &str>(2), "NO", "{}", row.get::<_, &str>(0));
+        let merchant = merchant_with_traffic().await;
+        let view =
+            "SELECT position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, body::text,
+                writer, hash FROM ledger.events WHERE merchant_id = $1 ORDER BY position";
+        merchant.nothing_is_held().await;
+        let events = merchant.events().await;
+        let rows = merchant.log.sql.query(view, &[&merchant.id]).await.unwrap();
+        assert_eq!(rows.len(), events.len());
+        assert!(events.len() > 20);
+        for (row, event) in rows.iter().zip(events) {
+            let ends = (row.get("position"), row.get("schema_version"));
+            assert_eq!(ends, (event.position, event.schema_version));
+            let texts =
+                ["kind", "key", "merchant_id", "body", "writer"].map(|name| row.get::<_, String>(name));
+            assert_eq!(texts, [event.kind, event.key, event.merchant_id, event.text, event.writer]);
+            let times = ["occurred_at", "recorded_at"].map(|name| row.get::<_, DateTime<Utc>>(name));
+            assert_eq!(times, [event.occurred_at, event.recorded_at]);
+            assert_eq!(row.get::<_, &[u8]>("hash"), event.hash);
         }
-        let of =
-            |name: &str| types.iter().find(|row| row.get::<_, &str>(0) == name).unwrap().get::<_, String>(1);
-        assert_eq!((of("body").as_str(), of("metadata").as_str()), ("json", "json"));
-        let always: i64 = merchant
-            .log
-            .sql
-            .query_one(
-                "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'ledger.events'::regclass AND tgenabled = 'A'",
-                &[],
-            )
-            .await
-            .unwrap()
-            .get(0);
-        assert!(always >= 2);
+        let always = "SELECT count(*) FROM pg_trigger
+            WHERE tgrelid = 'ledger.batches'::regclass AND tgenabled = 'A'";
+        assert_eq!(merchant.log.sql.query_one(always, &[]).await.unwrap().get::<_, i64>(0), 2);
     });
 }
 

@@ -122,7 +122,7 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
         }
 
         // The oldest hundred are all the first merchant's. The merchants whose turn it is follow, with ten each.
-        let of = "SELECT ledger.merchant_of(body) FROM ledger.state WHERE kind = 'subscription' AND id IN";
+        let of = "SELECT merchant_id FROM ledger.state WHERE kind = 'subscription' AND id IN";
         let literal = |name: &str, arguments: &[&str]| {
             let mut sql = statement(name);
             for (number, argument) in arguments.iter().enumerate() {

@@ -21,7 +21,7 @@ const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
 const SMALL: [&str; 7] = [
-    "ledger.head",
+    "ledger.heads",
     "ledger.instance",
     "ledger.gateway_lease",
     "ledger.shape",
@@ -32,7 +32,7 @@ const SMALL: [&str; 7] = [
 
 /// Statements whose purpose is to read a whole table.
 const READS_ALL: [&str; 5] = [
-    "ledger/log/src/audit.rs EVENTS",
+    "ledger/log/src/audit.rs BATCHES",
     "ledger/log/src/audit.rs STATES",
     "ledger/log/src/refold.rs CLEAR",
     "projector/src/rebuild.rs DIFFERENCES",
@@ -89,7 +89,7 @@ async fn make() -> Filled {
             sql.batch_execute(&format!("UPDATE {table} SET position = 1000000000")).await.unwrap();
         }
     }
-    sql.batch_execute(&format!("UPDATE ledger.head SET position = {ROWS}; ANALYZE")).await.unwrap();
+    sql.batch_execute(&format!("UPDATE ledger.heads SET position = {ROWS}; ANALYZE")).await.unwrap();
     Filled { url, large }
 }
 
@@ -246,11 +246,11 @@ fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         // The check itself detects a scan.
-        for table in ["ledger.events", "ledger.state", "requests.opened", "requests.ended"] {
+        for table in ["ledger.batches", "ledger.state", "requests.opened", "requests.ended"] {
             let worst = format!("SELECT count(*) FROM {table} AS t WHERE t::text = $1");
             assert_eq!(scanned(&sql, &worst, large).await, Ok(vec![table.to_owned()]));
         }
-        scanned(&sql, "SELECT no_such_column FROM ledger.events", large).await.unwrap_err();
+        scanned(&sql, "SELECT no_such_column FROM ledger.batches", large).await.unwrap_err();
     });
 }
 
@@ -258,6 +258,7 @@ fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
 const EXPLAIN_ALL: &str = "\
 ALTER DATABASE statements SET session_preload_libraries = 'auto_explain';
 ALTER DATABASE statements SET auto_explain.log_min_duration = 0;
+ALTER DATABASE statements SET auto_explain.log_nested_statements = on;
 ALTER DATABASE statements SET auto_explain.log_verbose = on;
 ALTER DATABASE statements SET auto_explain.log_format = 'json'";
 
@@ -362,7 +363,9 @@ fn no_endpoint_scans_a_large_table() {
         // Statements of the other test in this file, which uses the same database at the same time.
         plans.retain(|plan| !plan["Query Text"].as_str().unwrap().starts_with("PREPARE looked_at"));
         for seen in [
-            "INSERT INTO ledger.events",
+            "INSERT INTO ledger.batches",
+            "INSERT INTO ledger.facts",
+            "INSERT INTO ledger.state",
             "FROM requests.requests",
             "metadata @>",
             "FROM connections.connections",

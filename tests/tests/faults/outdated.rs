@@ -16,7 +16,7 @@ const GARBLE_STATES: &str = "\
 UPDATE ledger.state SET body = '{\"garbled\":true}' WHERE kind <> 'secret_key';
 DELETE FROM ledger.state WHERE kind = 'wallet';
 INSERT INTO ledger.state (kind, id, body) VALUES ('wallet', 'wal_nobodys', '{}');
-UPDATE ledger.shape SET version = version - 1 WHERE name = 'states'";
+UPDATE ledger.heads SET shape = shape - 1";
 
 /// Read models with other tables, other rows, an unreadable checkpoint, and one from before versions existed.
 const GARBLE_READ_MODELS: &str = "\
@@ -100,7 +100,7 @@ async fn is_whole(instance: &Instance) {
     let report = instance.operate(&["log", "verify"]).await;
     assert_eq!(report["ok"], true, "{report}");
     let log = instance.log().await;
-    let models = log.sql.query("SELECT name FROM ledger.shape WHERE name <> 'states'", &[]).await.unwrap();
+    let models = log.sql.query("SELECT name FROM ledger.shape", &[]).await.unwrap();
     assert!(models.len() >= 7, "each read model has a version");
     for model in models {
         let report = instance.operate(&["projections", "verify", model.get(0)]).await;
@@ -154,12 +154,12 @@ fn states_are_not_folded_from_a_log_that_does_not_verify() {
         };
         let before = stored().await;
         sql.batch_execute(
-            "ALTER TABLE ledger.events DISABLE TRIGGER ALL;
-             UPDATE ledger.events SET occurred_at = occurred_at + interval '1 second'
-             WHERE position = (SELECT max(position) FROM ledger.events WHERE kind = 'request.metered');
-             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
-             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
-             UPDATE ledger.shape SET version = version - 1 WHERE name = 'states'",
+            "ALTER TABLE ledger.batches DISABLE TRIGGER ALL;
+             UPDATE ledger.batches SET recorded_at = recorded_at + interval '1 second'
+             WHERE first_position = (SELECT max(first_position) FROM ledger.batches);
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_rows;
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements;
+             UPDATE ledger.heads SET shape = shape - 1",
         )
         .await
         .unwrap();

@@ -26,10 +26,10 @@ const CHARGED: &str = "SELECT payment_id, amount::text, declined IS NULL, asked 
 /// Charges that the ledger has not recorded.
 const CHARGED_ALONE: &str = "\
 SELECT count(*) FROM test_processor.charge AS c
-WHERE NOT EXISTS (SELECT 1 FROM ledger.events WHERE key = c.payment_id || '/succeeded')";
+WHERE NOT EXISTS (SELECT 1 FROM ledger.facts WHERE key = c.payment_id || '/succeeded')";
 
 /// Blocks all appends.
-const HOLD_THE_HEAD: &str = "BEGIN; SELECT position FROM ledger.head FOR UPDATE";
+const HOLD_THE_HEAD: &str = "BEGIN; SELECT position FROM ledger.heads FOR UPDATE";
 
 /// Blocks the processor.
 const HOLD_THE_PROCESSOR: &str = "BEGIN; LOCK TABLE test_processor.charge IN SHARE MODE";

@@ -134,10 +134,10 @@ fn an_append_whose_response_is_lost_is_found_in_the_log_and_confirmed() {
                 let before = scene.defined().await;
                 let strike = scene.proxy.strike(fault, 0);
                 scene.define().await.expect(201);
-                assert_eq!(strike.outcome().await, Outcome::Moved(1), "{fault:?}, {company:?}");
+                assert_eq!(strike.outcome().await, Outcome::Moved(true), "{fault:?}, {company:?}");
                 assert_eq!(scene.defined().await, before + 1, "{fault:?}, {company:?}");
                 scene.in_company(company).await;
-                assert_eq!(scene.settles_once(fault).await, Outcome::Moved(1), "{fault:?}, {company:?}");
+                assert_eq!(scene.settles_once(fault).await, Outcome::Moved(true), "{fault:?}, {company:?}");
             }
         }
         scene.close().await;
@@ -193,7 +193,7 @@ fn an_append_that_arrives_after_it_was_given_up_writes_nothing() {
 /// Asserts that the append was fenced by the epoch. Postgres may also have ended its transaction.
 fn fenced_out(company: Company, outcome: &Outcome) {
     let ended = *outcome == Outcome::Closed || *outcome == Outcome::Refused("25P03".to_owned());
-    assert!(*outcome == Outcome::Moved(0) || (company == Company::Others && ended), "{outcome:?}");
+    assert!(*outcome == Outcome::Moved(false) || (company == Company::Others && ended), "{outcome:?}");
 }
 
 #[test]

@@ -96,63 +96,101 @@ async fn state(merchant: &Merchant) {
     sound(merchant.instance).await;
 }
 
+/// The record batch of an event: its first position, the number of its events, and the first position of the next batch.
+async fn batch_of(merchant: &Merchant, position: i64) -> (i64, i64, i64) {
+    let batch = "SELECT first_position, count::bigint FROM ledger.batches
+        WHERE first_position <= $1 AND first_position + count > $1";
+    let row = merchant.log.sql.query_one(batch, &[&position]).await.unwrap();
+    let (first, count): (i64, i64) = (row.get(0), row.get(1));
+    (first, count, first + count)
+}
+
 /// The owner of the tables can remove the triggers; the hash chain still detects the change and its position.
 async fn log(merchant: &Merchant, id: &str) {
     let sql = &merchant.log.sql;
     let head = merchant.log.head().await;
-    let event = merchant.log.event(&format!("{id}/metered")).await.unwrap();
-    let (here, after) = (event.position, event.position + 1);
-    assert!(here > 1 && after <= head);
+    let here = merchant.log.event(&format!("{id}/metered")).await.unwrap().position;
+    let (first, count, next) = batch_of(merchant, here).await;
+    assert!(first > 1 && count > 1 && here < next - 1 && next <= head, "{first} {count} {here} {head}");
     let chain = |position: i64| format!("position {position}: the hash does not follow");
-    let exchange = format!(
-        "UPDATE ledger.events SET position = CASE position WHEN {here} THEN {after} ELSE {here} END
-         WHERE position IN ({here}, {after})"
-    );
-    let column = |change: &str| format!("UPDATE ledger.events SET {change} WHERE position = {here}");
+    let column = |change: &str| format!("UPDATE ledger.batches SET {change} WHERE first_position = {first}");
+    let lines = |change: &str| column(&format!("events = convert_to({change}, 'UTF8')"));
+    let text = "convert_from(events, 'UTF8')";
+    let at = here - first;
     for (change, named) in [
+        (lines(&format!("replace({text}, '\"http_status\":200', '\"http_status\":201')")), vec![chain(here)]),
         (
-            column("body = replace(body::text, '\"http_status\":200', '\"http_status\":201')::json"),
-            vec![chain(here)],
-        ),
-        (column("merchant_id = 'mer_01ARZ3NDEKTSV4RRFFQ69G5FAV'"), vec![chain(here)]),
-        (column("recorded_at = recorded_at + interval '1 microsecond'"), vec![chain(here)]),
-        (column("hash = sha256('')"), vec![chain(here), chain(after)]),
-        (
-            format!("DELETE FROM ledger.events WHERE position = {here}"),
-            vec![format!("position {here}: the event is missing"), chain(after)],
+            lines(&format!("regexp_replace({text}, '\"merchant\":\"mer_.', '\"merchant\":\"mer_7')")),
+            vec![chain(first)],
         ),
         (
-            format!("DELETE FROM ledger.events WHERE position > {}", here - 1),
-            vec![format!("the head is at position {head}, the last event at {}", here - 1)],
+            lines(&format!(
+                "(SELECT string_agg(line, E'\\n' ORDER BY n % {count}, n)
+                  FROM string_to_table({text}, E'\\n') WITH ORDINALITY AS l(line, n))"
+            )),
+            vec![chain(first)],
         ),
-        (exchange, vec![chain(here), chain(after)]),
+        (column("recorded_at = recorded_at + interval '1 microsecond'"), vec![chain(first)]),
+        (column("writer = writer || 'x'"), vec![chain(first)]),
         (
-            "UPDATE ledger.head SET position = position + 1".to_owned(),
+            column(&format!("hashes = overlay(hashes PLACING sha256('') FROM {})", 32 * at + 1)),
+            vec![chain(here), chain(here + 1)],
+        ),
+        (
+            lines(&format!("regexp_replace({text}, '[^\\n]*\\n', '')")),
+            vec![format!("position {first}: the record batch is damaged: {} events", count - 1)],
+        ),
+        (
+            format!("DELETE FROM ledger.batches WHERE first_position = {first}"),
+            vec![format!("positions {first} to {}: the events are missing", next - 1), chain(next)],
+        ),
+        (
+            format!("DELETE FROM ledger.batches WHERE first_position > {}", first - 1),
+            vec![format!("the head is at position {head}, the last event at {}", first - 1)],
+        ),
+        (
+            format!(
+                "UPDATE ledger.batches SET first_position = CASE first_position WHEN {first} THEN {next} ELSE {first} END
+                 WHERE first_position IN ({first}, {next})"
+            ),
+            vec![chain(first)],
+        ),
+        (
+            format!(
+                "INSERT INTO ledger.batches
+                 SELECT partition, first_position + 1, 1, recorded_at, writer,
+                        convert_to(split_part({text}, E'\\n', 2), 'UTF8'), substring(hashes FROM 33 FOR 32)
+                 FROM ledger.batches WHERE first_position = {first}"
+            ),
+            vec![format!("position {}: a record batch begins before the one before it ends", first + 1)],
+        ),
+        (
+            "UPDATE ledger.heads SET position = position + 1".to_owned(),
             vec![format!("the head is at position {}, the last event at {head}", head + 1)],
         ),
         (
-            "UPDATE ledger.head SET hash = sha256('')".to_owned(),
+            "UPDATE ledger.heads SET hash = sha256('')".to_owned(),
             vec![format!("the head's hash is not that of the last event, at position {head}")],
         ),
     ] {
         sql.batch_execute(
-            "ALTER TABLE ledger.events DISABLE TRIGGER ALL;
-             ALTER TABLE ledger.events DROP CONSTRAINT events_pkey;
-             CREATE TEMP TABLE kept AS SELECT * FROM ledger.events;
-             CREATE TEMP TABLE kept_head AS SELECT * FROM ledger.head",
+            "ALTER TABLE ledger.batches DISABLE TRIGGER ALL;
+             ALTER TABLE ledger.batches DROP CONSTRAINT batches_pkey;
+             CREATE TEMP TABLE kept AS SELECT * FROM ledger.batches;
+             CREATE TEMP TABLE kept_heads AS SELECT * FROM ledger.heads",
         )
         .await
         .unwrap();
         assert!(sql.execute(&change, &[]).await.unwrap() > 0, "{change}");
         unsound(merchant.instance, &named).await;
         sql.batch_execute(
-            "TRUNCATE ledger.events;
-             INSERT INTO ledger.events SELECT * FROM kept;
-             UPDATE ledger.head AS h SET position = k.position, hash = k.hash FROM kept_head AS k;
-             ALTER TABLE ledger.events ADD PRIMARY KEY (position);
-             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_rows;
-             ALTER TABLE ledger.events ENABLE ALWAYS TRIGGER append_only_statements;
-             DROP TABLE kept, kept_head",
+            "TRUNCATE ledger.batches;
+             INSERT INTO ledger.batches SELECT * FROM kept;
+             UPDATE ledger.heads AS h SET position = k.position, hash = k.hash FROM kept_heads AS k;
+             ALTER TABLE ledger.batches ADD PRIMARY KEY (partition, first_position);
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_rows;
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements;
+             DROP TABLE kept, kept_heads",
         )
         .await
         .unwrap();

@@ -1,11 +1,10 @@
 //! Loads a checkout session by its secret, from the authoritative states and the log.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, codec};
+use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, Recorded};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
 use farthing_core::state::{CheckoutSession, State, StateKey};
-use farthing_log::checkout_attempts;
-use tokio_postgres::Client;
+use farthing_log::{checkout_attempts, reader};
 
 use super::offer::{self, Offer, OfferLookup};
 use crate::app::App;
@@ -45,13 +44,6 @@ pub(super) enum SessionStatus {
     /// This customer completed it.
     Completed(CustomerId),
 }
-
-/// The session's `created` and `completed` events.
-const HISTORY: &str = "\
-SELECT kind, schema_version, body::text, merchant_id FROM ledger.events WHERE key = $1 OR key = $2 ORDER BY position";
-
-/// The creation of a customer, by its fact key.
-const CUSTOMER_CREATED: &str = "SELECT position FROM ledger.events WHERE key = $1";
 
 /// The session of this secret; `None` if this instance issued no such secret.
 pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
@@ -120,7 +112,7 @@ async fn created_customer(app: &App, id: CheckoutSessionId) -> Result<Option<Cus
     let customer_id = CustomerId::new(id.ulid());
     let connection = app.connection().await?;
     let key = format!("{customer_id}/created");
-    let made = within(async { connection.query_opt(CUSTOMER_CREATED, &[&key]).await }).await?;
+    let made = within(reader::find_position(&connection, &key)).await?;
     Ok(made.map(|_| customer_id))
 }
 
@@ -141,17 +133,13 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
 /// A completed session, read from the log.
 async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
     let connection = app.connection().await?;
-    let rows = within(history(&connection, id)).await?;
+    let keys = [format!("{id}/created"), format!("{id}/completed")];
+    let events = within(reader::find(&connection, &keys.each_ref().map(String::as_str))).await?;
     let (mut begun, mut customer_id) = (None, None);
-    for row in rows {
-        let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let event = event.map_err(|error| ApiError::internal(error.to_string()))?;
-        if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = event {
-            let merchant_id: &str = row.try_get(3)?;
-            let merchant_id = merchant_id.parse();
-            begun =
-                Some((created, merchant_id.map_err(|error| ApiError::internal(format!("{id}: {error}")))?));
-        } else if let Event::Checkout(CheckoutEvent::SessionCompleted(completed)) = event {
+    for Recorded { fact, .. } in events {
+        if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = fact.event {
+            begun = Some((created, fact.merchant_id));
+        } else if let Event::Checkout(CheckoutEvent::SessionCompleted(completed)) = fact.event {
             customer_id = Some(completed.customer_id);
         }
     }
@@ -169,11 +157,4 @@ async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, 
         test_mode: is_test_mode(app),
         status: SessionStatus::Completed(customer_id),
     }))
-}
-
-async fn history(
-    client: &Client,
-    id: CheckoutSessionId,
-) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
-    client.query(HISTORY, &[&format!("{id}/created"), &format!("{id}/completed")]).await
 }

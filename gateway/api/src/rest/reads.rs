@@ -42,7 +42,7 @@ impl Projection {
 }
 
 /// The last position of the log.
-const HEAD: &str = "SELECT position FROM ledger.head";
+const HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = 0";
 
 /// Access to the read models.
 #[derive(Clone)]

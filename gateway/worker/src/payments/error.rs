@@ -2,7 +2,7 @@
 
 use farthing_core::command::Refusal;
 use farthing_log::appender;
-use farthing_log::reads;
+use farthing_log::{reader, reads};
 
 /// Why a payment has no outcome yet.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,12 @@ impl From<reads::Error> for Error {
             reads::Error::Unavailable(why) => Self::Unavailable(why),
             reads::Error::Internal(why) => Self::Internal(why),
         }
+    }
+}
+
+impl From<reader::Error> for Error {
+    fn from(error: reader::Error) -> Self {
+        reads::Error::from(error).into()
     }
 }
 

@@ -22,31 +22,31 @@ const MAX_PER_MERCHANT: i64 = 10;
 /// The merchants that have a turn in a round, if more subscriptions are due than a round takes.
 const MERCHANTS_PER_ROUND: i64 = 10;
 
-/// The subscriptions that have been due longest. Times are Unix milliseconds; the index is on the same expression.
+/// The subscriptions that have been due longest. Times are Unix milliseconds.
 const DUE: &str = "\
 SELECT id FROM ledger.state
-WHERE kind = 'subscription' AND ledger.due_ms(body) <= $1
-ORDER BY ledger.due_ms(body) LIMIT $2";
+WHERE kind = 'subscription' AND due_ms <= $1
+ORDER BY due_ms LIMIT $2";
 
 /// The next merchants after `$1` in the order of their ids, each found by one index lookup, with their due
 /// subscriptions. `BETWEEN id AND id` instead of `=` stops the planner from starting with the due index.
 const DUE_BY_MERCHANT: &str = "\
 WITH RECURSIVE merchant (id, number) AS (
-    (SELECT ledger.merchant_of(body), 1 FROM ledger.state
-     WHERE kind = 'subscription' AND ledger.merchant_of(body) > $1
-     ORDER BY ledger.merchant_of(body) LIMIT 1)
+    (SELECT merchant_id, 1 FROM ledger.state
+     WHERE kind = 'subscription' AND merchant_id > $1
+     ORDER BY merchant_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT ledger.merchant_of(body) FROM ledger.state
-            WHERE kind = 'subscription' AND ledger.merchant_of(body) > merchant.id
-            ORDER BY ledger.merchant_of(body) LIMIT 1), merchant.number + 1
+    SELECT (SELECT merchant_id FROM ledger.state
+            WHERE kind = 'subscription' AND merchant_id > merchant.id
+            ORDER BY merchant_id LIMIT 1), merchant.number + 1
     FROM merchant WHERE merchant.id IS NOT NULL AND merchant.number < $3::bigint
 )
 SELECT merchant.id, due.id
 FROM merchant LEFT JOIN LATERAL (
     SELECT id FROM ledger.state
-    WHERE kind = 'subscription' AND ledger.merchant_of(body) BETWEEN merchant.id AND merchant.id
-      AND ledger.due_ms(body) <= $2
-    ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $4) AS due ON true
+    WHERE kind = 'subscription' AND merchant_id BETWEEN merchant.id AND merchant.id
+      AND due_ms <= $2
+    ORDER BY merchant_id, due_ms LIMIT $4) AS due ON true
 WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
 /// Due subscriptions of merchants whose clock is ahead: the first of each merchant before the second of any, merchants
@@ -55,13 +55,13 @@ const DUE_BY_CLOCKS_AHEAD: &str = "\
 SELECT due.id
 FROM ledger.state AS merchant
 CROSS JOIN LATERAL (
-    SELECT id, ledger.due_ms(body) AS due_ms FROM ledger.state
+    SELECT id, due_ms FROM ledger.state
     WHERE kind = 'subscription'
-      AND ledger.merchant_of(body) >= merchant.id COLLATE \"default\"
-      AND ledger.merchant_of(body) <= merchant.id COLLATE \"default\"
-      AND ledger.due_ms(body) <= $1 + ledger.ahead_seconds(merchant.body) * 1000
-    ORDER BY ledger.merchant_of(body), ledger.due_ms(body) LIMIT $3) AS due
-WHERE merchant.kind = 'merchant' AND ledger.ahead_seconds(merchant.body) > 0
+      AND merchant_id >= merchant.id
+      AND merchant_id <= merchant.id
+      AND due_ms <= $1 + merchant.ahead_seconds * 1000
+    ORDER BY merchant_id, due_ms LIMIT $3) AS due
+WHERE merchant.kind = 'merchant' AND merchant.ahead_seconds > 0
 ORDER BY row_number() OVER (PARTITION BY merchant.id ORDER BY due.due_ms), random() LIMIT $2";
 
 /// The state between rounds.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use farthing_core::event::{Event, Fact, Recorded, WebhookSettings, codec};
-use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_core::event::WebhookSettings;
+use farthing_core::ids::WebhookId;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey};
 use farthing_egress::Connector;
 use farthing_log::connect::redacted;
-use farthing_log::states;
+use farthing_log::{reader, states};
 use farthing_projector::{ReadModel, checkpoint};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -41,9 +41,6 @@ const PURGE_INTERVAL: Duration = Duration::from_mins(1);
 /// The read models that payloads are built from.
 const READ_MODELS: [ReadModel; 3] = [ReadModel::Customers, ReadModel::Requests, ReadModel::SpendKeys];
 
-const EVENT: &str = "\
-SELECT kind, schema_version, body::text, merchant_id, occurred_at FROM ledger.events WHERE position = $1";
-
 /// An error that ends the turn of a queue. The queue can be claimed again when its claim lapses.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -51,6 +48,8 @@ enum Error {
     Postgres(#[from] tokio_postgres::Error),
     #[error("no connection: {0}")]
     Pool(#[from] deadpool_postgres::PoolError),
+    #[error(transparent)]
+    Log(#[from] reader::Error),
     #[error(transparent)]
     States(#[from] states::Error),
     #[error(transparent)]
@@ -232,13 +231,8 @@ impl Dispatcher {
         settings: &WebhookSettings,
     ) -> Result<DeliveryRequest, Error> {
         let invalid = |why: String| Error::Payload(pending.position, why);
-        let row = db.query_one(EVENT, &[&pending.position]).await?;
-        let event: Event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)
-            .map_err(|error| invalid(error.to_string()))?;
-        let merchant_id: MerchantId =
-            row.try_get::<_, &str>(3)?.parse().map_err(|error| invalid(format!("{error}")))?;
-        let fact = Fact { merchant_id, occurred_at: row.try_get(4)?, event };
-        let recorded = Recorded { position: pending.position, fact };
+        let recorded = reader::event_at(db, pending.position).await?;
+        let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
         let body = self.payloads.payload(db, &recorded, pending.event_id).await.map_err(invalid)?;
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
         let secret = self.server_key.webhook_secret(claim.webhook_id);

@@ -1,13 +1,14 @@
-//! A batch: the facts that its commands decided, in columns as the append statement needs them.
+//! A batch: the facts that its commands decided, as one record batch of the log.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use crate::chain::{self, Hash, Link};
+use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::claims::Changes;
+use crate::record;
 use farthing_core::command::PersonalChange;
-use farthing_core::event::{Fact, codec};
+use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 
@@ -26,84 +27,74 @@ pub(super) struct EventId {
     pub(super) hash: Vec<u8>,
 }
 
-/// The facts of a batch, column by column, and the changes to tables beside the log.
+/// The facts of a batch, a line each, and the changes to tables beside the log.
 #[derive(Debug)]
 pub(super) struct AppendBatch {
     pub(super) recorded_at: DateTime<Utc>,
-    pub(super) metadata: String,
+    pub(super) writer: String,
     pub(super) last_position: i64,
     pub(super) last_hash: Hash,
-    pub(super) kinds: Vec<&'static str>,
-    pub(super) schema_versions: Vec<i32>,
-    pub(super) keys: Vec<String>,
-    pub(super) merchants: Vec<String>,
-    pub(super) occurred: Vec<DateTime<Utc>>,
-    pub(super) bodies: Vec<String>,
-    pub(super) hashes: Vec<Vec<u8>>,
+    pub(super) count: i32,
+    /// The lines of the events, separated by line feeds.
+    pub(super) events: String,
+    /// The hashes of the events, one after the other.
+    pub(super) hashes: Vec<u8>,
+    /// The keys and positions of the facts that `ledger.facts` indexes.
+    pub(super) indexed: (Vec<String>, Vec<i64>),
     pub(super) personal: Vec<(CustomerId, PersonalChange)>,
     pub(super) claims: Claims,
 }
 
 impl AppendBatch {
-    /// An empty batch after the event at `position` with `hash`.
-    pub(super) fn after(position: i64, hash: Hash, metadata: String) -> Self {
+    /// An empty batch of `writer` after the event at `position` with `hash`.
+    pub(super) fn after(position: i64, hash: Hash, writer: String) -> Self {
         let now = Utc::now();
         Self {
             // Postgres keeps microseconds, and the hash must cover the stored value.
             recorded_at: DateTime::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now),
-            metadata,
+            writer,
             last_position: position,
             last_hash: hash,
-            kinds: Vec::new(),
-            schema_versions: Vec::new(),
-            keys: Vec::new(),
-            merchants: Vec::new(),
-            occurred: Vec::new(),
-            bodies: Vec::new(),
+            count: 0,
+            events: String::new(),
             hashes: Vec::new(),
+            indexed: (Vec::new(), Vec::new()),
             personal: Vec::new(),
             claims: Claims::default(),
         }
     }
 
-    /// Encodes `fact` and links it to the hash chain.
+    /// Writes `fact` and links it to the hash chain.
     pub(super) fn push(&mut self, fact: &Fact) {
-        let encoded = codec::encode(&fact.event);
-        let key = fact.event.key();
-        let merchant_id = fact.merchant_id.to_string();
+        if self.count > 0 {
+            self.events.push('\n');
+        }
+        let start = self.events.len();
+        let key = record::write(fact, &mut self.events);
+        self.count += 1;
         self.last_position += 1;
-        self.last_hash = chain::hash(
-            &self.last_hash,
-            &Link {
-                position: self.last_position,
-                kind: encoded.kind,
-                schema_version: encoded.schema_version,
-                key: &key,
-                merchant_id: &merchant_id,
-                occurred_at: fact.occurred_at,
-                recorded_at: self.recorded_at,
-                body: &encoded.body,
-                metadata: &self.metadata,
-            },
-        );
-        self.kinds.push(encoded.kind);
-        self.schema_versions.push(encoded.schema_version);
-        self.keys.push(key);
-        self.merchants.push(merchant_id);
-        self.occurred.push(fact.occurred_at);
-        self.bodies.push(encoded.body);
-        self.hashes.push(self.last_hash.to_vec());
+        let link = Link {
+            position: self.last_position,
+            recorded_at: self.recorded_at,
+            writer: &self.writer,
+            record: &self.events[start..],
+        };
+        self.last_hash = chain::hash(&self.last_hash, &link);
+        self.hashes.extend_from_slice(&self.last_hash);
+        if record::is_indexed(&fact.event) {
+            self.indexed.0.push(key);
+            self.indexed.1.push(self.last_position);
+        }
     }
 
     /// The first event of the batch, once it is appended; `None` if the batch has no facts.
     pub(super) fn first_event(&self) -> Option<EventId> {
-        let count = i64::try_from(self.hashes.len()).ok()?;
-        let hash = self.hashes.first()?.clone();
-        Some(EventId { position: self.last_position - count + 1, hash })
+        let hash = self.hashes.get(..HASH_BYTES)?.to_vec();
+        Some(EventId { position: self.last_position - i64::from(self.count) + 1, hash })
     }
 
     /// Whether the batch has no facts.
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.count == 0
     }
 }

@@ -53,7 +53,7 @@ pub struct AppenderConfig {
     pub database_url: String,
     /// The role to write under.
     pub role: Role,
-    /// The writer's name in the events' metadata.
+    /// The writer's name in the record batches.
     pub writer: String,
     /// The NATS server for wake-up notifications; without one readers poll.
     pub nats_url: Option<String>,

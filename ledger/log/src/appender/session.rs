@@ -1,6 +1,5 @@
 //! Postgres as the store of a log: the writing connection and its statements, prepared once.
 
-use chrono::{DateTime, Utc};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
@@ -8,9 +7,10 @@ use tokio_postgres::{Client, Row, Statement};
 use super::batch::{AppendBatch, EventId};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
-use crate::{claims, connect, states};
+use crate::reader::{self, PARTITION};
+use crate::{claims, connect, record, refold, states};
 use farthing_core::command::PersonalChange;
-use farthing_core::event::{ContactPart, Fact, codec};
+use farthing_core::event::{ContactPart, Fact};
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 use farthing_core::state::{State, StateKey};
@@ -26,40 +26,13 @@ SET synchronous_commit = on;
 SET statement_timeout = '10s';
 SET idle_in_transaction_session_timeout = '5s'";
 
-const LOCK_HEAD: &str = "SELECT position, hash, epoch FROM ledger.head FOR UPDATE";
+const LOCK_HEAD: &str = "\
+SELECT position, hash, epoch, shape FROM ledger.heads WHERE partition = $1 FOR UPDATE";
 
-const PEEK_HEAD: &str = "SELECT position FROM ledger.head";
-
-/// The events after position $1, at most $2, for the catch-up with other writers.
-const READ_EVENTS: &str = "\
-SELECT position, kind, schema_version, merchant_id, occurred_at, body::text
-FROM ledger.events WHERE position > $1 ORDER BY position LIMIT $2";
-
-/// Appends a decided batch if the head is still at the position it was decided at ($1). Returns the number of heads
-/// moved: 1, or 0 if another writer was faster, in which case nothing is written. One statement is one transaction and
-/// one round trip; it locks the head's row first, and every other part depends on that row.
+/// Appends a decided batch if the head is still at the position it was decided at. One statement is one transaction and
+/// one round trip.
 const APPEND: &str = "\
-WITH moved AS (
-    UPDATE ledger.head SET position = $1 + cardinality($7::text[]), hash = $2
-    WHERE position = $1 AND epoch = $17 RETURNING position
-), appended AS (
-    INSERT INTO ledger.events
-        (position, kind, schema_version, key, merchant_id, occurred_at, recorded_at, body, metadata, hash)
-    SELECT $1 + e.n, e.kind, e.schema_version, e.key, e.merchant_id, e.occurred_at, $3, e.body::json, $4::text::json,
-           e.hash
-    FROM unnest($5::text[], $6::integer[], $7::text[], $8::text[], $9::timestamptz[], $10::text[], $11::bytea[])
-        WITH ORDINALITY AS e(kind, schema_version, key, merchant_id, occurred_at, body, hash, n)
-    WHERE EXISTS (SELECT FROM moved)
-), put AS (
-    INSERT INTO ledger.state (kind, id, body)
-    SELECT s.kind, s.id, s.body FROM unnest($12::text[], $13::text[], $14::text[]) AS s(kind, id, body)
-    WHERE EXISTS (SELECT FROM moved)
-    ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body
-), deleted AS (
-    DELETE FROM ledger.state AS s USING unnest($15::text[], $16::text[]) AS d(kind, id)
-    WHERE s.kind = d.kind AND s.id = d.id AND EXISTS (SELECT FROM moved)
-)
-SELECT count(*) FROM moved";
+SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
 /// Writes a customer's personal data; $6, $7 and $8 say whether name, e-mail and phone change.
 const PUT_PERSONAL: &str = "\
@@ -74,9 +47,12 @@ ON CONFLICT (customer_id) DO UPDATE SET
 const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
 
 /// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
-const NEXT_EPOCH: &str = "UPDATE ledger.head SET epoch = epoch + 1";
+const NEXT_EPOCH: &str = "UPDATE ledger.heads SET epoch = epoch + 1 WHERE partition = $1";
 
-const IS_RECORDED: &str = "SELECT EXISTS (SELECT FROM ledger.events WHERE position = $1 AND hash = $2)";
+/// Whether a batch begins with this very event.
+const IS_RECORDED: &str = "\
+SELECT EXISTS (SELECT FROM ledger.batches
+               WHERE partition = $1 AND first_position = $2 AND substring(hashes FROM 1 FOR 32) = $3)";
 
 /// The database of the log, for one role.
 #[derive(Debug)]
@@ -90,8 +66,8 @@ pub(super) struct PostgresStore {
 pub(super) struct PostgresSession {
     client: Client,
     lock_head: Statement,
-    peek_head: Statement,
-    read_events: Statement,
+    read_head: Statement,
+    read: Statement,
     load: Statement,
     append: Statement,
     claims: claims::Statements,
@@ -105,10 +81,10 @@ impl LogStore for PostgresStore {
     async fn open(&self) -> StoreResult<PostgresSession> {
         let client = connect::connect(&self.database_url, self.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lock_head, peek_head, read_events, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
+        let (lock_head, read_head, read, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
-            client.prepare(PEEK_HEAD),
-            client.prepare(READ_EVENTS),
+            client.prepare(reader::READ_HEAD),
+            client.prepare(reader::READ),
             client.prepare(states::LOAD),
             client.prepare(APPEND),
             claims::Statements::prepare(&client),
@@ -118,8 +94,8 @@ impl LogStore for PostgresStore {
         Ok(PostgresSession {
             client,
             lock_head,
-            peek_head,
-            read_events,
+            read_head,
+            read,
             load,
             append,
             claims,
@@ -130,38 +106,38 @@ impl LogStore for PostgresStore {
 }
 
 impl LogSession for PostgresSession {
-    type Event = Row;
-
     fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
     async fn head_position(&self) -> StoreResult<i64> {
-        Ok(self.client.query_one(&self.peek_head, &[]).await?.get(0))
+        Ok(self.client.query_one(&self.read_head, &[]).await?.get(0))
     }
 
     async fn begin(&self) -> StoreResult<Head> {
         let ((), head) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[])
+            self.client.query_one(&self.lock_head, &[&PARTITION])
         )?;
         read_head(&head)
     }
 
-    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Row>)> {
-        let after: [&(dyn ToSql + Sync); 2] = [&position, &limit];
-        let ((), head, events) = tokio::try_join!(
+    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Fact>)> {
+        let after: [&(dyn ToSql + Sync); 3] = [&PARTITION, &position, &limit];
+        let ((), head, batches) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[]),
-            self.client.query(&self.read_events, &after),
+            self.client.query_one(&self.lock_head, &[&PARTITION]),
+            self.client.query(&self.read, &after),
         )?;
-        Ok((read_head(&head)?, events))
-    }
-
-    fn fact(row: &Row) -> Result<Fact, String> {
-        let event = codec::decode(row.get(1), row.get(2), row.get(5)).map_err(|error| error.to_string())?;
-        let merchant_id = row.get::<_, &str>(3).parse().map_err(|error| format!("merchant id {error}"))?;
-        Ok(Fact { merchant_id, occurred_at: row.get::<_, DateTime<Utc>>(4), event })
+        let mut facts = Vec::new();
+        for row in &batches {
+            let batch = reader::batch(row).map_err(|error| StoreError::Other(error.to_string()))?;
+            for index in 0..batch.len() {
+                let fact = record::decode(batch.line(index));
+                facts.push(fact.map_err(|error| StoreError::Other(error.to_string()))?);
+            }
+        }
+        Ok((read_head(&head)?, facts))
     }
 
     async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {
@@ -214,28 +190,26 @@ impl LogSession for PostgresSession {
                 deleted_ids.push(id.as_str());
             }
         }
-        let hash: &[u8] = &batch.last_hash;
-        let parameters: [&(dyn ToSql + Sync); 17] = [
+        let (fact_keys, fact_positions) = &batch.indexed;
+        let parameters: [&(dyn ToSql + Sync); 16] = [
+            &PARTITION,
             &expected.position,
-            &hash,
+            &expected.epoch,
+            &refold::VERSION,
+            &batch.count,
             &batch.recorded_at,
-            &batch.metadata,
-            &batch.kinds,
-            &batch.schema_versions,
-            &batch.keys,
-            &batch.merchants,
-            &batch.occurred,
-            &batch.bodies,
+            &batch.writer,
+            &batch.events.as_bytes(),
             &batch.hashes,
+            fact_keys,
+            fact_positions,
             &put_kinds,
             &put_ids,
             &put_bodies,
             &deleted_kinds,
             &deleted_ids,
-            &expected.epoch,
         ];
-        let moved: i64 = self.client.query_one(&self.append, &parameters).await?.get(0);
-        Ok(moved == 1)
+        Ok(self.client.query_one(&self.append, &parameters).await?.get(0))
     }
 
     async fn append_and_commit(
@@ -252,11 +226,12 @@ impl LogSession for PostgresSession {
     }
 
     async fn is_recorded(&self, event: &EventId) -> StoreResult<bool> {
-        Ok(self.client.query_one(IS_RECORDED, &[&event.position, &event.hash]).await?.get(0))
+        Ok(self.client.query_one(IS_RECORDED, &[&PARTITION, &event.position, &event.hash]).await?.get(0))
     }
 
     async fn raise_epoch(&self) -> StoreResult<()> {
-        Ok(self.client.batch_execute(NEXT_EPOCH).await?)
+        self.client.execute(NEXT_EPOCH, &[&PARTITION]).await?;
+        Ok(())
     }
 
     async fn commit(&self) -> StoreResult<()> {
@@ -281,8 +256,13 @@ fn is_about_data(code: &SqlState) -> bool {
     ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
-/// Reads a row of [`LOCK_HEAD`].
+/// Reads a row of [`LOCK_HEAD`]. Fails if the log's states have another program's shape: this one must not append.
 fn read_head(row: &Row) -> StoreResult<Head> {
+    let shape: i64 = row.get(3);
+    if shape != refold::VERSION {
+        let why = format!("the log's states have shape {shape}, this program's have {}", refold::VERSION);
+        return Err(StoreError::Other(why));
+    }
     let hash = row.get::<_, &[u8]>(1).try_into();
     let hash = hash.map_err(|_| StoreError::Other("the head's hash is not 32 bytes".to_owned()))?;
     Ok(Head { position: row.get(0), hash, epoch: row.get(2) })

@@ -49,9 +49,6 @@ pub(super) trait LogStore: Send + 'static {
 /// A statement outside of a transaction is one by itself. A transaction is never committed in part, and dropping the
 /// connection rolls it back, unless its commit is on the way.
 pub(super) trait LogSession: Send + Sync + Sized {
-    /// An event as it was read, not decoded yet.
-    type Event: Send + Sync;
-
     /// Whether the connection is known to be lost.
     fn is_closed(&self) -> bool;
 
@@ -61,15 +58,12 @@ pub(super) trait LogSession: Send + Sync + Sized {
     /// Begins a transaction and locks the head in it, which keeps every other writer from appending until it ends.
     fn begin(&self) -> impl Future<Output = StoreResult<Head>> + Send;
 
-    /// As [`Self::begin`]; also reads the first events after `position`, at most `limit`.
+    /// As [`Self::begin`]; also reads the first events after `position`, the end of a batch: about `limit`.
     fn begin_and_read(
         &self,
         position: i64,
         limit: i64,
-    ) -> impl Future<Output = StoreResult<(Head, Vec<Self::Event>)>> + Send;
-
-    /// Decodes an event.
-    fn fact(event: &Self::Event) -> Result<Fact, String>;
+    ) -> impl Future<Output = StoreResult<(Head, Vec<Fact>)>> + Send;
 
     /// The states of `keys`, in their order, with the position of the head at that moment.
     fn load(&self, keys: &[StateKey]) -> impl Future<Output = StoreResult<(i64, Vec<Option<State>>)>> + Send;

@@ -14,12 +14,16 @@ use super::batch::{AppendBatch, EventId};
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{Head, LogSession, LogStore};
+use farthing_core::event::Fact;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::state::{StateCache, StateKey};
 
 /// The most events of other writers that are applied to the cached states. Beyond that, loading the states again is
 /// cheaper.
 const MAX_CATCH_UP: i64 = 2_000;
+
+/// A position that no event follows.
+const BEYOND_THE_LOG: i64 = i64::MAX / 2;
 
 /// The number of cached states above which the cache is cleared.
 const MAX_CACHED: usize = 200_000;
@@ -36,7 +40,7 @@ pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Owns the writing connection and the cache of states at its head.
 pub(super) struct Writer<S: LogStore> {
     pub(super) store: S,
-    metadata: String,
+    name: String,
     newest: watch::Sender<i64>,
     pub(super) session: Option<S::Session>,
     head: Option<Head>,
@@ -50,10 +54,9 @@ pub(super) struct Writer<S: LogStore> {
 impl<S: LogStore> Writer<S> {
     /// A writer called `name` that is not connected yet. It sends each new head position to `newest`.
     pub(super) fn new(store: S, name: &str, newest: watch::Sender<i64>) -> Self {
-        let metadata = serde_json::json!({ "by": name }).to_string();
         Self {
             store,
-            metadata,
+            name: name.to_owned(),
             newest,
             session: None,
             head: None,
@@ -163,7 +166,7 @@ impl<S: LogStore> Writer<S> {
         head: Head,
         jobs: &mut [Box<dyn Job>],
     ) -> Result<bool, FailedAttempt> {
-        let mut batch = AppendBatch::after(head.position, head.hash, self.metadata.clone());
+        let mut batch = AppendBatch::after(head.position, head.hash, self.name.clone());
         let decided = self.decide(session, jobs, &mut batch, Some(head.position)).await?;
         let appended = if !decided {
             false
@@ -191,11 +194,11 @@ impl<S: LogStore> Writer<S> {
         session: &S::Session,
         jobs: &mut [Box<dyn Job>],
     ) -> Result<(), FailedAttempt> {
-        let known = self.head.map_or(i64::MAX, |head| head.position);
+        let known = self.head.map_or(BEYOND_THE_LOG, |head| head.position);
         let (head, events) = session.begin_and_read(known, MAX_CATCH_UP).await?;
         self.catch_up(head, &events)?;
 
-        let mut batch = AppendBatch::after(head.position, head.hash, self.metadata.clone());
+        let mut batch = AppendBatch::after(head.position, head.hash, self.name.clone());
         let claims: Vec<ClaimId> = jobs.iter().filter_map(|job| job.claim().cloned()).collect();
         if !claims.is_empty() {
             batch.claims.recorded.extend(session.find_claims(&claims).await?);
@@ -225,7 +228,7 @@ impl<S: LogStore> Writer<S> {
 
     /// Brings the cached states from the head last seen to the locked `head`. `events` are the first events after the
     /// head last seen, at most [`MAX_CATCH_UP`].
-    fn catch_up(&mut self, head: Head, events: &[<S::Session as LogSession>::Event]) -> Result<(), Failure> {
+    fn catch_up(&mut self, head: Head, events: &[Fact]) -> Result<(), Failure> {
         let known = self.head.replace(head).map(|known| known.position);
         if known == Some(head.position) {
             self.uncontended_batches = self.uncontended_batches.saturating_add(1);
@@ -237,9 +240,8 @@ impl<S: LogStore> Writer<S> {
             self.states.clear();
             return Ok(());
         }
-        for event in events {
-            let fact = S::Session::fact(event).map_err(Failure::CatchUp)?;
-            self.states.catch_up(&fact).map_err(|broken| Failure::CatchUp(broken.to_string()))?;
+        for fact in events {
+            self.states.catch_up(fact).map_err(|broken| Failure::CatchUp(broken.to_string()))?;
         }
         Ok(())
     }

@@ -159,9 +159,10 @@ impl Feed {
     async fn publish(&mut self, page: &Page) -> Result<(), Error> {
         let last = page.len() - 1;
         for (at, entry) in page.entries().enumerate() {
-            let subject = ["ledger.", entry.merchant(), ".", entry.kind()].concat();
-            let body = Bytes::copy_from_slice(entry.body().as_bytes());
-            let headers = stream::headers(entry, self.sequence);
+            let record = entry.record()?;
+            let subject = ["ledger.", record.merchant, ".", record.kind].concat();
+            let body = Bytes::copy_from_slice(record.body().as_bytes());
+            let headers = stream::headers(entry, &record, self.sequence);
             if at == last {
                 let inbox = self.inbox.clone();
                 let sent = self.client.publish_with_reply_and_headers(subject, inbox, headers, body);

@@ -7,6 +7,7 @@ use async_nats::jetstream::stream::{Config, State, StorageType};
 use async_nats::{HeaderMap, HeaderName};
 
 use crate::reader::Entry;
+use crate::record::Record;
 use farthing_core::secret::hex;
 
 /// The stream's name.
@@ -39,9 +40,9 @@ pub(super) fn config() -> Config {
 }
 
 /// The headers of the message for `entry`, which must follow the message of sequence `previous`.
-pub(super) fn headers(entry: &Entry, previous: u64) -> HeaderMap {
+pub(super) fn headers(entry: &Entry, record: &Record<'_>, previous: u64) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(NATS_MESSAGE_ID, entry.key());
+    headers.insert(NATS_MESSAGE_ID, record.key);
     headers.insert(NATS_EXPECTED_LAST_SEQUENCE, previous.to_string());
     headers.insert(POSITION_HEADER, entry.position().to_string());
     headers.insert(HASH_HEADER, hex(entry.hash()));

@@ -30,7 +30,7 @@ impl Front {
         Self { reader: None, notifications, last_read: None, more_at_once: true }
     }
 
-    /// Waits until a read is due, then reads at most [`READ_EVENTS`] events after `position`.
+    /// Waits until a read is due, then reads about [`READ_EVENTS`] events after `position`.
     pub(super) async fn read(&mut self, shared: &Shared, position: i64) -> Result<Vec<Entry>, Error> {
         self.wait().await;
         let reader = match self.reader.take() {
@@ -40,7 +40,7 @@ impl Front {
         self.notifications.borrow_and_update();
         self.last_read = Some(Instant::now());
         let entries = reader.read(position, READ_EVENTS).await?;
-        self.more_at_once = entries.len() == READ_EVENTS;
+        self.more_at_once = entries.len() >= READ_EVENTS;
         self.reader = Some(reader);
         Ok(entries)
     }

@@ -23,7 +23,7 @@ use super::connect::Role;
 use super::reader::Error;
 use super::wake_up;
 
-/// Events read at once.
+/// Events read at once, and the rest of the last one's record batch.
 const READ_EVENTS: usize = 2_048;
 
 /// The settings of a tail.

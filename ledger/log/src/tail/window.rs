@@ -12,7 +12,7 @@ use crate::reader::Entry;
 /// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
 
-/// The most bytes of bodies in the window.
+/// The most bytes of records in the window.
 const MAX_BYTES: usize = 48 * 1024 * 1024;
 
 /// How long eviction waits for a follower that does not move.
@@ -29,7 +29,7 @@ pub(super) struct Chunk<E = Entry> {
 impl From<Vec<Entry>> for Chunk {
     fn from(entries: Vec<Entry>) -> Self {
         let first = entries.first().map_or(0, Entry::position);
-        let bytes = entries.iter().map(|entry| entry.body().len()).sum();
+        let bytes = entries.iter().map(|entry| entry.line().len()).sum();
         Self { first, entries, bytes }
     }
 }

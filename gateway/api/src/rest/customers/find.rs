@@ -1,9 +1,10 @@
 //! `GET /customers/{id}`, by id or reference id.
 
 use farthing_core::command::PersonalData;
-use farthing_core::event::{CustomerEvent, Event, codec};
+use farthing_core::event::{CustomerEvent, Event, Fact, Recorded};
 use farthing_core::ids::{CustomerId, MerchantId};
 use farthing_core::state::StateKey;
+use farthing_log::reader;
 use farthing_projector::ReadModel;
 use farthing_projector::customers::query;
 use tokio_postgres::Client;
@@ -36,11 +37,8 @@ pub(super) async fn find(
     Ok(Reply::ok(row.ok_or(ApiError::NotFound(Resource::Customer))?.into()))
 }
 
-const CREATION: &str = "\
-SELECT e.kind, e.schema_version, e.body::text, e.occurred_at, p.first_name, p.last_name, p.email, p.phone
-FROM ledger.events AS e
-LEFT JOIN personal.customer AS p ON p.customer_id = $2
-WHERE e.key = $1";
+const PERSONAL: &str =
+    "SELECT first_name, last_name, email, phone FROM personal.customer WHERE customer_id = $1";
 
 /// Reads an existing customer from the read model or, while that lags, from the log.
 pub(super) async fn existing(
@@ -62,19 +60,24 @@ pub(super) async fn existing(
 
 /// Reads the customer from its creation in the log.
 async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiError> {
-    let row = client.query_one(CREATION, &[&format!("{id}/created"), &id.to_string()]).await?;
-    let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let created = match event {
-        Ok(Event::Customer(CustomerEvent::Created(created))) => created,
-        Ok(other) => return Err(ApiError::internal(format!("{id} was created by {}", other.key()))),
-        Err(error) => return Err(ApiError::internal(error.to_string())),
+    let found = reader::find(client, &[&format!("{id}/created")]).await?;
+    let Some(Recorded {
+        fact: Fact { event: Event::Customer(CustomerEvent::Created(created)), occurred_at, .. },
+        ..
+    }) = found.into_iter().next()
+    else {
+        return Err(ApiError::internal(format!("the creation of {id} is not in the log")));
     };
-    let personal = PersonalData {
-        first_name: row.try_get(4)?,
-        last_name: row.try_get(5)?,
-        email: row.try_get(6)?,
-        phone: row.try_get(7)?,
-    };
+    let personal = client.query_opt(PERSONAL, &[&id.to_string()]).await?;
+    let personal = personal.map(|row| -> Result<_, tokio_postgres::Error> {
+        Ok(PersonalData {
+            first_name: row.try_get("first_name")?,
+            last_name: row.try_get("last_name")?,
+            email: row.try_get("email")?,
+            phone: row.try_get("phone")?,
+        })
+    });
+    let personal = personal.transpose()?.unwrap_or_default();
     Ok(Customer {
         customer_id: id,
         connection_id: id,
@@ -82,6 +85,6 @@ async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiErro
         contact: personal.into(),
         subscription: None,
         metadata: created.metadata,
-        created_at: Timestamp(row.try_get(3)?),
+        created_at: Timestamp(occurred_at),
     })
 }

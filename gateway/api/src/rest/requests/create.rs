@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{ReportRequest, Reported, Timed};
-use farthing_core::event::{Event, RequestEvent, RequestMetered, RequestOpened, codec};
+use farthing_core::event::{Event, RequestEvent, RequestMetered, RequestOpened};
 use farthing_core::ids::RequestId;
+use farthing_log::reader;
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query::{self, RequestRow};
 use tokio_postgres::Client;
@@ -76,23 +77,18 @@ pub(super) async fn create(
     }
 }
 
-/// The two events of a report.
-const REPORT: &str = "\
-SELECT kind, schema_version, body::text, occurred_at FROM ledger.events WHERE key = $1 OR key = $2 ORDER BY position";
-
-/// Reads the request from the log, while the read model lags.
+/// Reads the request from the log, while the read model lags. It was opened and metered in one commit.
 async fn as_reported(client: &Client, id: RequestId) -> Result<RequestRow, ApiError> {
-    let rows = client.query(REPORT, &[&format!("{id}/opened"), &format!("{id}/metered")]).await?;
     let (mut opened, mut metered): (Option<RequestOpened>, Option<RequestMetered>) = (None, None);
     let mut at = DateTime::UNIX_EPOCH;
-    for row in rows {
-        let event = codec::decode(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        match event.map_err(|error| ApiError::internal(error.to_string()))? {
-            Event::Request(RequestEvent::Opened(event)) => opened = Some(*event),
-            Event::Request(RequestEvent::Metered(event)) => metered = Some(*event),
-            other => return Err(ApiError::internal(format!("{id} was reported by {}", other.key()))),
+    for recorded in reader::find_commit(client, &format!("{id}/opened")).await? {
+        match recorded.fact.event {
+            Event::Request(RequestEvent::Opened(event)) if event.request_id == id => opened = Some(*event),
+            Event::Request(RequestEvent::Metered(event)) if event.request_id == id => {
+                (metered, at) = (Some(*event), recorded.fact.occurred_at);
+            }
+            _ => {}
         }
-        at = row.try_get(3)?;
     }
     match (opened, metered) {
         (Some(opened), Some(metered)) => Ok(RequestRow::reported(opened, metered, at)),

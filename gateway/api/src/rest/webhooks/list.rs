@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_core::ids::{MerchantId, WebhookId};
 use farthing_core::state::{self, StateKey};
-use farthing_log::states;
+use farthing_log::{reader, states};
 use tokio_postgres::Client;
 
 use super::resource::Webhook;
@@ -16,9 +16,6 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::page::{List, PageQuery};
 use crate::rest::params::Params;
-
-/// Finds the creation of a webhook, which a cursor may name even if the webhook is deleted.
-const CREATION: &str = "SELECT position FROM ledger.events WHERE key = $1 AND merchant_id = $2";
 
 /// 200 with a page of the merchant's webhooks, without their secrets.
 #[utoipa::path(
@@ -34,7 +31,7 @@ pub(super) async fn list(
     let connection = app.connection().await?;
     let after = match page.cursor() {
         None => None,
-        Some(cursor) => Some(within(position_of(&connection, merchant_id, cursor)).await?),
+        Some(cursor) => Some(within(webhook_of(&connection, merchant_id, cursor)).await?),
     };
     // Newest first. A merchant has few webhooks.
     let mut ids = match app.state(StateKey::Webhooks(merchant_id)).await? {
@@ -57,8 +54,10 @@ pub(super) async fn list(
     Ok(Reply::ok(List::new(shown.collect(), has_more, last)))
 }
 
-async fn position_of(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
+/// The webhook that a cursor names, which may be deleted since.
+async fn webhook_of(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
     let id: WebhookId = cursor.parse().map_err(|_| ApiError::Input(InputError::CursorInvalid))?;
-    let there = db.query_opt(CREATION, &[&format!("{id}/created"), &merchant_id.to_string()]).await?;
-    there.map(|_| id).ok_or(ApiError::Input(InputError::CursorInvalid))
+    let created = reader::find(db, &[&format!("{id}/created")]).await?;
+    let is_own = created.iter().any(|recorded| recorded.fact.merchant_id == merchant_id);
+    if is_own { Ok(id) } else { Err(ApiError::Input(InputError::CursorInvalid)) }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farthing_core::event::{Fact, codec};
+use farthing_core::event::Fact;
 use farthing_core::state::{EvolveError, StateCache};
 use serde_json::Value;
 
 use super::client::{Answer, Book};
 use super::database::{Disk, Row};
 use crate::chain::{self, GENESIS, Link};
+use crate::record::{self, Record};
 
 /// Checks the log, the states and everything that callers were answered.
 pub(super) fn check(disk: &Disk, book: &Book) {
@@ -24,17 +25,7 @@ fn the_chain_is_whole(disk: &Disk) {
     for (row, position) in disk.events.iter().zip(1..) {
         assert_eq!(row.position, position);
         assert!(keys.insert(row.key.clone()), "{} is in the log twice", row.key);
-        let link = Link {
-            position,
-            kind: row.kind,
-            schema_version: row.schema_version,
-            key: &row.key,
-            merchant_id: &row.merchant_id,
-            occurred_at: row.occurred_at,
-            recorded_at: row.recorded_at,
-            body: &row.body,
-            metadata: &row.metadata,
-        };
+        let link = Link { position, recorded_at: row.recorded_at, writer: &row.writer, record: &row.record };
         hash = chain::hash(&hash, &link);
         assert_eq!(row.hash, hash, "the hash at {position}");
     }
@@ -44,9 +35,9 @@ fn the_chain_is_whole(disk: &Disk) {
 }
 
 fn fact(row: &Row) -> Fact {
-    let event = codec::decode(row.kind, row.schema_version, &row.body).unwrap();
-    assert_eq!(event.key(), row.key);
-    Fact { merchant_id: row.merchant_id.parse().unwrap(), occurred_at: row.occurred_at, event }
+    let fact = record::decode(&row.record).unwrap();
+    assert_eq!(fact.event.key(), row.key);
+    fact
 }
 
 fn states_are_the_fold_of_the_log(disk: &Disk) {
@@ -68,7 +59,7 @@ fn states_are_the_fold_of_the_log(disk: &Disk) {
 
 /// Personal data is there of exactly the customers in the log, and every idempotency key stands for a fact.
 fn tables_beside_the_log_agree_with_it(disk: &Disk) {
-    let customers = disk.events.iter().filter(|row| row.kind == "customer.created");
+    let customers = disk.events.iter().filter(|row| row.record.contains(r#""kind":"customer.created""#));
     let customers: BTreeSet<_> = customers.map(|row| row.key.clone()).collect();
     let personal: BTreeSet<_> = disk.personal.iter().map(|id| format!("{id}/created")).collect();
     assert_eq!(personal, customers);
@@ -93,7 +84,8 @@ fn answers_are_true(disk: &Disk, book: &Book) {
                     "{key} is in the log, and nobody was told: {answers:?}"
                 );
                 if let [Answer::Done(Some(balance))] = done[..] {
-                    let body: Value = serde_json::from_str(&row.body).unwrap();
+                    let body: Value =
+                        serde_json::from_str(Record::parse(&row.record).unwrap().body()).unwrap();
                     assert_eq!(body["balance_after"], balance.to_string(), "{key}");
                 }
             }

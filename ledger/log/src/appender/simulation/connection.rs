@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farthing_core::command::PersonalChange;
-use farthing_core::event::{Fact, codec};
+use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 use farthing_core::state::{State, StateKey};
@@ -16,7 +16,9 @@ use super::super::batch::{AppendBatch, EventId};
 use super::super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use super::backend::{Append, Backend, Message, Reply, Statement, Write};
 use super::database::{APPENDED_TWICE, Database, Fault, Row};
+use crate::chain::HASH_BYTES;
 use crate::claims::Changes;
+use crate::record::{self, Record};
 
 impl LogStore for Database {
     type Session = Session;
@@ -133,25 +135,21 @@ impl Session {
 
 /// An append in a transaction of its own.
 fn append_of(expected: Head, batch: &AppendBatch, changes: &[(StateKey, Option<String>)]) -> Append {
-    let rows = (0..batch.keys.len()).map(|at| Row {
-        position: expected.position + i64::try_from(at).unwrap() + 1,
-        kind: batch.kinds[at],
-        schema_version: batch.schema_versions[at],
-        key: batch.keys[at].clone(),
-        merchant_id: batch.merchants[at].clone(),
-        occurred_at: batch.occurred[at],
-        recorded_at: batch.recorded_at,
-        body: batch.bodies[at].clone(),
-        metadata: batch.metadata.clone(),
-        hash: batch.hashes[at].clone(),
-    });
+    let hashes = batch.hashes.chunks(HASH_BYTES);
+    let rows =
+        batch.events.lines().zip(hashes).zip(expected.position + 1..).map(|((record, hash), position)| Row {
+            position,
+            key: Record::parse(record).unwrap().key.to_owned(),
+            record: record.to_owned(),
+            recorded_at: batch.recorded_at,
+            writer: batch.writer.clone(),
+            hash: hash.to_vec(),
+        });
     let changes = changes.iter().map(|(key, body)| (key.stored(), body.clone())).collect();
     Append { in_transaction: false, expected, rows: rows.collect(), hash: batch.last_hash, changes }
 }
 
 impl LogSession for Session {
-    type Event = Row;
-
     fn is_closed(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed) || self.messages.is_closed()
     }
@@ -167,17 +165,13 @@ impl LogSession for Session {
         Ok(self.begin_and_read(i64::MAX, 0).await?.0)
     }
 
-    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Row>)> {
+    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Fact>)> {
         match self.ask(Statement::Begin { position, limit }).await? {
-            Reply::Begun(head, rows) => Ok((head, rows)),
+            Reply::Begun(head, rows) => {
+                Ok((head, rows.iter().map(|row| record::decode(&row.record).unwrap()).collect()))
+            }
             other => unreachable!("{other:?}"),
         }
-    }
-
-    fn fact(row: &Row) -> Result<Fact, String> {
-        let event =
-            codec::decode(row.kind, row.schema_version, &row.body).map_err(|error| error.to_string())?;
-        Ok(Fact { merchant_id: row.merchant_id.parse().unwrap(), occurred_at: row.occurred_at, event })
     }
 
     async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {

@@ -24,14 +24,12 @@ const LATEST_MS: u64 = 15_000;
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) position: i64,
-    pub(super) kind: &'static str,
-    pub(super) schema_version: i32,
+    /// The key in the record.
     pub(super) key: String,
-    pub(super) merchant_id: String,
-    pub(super) occurred_at: DateTime<Utc>,
+    /// The line.
+    pub(super) record: String,
     pub(super) recorded_at: DateTime<Utc>,
-    pub(super) body: String,
-    pub(super) metadata: String,
+    pub(super) writer: String,
     pub(super) hash: Vec<u8>,
 }
 

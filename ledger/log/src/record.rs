@@ -1,0 +1,147 @@
+//! The written form of an event: one line of JSON, in a record batch of the log and of the feed. Its hash covers these
+//! exact bytes, so a line is stored and published as it was first written.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use farthing_core::event::{Event, Fact, RequestEvent, WalletEvent, codec};
+use farthing_core::ids::{self, MerchantId};
+
+/// An event as it is written, not decoded yet.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Record<'a> {
+    /// The name of its kind.
+    pub kind: &'a str,
+    /// The version of the body's shape.
+    pub version: i32,
+    /// The fact's key.
+    pub key: &'a str,
+    /// The id of its merchant.
+    pub merchant: &'a str,
+    /// When it happened.
+    pub occurred_at: DateTime<Utc>,
+    /// The body, JSON.
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+/// Why this program cannot read an event. It stops every consumer that must know the event.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// Its line is not a record.
+    #[error("the record: {0}")]
+    Record(#[from] serde_json::Error),
+    /// Its kind or version is unknown, or its body is malformed.
+    #[error(transparent)]
+    Codec(#[from] codec::Error),
+    /// Its merchant id is malformed.
+    #[error("merchant {0}")]
+    Merchant(#[from] ids::Malformed),
+}
+
+impl<'a> Record<'a> {
+    /// Reads a line.
+    pub fn parse(line: &'a str) -> Result<Self, Unreadable> {
+        Ok(serde_json::from_str(line)?)
+    }
+
+    /// The exact text of the body.
+    pub fn body(&self) -> &'a str {
+        self.body.get()
+    }
+
+    /// Decodes the event.
+    pub fn fact(&self) -> Result<Fact, Unreadable> {
+        let merchant_id: MerchantId = self.merchant.parse()?;
+        let event = codec::decode(self.kind, self.version, self.body())?;
+        Ok(Fact { merchant_id, occurred_at: self.occurred_at, event })
+    }
+}
+
+/// Decodes the event in `line`.
+pub(crate) fn decode(line: &str) -> Result<Fact, Unreadable> {
+    Record::parse(line)?.fact()
+}
+
+/// Adds the line of `fact` to `lines`, and returns the fact's key.
+pub fn write(fact: &Fact, lines: &mut String) -> String {
+    let Fact { merchant_id, occurred_at, event } = fact;
+    let codec::Encoded { kind, schema_version, body } = codec::encode(event);
+    let key = event.key();
+    // Kinds, keys and ids are letters, digits and `._-/`: JSON escapes none of them.
+    let occurred_at = occurred_at.to_rfc3339_opts(SecondsFormat::Micros, true);
+    let merchant = merchant_id.to_string();
+    for part in [
+        r#"{"kind":""#,
+        kind,
+        r#"","version":"#,
+        &schema_version.to_string(),
+        r#","key":""#,
+        &key,
+        r#"","merchant":""#,
+        &merchant,
+        r#"","occurred_at":""#,
+        &occurred_at,
+        r#"","body":"#,
+        &body,
+        "}",
+    ] {
+        lines.push_str(part);
+    }
+    key
+}
+
+/// Whether `ledger.facts` has the event's key: it keeps a fact from being recorded twice, and finds the event. The events
+/// of calls are many and have no row there: the state of a call lets it be opened, metered and debited only once. A
+/// merchant's own report of a call is made and found by a name of the merchant's, so its opening has a row.
+pub(crate) fn is_indexed(event: &Event) -> bool {
+    match event {
+        Event::Request(RequestEvent::Opened(opened)) => opened.reported_id.is_some(),
+        Event::Request(RequestEvent::Metered(_) | RequestEvent::Failed(_))
+        | Event::Wallet(WalletEvent::Debited(_)) => false,
+        Event::Merchant(_)
+        | Event::SecretKey(_)
+        | Event::Customer(_)
+        | Event::Meter(_)
+        | Event::SpendKey(_)
+        | Event::Wallet(WalletEvent::Credited(_) | WalletEvent::AutopayChanged(_))
+        | Event::Plan(_)
+        | Event::Subscription(_)
+        | Event::Payment(_)
+        | Event::Checkout(_)
+        | Event::Webhook(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farthing_core::event::{ClockAdvanced, MerchantEvent};
+
+    #[test]
+    fn a_written_event_reads_back_the_same() {
+        let merchant_id: MerchantId = "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+        let event = Event::Merchant(MerchantEvent::ClockAdvanced(ClockAdvanced {
+            merchant_id,
+            seconds: 7,
+            ahead_seconds: 7,
+        }));
+        let occurred_at = DateTime::from_timestamp_micros(1_777_000_000_000_001).unwrap();
+        let fact = Fact { merchant_id, occurred_at, event };
+        let mut line = String::new();
+        let key = write(&fact, &mut line);
+        let record = Record::parse(&line).unwrap();
+        assert_eq!((record.kind, record.version, record.key), ("clock.advanced", 1, key.as_str()));
+        assert_eq!(record.fact().unwrap(), fact);
+        assert_eq!(record.body(), codec::encode(&fact.event).body);
+        assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_is_unreadable() {
+        for line in ["", "{}", r#"{"kind":"a","version":1}"#, "null"] {
+            assert!(matches!(decode(line), Err(Unreadable::Record(_))), "{line}");
+        }
+    }
+}
