@@ -100,6 +100,7 @@ where
             Some(_) => None,
             None => uri.host().and_then(|host| host.parse().ok()).map(|name| self.resolver.call(name)),
         };
+        let guard = Arc::clone(&self.guard);
         Box::pin(async move {
             let addresses = match lookup {
                 Some(lookup) => lookup.await?,
@@ -107,6 +108,11 @@ where
                 None => Vec::new(),
             };
             let stream = http_connector(addresses).call(uri).await?;
+            // Checked again before a byte is sent: the connector parses addresses in URLs by itself, and the system
+            // dials another address in place of some, such as 0.0.0.0.
+            if !guard.permits(stream.inner().peer_addr()?.ip()) {
+                return Err(Error::Forbidden.into());
+            }
             Ok(stream)
         })
     }
@@ -230,6 +236,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Mutex;
 
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpSocket};
     use tokio::time::Instant;
 
@@ -537,6 +544,22 @@ mod tests {
         assert_eq!(limit(&["1.1.1.1", "2001:4860::1", "1.1.1.2", "2001:4860::2"]), 10);
         assert_eq!(limit(&["1.1.1.1"; 4]), 12);
         assert_eq!(limit(&["2001:4860::1", "2001:4860::2", "2001:4860::3", "2001:4860::4", "1.1.1.1"]), 12);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_not_allowed_gets_no_byte() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        // The system connects 0.0.0.0, which passes the first check here, to 127.0.0.1, which is forbidden.
+        for host in ["0.0.0.0", "api.example"] {
+            let mut dialer = Dialer::new(Script::of(&[&["0.0.0.0"]]), guard(&["0.0.0.0/32"]));
+            let end = dial(&mut dialer, host, port).await;
+            assert!(is_forbidden(&end), "{host}: {end:?}");
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).await.unwrap();
+            assert!(received.is_empty(), "{host}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
