@@ -1,9 +1,9 @@
 //! The sweeper ends the abandoned requests of gateways that died with calls in flight, so that no hold leaks. It also
 //! deletes expired idempotency claims.
 //!
-//! A gateway counts as dead when its heartbeat has not changed for the sweep time, measured by this process's clock with
-//! the database available throughout; an outage of the database restarts the measurement. Any number of gateways may
-//! sweep: a request ends once.
+//! A gateway counts as dead when its heartbeat has not changed for the sweep time, measured by this process's clock
+//! with the database available throughout; an outage of the database restarts the measurement. Any number of gateways
+//! may sweep: a request ends once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
