@@ -18,7 +18,7 @@ pub enum Error {
     #[error("the cursor is not an id of this list")]
     CursorInvalid,
     /// Postgres does not answer.
-    #[error("the read model is out of reach: {}", redacted(.0))]
+    #[error("cannot read the read model: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
     /// A row holds a value that no projection writes.
     #[error("a row of the read model cannot be read: {0}")]

@@ -1,5 +1,5 @@
-"""Which keys each call of the conformance run carries, and what it knows of things under two names;
-`tests/conformance/run` sets the variables."""
+"""Hooks of schemathesis: the secret keys of the calls, fresh idempotency keys, and a check that resources exist until
+they are deleted. `tests/conformance/run` sets the environment variables."""
 
 import itertools
 import os
@@ -7,10 +7,10 @@ import re
 
 import schemathesis
 
-# 1,000 calls per minute and key: several keys of the one merchant take turns, so that no time is spent waiting.
+# A key may make 1,000 calls a minute. Several keys of one merchant are used in turn, so that the run never waits.
 KEYS = itertools.cycle(os.environ["SECRET_KEYS"].split())
 
-# Keys that may be deleted; those in turn stay, or the run would end in 401.
+# Keys that DELETE calls may delete. If it deleted a key in KEYS, later calls would fail with 401.
 SPARE_KEY_IDS = itertools.cycle(os.environ["SPARE_KEY_IDS"].split())
 
 
@@ -23,9 +23,9 @@ class SecretKey:
         case.headers["Authorization"] = f"Bearer {key}"
 
 
-# Idempotency keys as the document has them, and those that were sent. The answer to one that is sent again tells of a
-# thing that may have been deleted since: schemathesis, which knows nothing of that, would miss it.
-GOOD_IDEMPOTENCY_KEY = re.compile(r"[\t -~]{0,254}[!-~][\t -~]{0,254}")
+# A repeated idempotency key is replaced by a fresh one. Its stored response may name a resource that has been deleted
+# since, which schemathesis would report as missing.
+VALID_IDEMPOTENCY_KEY = re.compile(r"[\t -~]{0,254}[!-~][\t -~]{0,254}")
 SENT = set()
 FRESH = itertools.count(1)
 
@@ -33,8 +33,8 @@ FRESH = itertools.count(1)
 @schemathesis.hook
 def before_call(context, case, kwargs):
     key = case.headers.get("Idempotency-Key")
-    if isinstance(key, str) and GOOD_IDEMPOTENCY_KEY.fullmatch(key) and len(key) <= 255:
-        # Blanks around a header's value are no part of it.
+    if isinstance(key, str) and VALID_IDEMPOTENCY_KEY.fullmatch(key) and len(key) <= 255:
+        # Whitespace around a header value is not part of it.
         if key.strip() in SENT:
             case.headers["Idempotency-Key"] = f"fresh-{next(FRESH)}"
         SENT.add(key.strip())
@@ -43,9 +43,9 @@ def before_call(context, case, kwargs):
             case.path_parameters["id"] = next(SPARE_KEY_IDS)
 
 
-# What stands behind a path, by the prefix of its ids, and what is answered where it is not there. schemathesis's own check
-# of this, ensure_resource_availability, is off where a thing has two paths: it does not know that what was made at
-# /products may be deleted at /meters.
+# For each prefix of ids: the paths of its resources and the error codes of a missing one. The check below replaces
+# schemathesis's ensure_resource_availability, which does not know that a meter created at /products may be deleted at
+# /meters.
 KINDS = {
     "con_": (("customers", "connections"), ("customer_not_found", "connection_not_found")),
     "prd_": (("meters", "products"), ("meter_not_found",)),
@@ -57,15 +57,15 @@ KINDS = {
 }
 CREATED = set()
 DELETED = set()
-# Ids by the merchant's own names of customers and meters, which stand wherever the ids do.
-OWN_NAMES = {}
+# Ids by reference_id (customers) and slug (meters). Both are accepted in place of the id.
+ALIASES = {}
 
 
-def named(case):
-    """The id of what the path of a call names, where it is of the kind that stands behind that path, and what is
-    answered where that is not there."""
+def resource(case):
+    """Returns the id of the resource in the path of a call and the error codes of a missing one. The id is None if its
+    prefix does not belong to the path."""
     for value in map(str, (case.path_parameters or {}).values()):
-        value = OWN_NAMES.get(value, value)
+        value = ALIASES.get(value, value)
         for prefix, (folders, missing) in KINDS.items():
             if value.startswith(prefix) and any(f"/{folder}/{{" in case.operation.path for folder in folders):
                 return value, missing
@@ -75,22 +75,22 @@ def named(case):
 @schemathesis.hook
 def after_call(context, case, response):
     if case.method == "POST" and response.status_code == 201:
-        made = response.json()
-        CREATED.update(value for name, value in made.items() if name.endswith("_id"))
-        for own, id in (("reference_id", "customer_id"), ("meter_slug", "meter_id")):
-            if own in made and id in made:
-                OWN_NAMES[made[own]] = made[id]
+        created = response.json()
+        CREATED.update(value for name, value in created.items() if name.endswith("_id"))
+        for alias, id in (("reference_id", "customer_id"), ("meter_slug", "meter_id")):
+            if alias in created and id in created:
+                ALIASES[created[alias]] = created[id]
     if case.method == "DELETE" and response.status_code == 200:
-        DELETED.add(named(case)[0])
+        DELETED.add(resource(case)[0])
 
 
 @schemathesis.check
-def what_was_created_is_there_until_it_is_deleted(ctx, response, case):
-    name, missing = named(case)
-    if name is None:
+def a_created_resource_exists_until_it_is_deleted(ctx, response, case):
+    id, missing = resource(case)
+    if id is None:
         return
     is_missing = response.status_code == 404 and response.json()["error"]["code"] in missing
-    if is_missing and name in CREATED and name not in DELETED:
-        raise AssertionError(f"{name} was created and not deleted, and is not there")
-    if response.status_code == 200 and case.method == "GET" and name in DELETED:
-        raise AssertionError(f"{name} was deleted and is still there")
+    if is_missing and id in CREATED and id not in DELETED:
+        raise AssertionError(f"{id} was created and not deleted, but is missing")
+    if response.status_code == 200 and case.method == "GET" and id in DELETED:
+        raise AssertionError(f"{id} was deleted, but still exists")

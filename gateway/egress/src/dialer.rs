@@ -1,6 +1,7 @@
 //! The dialer resolves a host once, checks every address of the host, and dials only checked addresses. Every call to a
 //! host that a merchant names goes through it, so neither a redirect nor a changed DNS answer gets past the guard.
 
+use std::convert::Infallible;
 use std::future::{self, Future};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,8 +25,12 @@ use crate::tls;
 /// The limit on a DNS lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The limit on connecting to the addresses of one family (IPv4 or IPv6), shared evenly between them.
+/// The limit on connecting to the addresses of one family (IPv4 or IPv6), shared evenly between them, if each then has
+/// at least [`ADDRESS_TIMEOUT`]. Otherwise [`Bounded`] alone limits the family.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The least time to connect to one address. It covers a lost first packet, which is sent again after 1 s.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The outbound connector of a gateway, for `http` and `https` URLs.
 pub type Connector = Bounded<HttpsConnector<Dialer<GaiResolver>>>;
@@ -63,26 +68,20 @@ type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 /// Dials checked addresses. IPv4 and IPv6 are tried with "happy eyeballs" (RFC 6555).
 #[derive(Debug, Clone)]
 pub struct Dialer<R> {
-    http: HttpConnector<GuardedResolver<R>>,
+    resolver: GuardedResolver<R>,
     guard: Arc<AddressGuard>,
 }
 
 impl<R> Dialer<R> {
     /// A dialer under `guard`.
     pub fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
-        let resolver = GuardedResolver { resolver, guard: Arc::clone(&guard) };
-        let mut http = HttpConnector::new_with_resolver(resolver);
-        // The TLS layer dials its `https` URLs through this connector.
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        http.set_nodelay(true);
-        Self { http, guard }
+        Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard }
     }
 }
 
 impl<R> Service<Uri> for Dialer<R>
 where
-    R: Service<Name, Error = io::Error, Future: Send + 'static> + Clone + Send + Sync + 'static,
+    R: Service<Name, Error = io::Error, Future: Send + 'static>,
     R::Response: Iterator<Item = SocketAddr>,
 {
     type Response = TokioIo<TcpStream>;
@@ -90,20 +89,54 @@ where
     type Future = BoxFuture<Self::Response, BoxError>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.http.poll_ready(cx).map_err(Into::into)
+        self.resolver.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        if literal_address(&uri).is_some_and(|address| !self.guard.permits(address)) {
-            return Box::pin(future::ready(Err(Error::Forbidden.into())));
-        }
-        let connecting = self.http.call(uri);
-        Box::pin(async move { connecting.await.map_err(Into::into) })
+        let lookup = match literal_address(&uri) {
+            Some(address) if !self.guard.permits(address) => {
+                return Box::pin(future::ready(Err(Error::Forbidden.into())));
+            }
+            Some(_) => None,
+            None => uri.host().and_then(|host| host.parse().ok()).map(|name| self.resolver.call(name)),
+        };
+        let guard = Arc::clone(&self.guard);
+        Box::pin(async move {
+            let addresses = match lookup {
+                Some(lookup) => lookup.await?,
+                // The host is an address, which the connector dials without a resolver.
+                None => Vec::new(),
+            };
+            let stream = http_connector(addresses).call(uri).await?;
+            // Checked again before a byte is sent: the connector parses addresses in URLs by itself, and the system
+            // dials another address in place of some, such as 0.0.0.0.
+            if !guard.permits(stream.inner().peer_addr()?.ip()) {
+                return Err(Error::Forbidden.into());
+            }
+            Ok(stream)
+        })
     }
 }
 
-/// The address of a URL whose host is one. [`HttpConnector`] dials it without asking the resolver, so this accepts the same
-/// spellings as that does; it leaves others, such as `127.1`, to the resolver.
+/// A connector to the first of `addresses` that accepts.
+fn http_connector(addresses: Vec<SocketAddr>) -> HttpConnector<Resolved> {
+    let timeout = family_timeout(&addresses);
+    let mut http = HttpConnector::new_with_resolver(Resolved(addresses));
+    // The TLS layer dials its `https` URLs through this connector.
+    http.enforce_http(false);
+    http.set_connect_timeout(Some(timeout));
+    http.set_nodelay(true);
+    http
+}
+
+/// The limit for the larger address family of a host. [`HttpConnector`] divides it by the number of addresses.
+fn family_timeout(addresses: &[SocketAddr]) -> Duration {
+    let ipv4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+    let larger = ipv4.max(addresses.len() - ipv4);
+    CONNECT_TIMEOUT.max(ADDRESS_TIMEOUT.saturating_mul(u32::try_from(larger).unwrap_or(u32::MAX)))
+}
+
+/// The address of a URL whose host is one. Other spellings, such as `127.1`, are left to the resolver.
 fn literal_address(uri: &Uri) -> Option<IpAddr> {
     let host = uri.host()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -122,7 +155,7 @@ where
     R: Service<Name, Error = io::Error, Future: Send + 'static>,
     R::Response: Iterator<Item = SocketAddr>,
 {
-    type Response = vec::IntoIter<SocketAddr>;
+    type Response = Vec<SocketAddr>;
     type Error = Error;
     type Future = BoxFuture<Self::Response, Error>;
 
@@ -142,8 +175,26 @@ where
             if addresses.is_empty() {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address").into());
             }
-            Ok(addresses.into_iter())
+            Ok(addresses)
         })
+    }
+}
+
+/// The addresses of a host that was resolved and checked before.
+#[derive(Debug, Clone)]
+struct Resolved(Vec<SocketAddr>);
+
+impl Service<Name> for Resolved {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = Infallible;
+    type Future = future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Name) -> Self::Future {
+        future::ready(Ok(self.0.clone().into_iter()))
     }
 }
 
@@ -185,6 +236,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Mutex;
 
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpSocket};
     use tokio::time::Instant;
 
@@ -430,28 +482,84 @@ mod tests {
         assert_eq!(arrived(&listener).await, 2);
     }
 
+    /// A listener at 127.0.0.2 that answers no further connection, because its backlog is full.
+    async fn silent_listener(port: u16) -> (TcpListener, Vec<TcpStream>) {
+        let address = SocketAddr::from(([127, 0, 0, 2], port));
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(address).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let mut backlog = Vec::new();
+        while let Ok(stream) =
+            tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(address)).await
+        {
+            backlog.push(stream.unwrap());
+        }
+        (listener, backlog)
+    }
+
     #[tokio::test]
     async fn the_other_address_family_is_dialled_when_the_first_is_silent() {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        // A listener with a full backlog does not answer further connections.
-        let silent = SocketAddr::from(([127, 0, 0, 2], port));
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(silent).unwrap();
-        let _full = socket.listen(1).unwrap();
-        let mut backlog = Vec::new();
-        while let Ok(stream) =
-            tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(silent)).await
-        {
-            backlog.push(stream.unwrap());
-        }
-        // The mapped address is one of IPv6 to the connector, also where the machine has no other.
+        let _silent = silent_listener(port).await;
+        // The connector counts a mapped IPv4 address as IPv6, so the test needs no IPv6 interface.
         let script = Script::of(&[&["127.0.0.2", "::ffff:127.0.0.1"]]);
         let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8"]));
         let started = Instant::now();
         dial(&mut dialer, "api.example", port).await.unwrap();
         assert!(started.elapsed() < CONNECT_TIMEOUT / 2, "{:?}", started.elapsed());
         assert_eq!(arrived(&listener).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_many_addresses_has_time_and_none_takes_the_time_of_the_others() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        let _silent = silent_listener(port).await;
+        for (silent, seconds) in [(1, 5), (15, 45)] {
+            let mut answer = vec!["127.0.0.2"; silent];
+            answer.push("127.0.0.1");
+            let mut dialer = Dialer::new(Script::of(&[&answer]), guard(&["127.0.0.0/8"]));
+            let started = Instant::now();
+            dial(&mut dialer, "api.example", port).await.unwrap();
+            // The clock is paused: it advances to the next timeout once nothing else can proceed.
+            assert_eq!(
+                started.elapsed().as_secs(),
+                seconds,
+                "{silent} addresses before the one that answers"
+            );
+        }
+        assert_eq!(arrived(&listener).await, 2);
+    }
+
+    #[test]
+    fn the_addresses_of_the_larger_family_decide_the_limit() {
+        let limit = |answer: &[&str]| {
+            let addresses: Vec<SocketAddr> =
+                answer.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect();
+            family_timeout(&addresses).as_secs()
+        };
+        assert_eq!(limit(&[]), 10);
+        assert_eq!(limit(&["1.1.1.1", "1.1.1.2", "1.1.1.3"]), 10);
+        assert_eq!(limit(&["1.1.1.1", "2001:4860::1", "1.1.1.2", "2001:4860::2"]), 10);
+        assert_eq!(limit(&["1.1.1.1"; 4]), 12);
+        assert_eq!(limit(&["2001:4860::1", "2001:4860::2", "2001:4860::3", "2001:4860::4", "1.1.1.1"]), 12);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_not_allowed_gets_no_byte() {
+        let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
+        let port = listener.local_addr().unwrap().port();
+        // The system connects 0.0.0.0, which passes the first check here, to 127.0.0.1, which is forbidden.
+        for host in ["0.0.0.0", "api.example"] {
+            let mut dialer = Dialer::new(Script::of(&[&["0.0.0.0"]]), guard(&["0.0.0.0/32"]));
+            let end = dial(&mut dialer, host, port).await;
+            assert!(is_forbidden(&end), "{host}: {end:?}");
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).await.unwrap();
+            assert!(received.is_empty(), "{host}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

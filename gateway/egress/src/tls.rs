@@ -1,4 +1,4 @@
-//! TLS of outbound connections. Trusted are the certificates of this machine and those that the operator adds.
+//! TLS of outbound connections. It trusts the certificates of this machine and those that the operator adds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -98,3 +98,69 @@ impl DedicatedConnection {
         self.client = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(30);
+
+    /// Heartbeats to a listener in place of Postgres, every 5 s, each limited to 10 s.
+    struct Heartbeats {
+        server: TcpListener,
+        started: Instant,
+        stop: CancellationToken,
+        task: JoinHandle<()>,
+    }
+
+    impl Heartbeats {
+        async fn start() -> Self {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("postgres://farthing@{}/farthing", server.local_addr().unwrap());
+            let stop = CancellationToken::new();
+            let gateway_id = GatewayId::new(ulid::Ulid(1));
+            let task = tokio::spawn(heartbeat(gateway_id, Arc::default(), url, AFTER, stop.clone()));
+            Self { server, started: Instant::now(), stop, task }
+        }
+
+        /// The next connection, and the seconds since the start.
+        async fn connection(&self) -> (TcpStream, u64) {
+            let (stream, _) = self.server.accept().await.unwrap();
+            (stream, self.started.elapsed().as_secs())
+        }
+
+        /// Stops the task. Returns the seconds that it took to end.
+        async fn stop(self) -> u64 {
+            let stopped = Instant::now();
+            self.stop.cancel();
+            self.task.await.unwrap();
+            stopped.elapsed().as_secs()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_heartbeats_fit_into_the_sweep_time_although_the_database_does_not_answer() {
+        let heartbeats = Heartbeats::start().await;
+        let mut open = Vec::new();
+        for expected in [0, 15, 30] {
+            let (stream, seconds) = heartbeats.connection().await;
+            assert_eq!(seconds, expected);
+            open.push(stream);
+        }
+        assert_eq!(heartbeats.stop().await, 10, "the heartbeat under way ends first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_connection_is_opened_again_for_the_next_heartbeat() {
+        let heartbeats = Heartbeats::start().await;
+        for expected in [0, 5, 10, 15] {
+            let (stream, seconds) = heartbeats.connection().await;
+            assert_eq!(seconds, expected);
+            drop(stream);
+        }
+        assert_eq!(heartbeats.stop().await, 0);
+    }
+}

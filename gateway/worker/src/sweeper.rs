@@ -1,7 +1,7 @@
 //! The sweeper ends the abandoned requests of gateways that died with calls in flight, so that no hold leaks. It also
 //! deletes expired idempotency claims.
 //!
-//! A gateway counts as dead when its heartbeat has not changed for [`Sweeper::after`], measured by this process's clock
+//! A gateway counts as dead when its heartbeat has not changed for the sweep time, measured by this process's clock
 //! with the database available throughout; an outage of the database restarts the measurement. Any number of gateways
 //! may sweep: a request ends once.
 
@@ -35,9 +35,7 @@ pub struct Sweeper {
     ledger: Appender,
     clock: Arc<Clock>,
     connection: DedicatedConnection,
-    after: Duration,
-    /// The last heartbeat of each gateway and the time when it was first seen.
-    watched: HashMap<String, (i64, Instant)>,
+    heartbeats: Heartbeats,
 }
 
 impl Sweeper {
@@ -50,21 +48,21 @@ impl Sweeper {
         after: Duration,
     ) -> Self {
         let connection = DedicatedConnection::new(database_url);
-        Self { gateway_id, ledger, clock, connection, after, watched: HashMap::new() }
+        Self { gateway_id, ledger, clock, connection, heartbeats: Heartbeats::new(after) }
     }
 
     /// Ends abandoned requests until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let pause = self.after / ROUNDS_PER_TIMEOUT;
+        let after = self.heartbeats.after;
         loop {
-            let round = tokio::time::timeout(self.after / 2, self.round()).await;
+            let round = tokio::time::timeout(after / 2, self.round()).await;
             if let Err(error) = round.unwrap_or(Err(Error::Timeout)) {
                 tracing::warn!(event = "sweeper.round_failed", %error, "a round of the sweeper failed");
-                self.watched.clear();
+                self.heartbeats.restart();
                 self.connection.close();
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(after / ROUNDS_PER_TIMEOUT) => {}
                 () = stop.cancelled() => break,
             }
         }
@@ -73,7 +71,7 @@ impl Sweeper {
     async fn round(&mut self) -> Result<(), Error> {
         let db = self.connection.client().await?;
         let own = self.gateway_id.to_string();
-        let leases: HashMap<String, i64> =
+        let mut heartbeats: HashMap<String, i64> =
             db.query(LEASES, &[]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
         let mut open: HashMap<String, Vec<RequestId>> = HashMap::new();
         for row in db.query(OPEN_REQUESTS, &[]).await? {
@@ -81,21 +79,11 @@ impl Sweeper {
                 open.entry(gateway).or_default().push(request);
             }
         }
-        let now = Instant::now();
-        // A gateway with open requests and no lease is watched like one whose heartbeat does not change.
-        let gateways: Vec<String> =
-            leases.keys().chain(open.keys()).filter(|id| **id != own).cloned().collect();
-        self.watched.retain(|gateway, _| gateways.contains(gateway));
-        for gateway in gateways {
-            let heartbeat = leases.get(&gateway).copied().unwrap_or(0);
-            let (seen, since) = *self.watched.entry(gateway.clone()).or_insert((heartbeat, now));
-            if seen != heartbeat {
-                self.watched.insert(gateway, (heartbeat, now));
-                continue;
-            }
-            if now.duration_since(since) < self.after {
-                continue;
-            }
+        for gateway in open.keys() {
+            heartbeats.entry(gateway.clone()).or_insert(NO_LEASE);
+        }
+        heartbeats.remove(&own);
+        for gateway in self.heartbeats.dead(&heartbeats) {
             let abandoned = open.remove(&gateway).unwrap_or_default();
             if !abandoned.is_empty() {
                 tracing::warn!(
@@ -111,11 +99,54 @@ impl Sweeper {
             }
             if ended {
                 db.execute(END_LEASE, &[&gateway]).await?;
-                self.watched.remove(&gateway);
+                self.heartbeats.forget(&gateway);
             }
         }
         purge(self.connection.client().await?).await;
         Ok(())
+    }
+}
+
+/// The heartbeat of a gateway with open requests but without a lease. It never changes.
+const NO_LEASE: i64 = 0;
+
+/// The heartbeats of the other gateways.
+struct Heartbeats {
+    /// A gateway is dead when its heartbeat has not changed for this long.
+    after: Duration,
+    /// The last heartbeat of each gateway and the time when it was first seen.
+    seen: HashMap<String, (i64, Instant)>,
+}
+
+impl Heartbeats {
+    fn new(after: Duration) -> Self {
+        Self { after, seen: HashMap::new() }
+    }
+
+    /// Takes the current heartbeats of all other gateways and returns the gateways that are dead.
+    fn dead(&mut self, current: &HashMap<String, i64>) -> Vec<String> {
+        let now = Instant::now();
+        self.seen.retain(|gateway, _| current.contains_key(gateway));
+        let mut dead = Vec::new();
+        for (gateway, &heartbeat) in current {
+            let (last, since) = self.seen.entry(gateway.clone()).or_insert((heartbeat, now));
+            if *last != heartbeat {
+                (*last, *since) = (heartbeat, now);
+            } else if now.duration_since(*since) >= self.after {
+                dead.push(gateway.clone());
+            }
+        }
+        dead
+    }
+
+    /// Removes a gateway whose requests and lease are ended.
+    fn forget(&mut self, gateway: &str) {
+        self.seen.remove(gateway);
+    }
+
+    /// Restarts the measurement, because heartbeats could not be read.
+    fn restart(&mut self) {
+        self.seen.clear();
     }
 }
 
@@ -186,5 +217,73 @@ fn read_open(id: &str, body: &str) -> Option<(String, RequestId)> {
             );
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(30);
+
+    fn current(heartbeats: &[(&str, i64)]) -> HashMap<String, i64> {
+        heartbeats.iter().map(|(gateway, heartbeat)| ((*gateway).to_owned(), *heartbeat)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_is_dead_once_its_heartbeat_has_not_changed_for_the_sweep_time() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        for round in 0..ROUNDS_PER_TIMEOUT {
+            assert!(heartbeats.dead(&current(&[("live", round.into()), ("stopped", 7)])).is_empty());
+            advance(AFTER / ROUNDS_PER_TIMEOUT).await;
+        }
+        let live = i64::from(ROUNDS_PER_TIMEOUT);
+        assert_eq!(heartbeats.dead(&current(&[("live", live), ("stopped", 7)])), ["stopped"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sweep_time_starts_again_when_a_heartbeat_changes() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        assert!(heartbeats.dead(&current(&[("slow", 1)])).is_empty());
+        advance(AFTER).await;
+        assert!(heartbeats.dead(&current(&[("slow", 2)])).is_empty(), "it changed just in time");
+        advance(Duration::from_millis(29_999)).await;
+        assert!(heartbeats.dead(&current(&[("slow", 2)])).is_empty());
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(heartbeats.dead(&current(&[("slow", 2)])), ["slow"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_the_database_restarts_the_measurement() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        heartbeats.dead(&current(&[("a", 1)]));
+        advance(AFTER * 2).await;
+        heartbeats.restart();
+        assert!(heartbeats.dead(&current(&[("a", 1)])).is_empty());
+        advance(AFTER).await;
+        assert_eq!(heartbeats.dead(&current(&[("a", 1)])), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_gateway_is_reported_until_it_is_forgotten() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        let orphaned = current(&[("without a lease", NO_LEASE)]);
+        heartbeats.dead(&orphaned);
+        advance(AFTER).await;
+        assert_eq!(heartbeats.dead(&orphaned), ["without a lease"]);
+        assert_eq!(heartbeats.dead(&orphaned), ["without a lease"], "its requests were not ended");
+        heartbeats.forget("without a lease");
+        assert!(heartbeats.dead(&orphaned).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_comes_back_is_watched_from_the_start() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        heartbeats.dead(&current(&[("a", 1)]));
+        heartbeats.dead(&current(&[]));
+        advance(AFTER).await;
+        assert!(heartbeats.dead(&current(&[("a", 1)])).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The processes behind the browser tests: `chromedriver`, and the Chromium without a window that it starts.
+//! The processes of the browser tests: `chromedriver` and the headless Chromium that it starts.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use farthing_tests::wait::within;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 
-/// Runs the driver until stdin closes, which means that the test process has ended. Then ends the browser, which
-/// outlives its driver otherwise, and the driver, each by its id. Both write into the folder alone; a part of the browser
-/// that is still ending may write there once more, so the folder is removed until it stays away.
+/// A shell script that runs the driver until stdin closes, which happens when the test process ends. Then it kills the
+/// browser, which would outlive its driver, and the driver, each by its process id, and removes their folder. A browser
+/// process that is still exiting can create the folder again, so the removal is repeated.
 const KEEPER: &str = r#"
 HOME="$FOLDER" TMPDIR="$FOLDER" "$@" </dev/null >"$FOLDER/driver.log" 2>&1 &
 driver=$!
@@ -29,17 +29,17 @@ while [ -e "$FOLDER" ] && [ "$tries" -lt 25 ]; do
 done
 "#;
 
-/// The names that Chromium is installed under.
+/// The program names of Chromium.
 const BROWSERS: [&str; 3] = ["chromium", "google-chrome", "chrome"];
 
-/// The driver's log line once it listens, up to the port.
+/// The text before the port in the driver's log line that reports that it listens.
 const LISTENS: &str = "started successfully on port ";
 
-/// How long the driver may take to listen, on a machine that builds at the same time.
+/// The limit on the start of the driver; generous, because other builds may run on the machine.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Chromium refuses to run as root with its sandbox, and a container has not the namespaces that the sandbox needs. The
-/// tests show our own pages alone. Background requests are off, so that only what a test asks for goes out.
+/// Chromium's arguments. Its sandbox does not work as root or in most containers; it is not needed, because the tests
+/// load only our own pages. Background requests are disabled.
 const ARGUMENTS: [&str; 8] = [
     "--headless=new",
     "--no-sandbox",
@@ -51,7 +51,7 @@ const ARGUMENTS: [&str; 8] = [
     "--lang=en",
 ];
 
-/// A `WebDriver` session with a browser. Both processes end with this test process.
+/// A `WebDriver` session with a browser. Driver and browser end with this test process.
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) client: Client,
@@ -102,7 +102,7 @@ impl Browser {
     }
 }
 
-/// The program of this name, as a shell would find it.
+/// The path of a program, searched in `PATH`.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|found| found.exists())

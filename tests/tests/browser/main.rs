@@ -1,12 +1,12 @@
-//! Browser tests: the hosted page of a checkout session as its users meet it, in a real browser. All share one instance and
-//! one browser; each makes a merchant of its own. Pictures of every state are kept under `target/screenshots`.
+//! Browser tests of the hosted checkout page, in Chromium. All tests share one instance and one browser; each creates
+//! its own merchant. Screenshots of every state are written to `target/screenshots`.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
-mod app;
+mod checkout_modes;
 mod chromedriver;
-mod frames;
-mod hands;
-mod looks;
-mod modes;
+mod embedding;
+mod form_filling;
+mod merchant_app;
+mod page_states;
 mod window;

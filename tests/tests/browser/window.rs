@@ -1,6 +1,6 @@
 //! A tab of the shared browser, driven over `WebDriver`.
 //!
-//! All tests of this binary share one browser; a test holds it alone, in a tab of its own.
+//! All tests of this binary share one browser. One test at a time uses it, in its own tab.
 
 use std::path::PathBuf;
 
@@ -19,10 +19,10 @@ use url::Url;
 
 use crate::chromedriver::Browser;
 
-/// The device that the page is seen on.
+/// The emulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// 390 CSS pixels wide, touched.
+    /// 390 CSS pixels wide, with touch.
     Phone,
     /// 1280 CSS pixels wide, with a mouse.
     Desk,
@@ -39,11 +39,11 @@ impl Device {
     }
 }
 
-/// A command that the library has no method for, at a path below the session.
+/// A `WebDriver` command without a method in the library, at a path below the session.
 #[derive(Debug)]
 struct Extension {
     path: String,
-    /// Sent with POST; without it the command is a GET.
+    /// The body of a POST; the command is a GET if there is none.
     body: Option<Value>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A new tab; all others are closed.
+    /// Opens a tab and closes all others.
     pub(crate) async fn open(device: Device) -> Self {
         static SHARED: OnceCell<Mutex<Browser>> = OnceCell::const_new();
         let shared = SHARED.get_or_init(async || Mutex::new(Browser::start().await)).await;
@@ -79,8 +79,8 @@ impl Window {
         }
         window.switch(&new).await;
         window.log().await;
-        window.on(device).await;
-        // A tab without a screen counts as one in the background, and shows no focus.
+        window.set_device(device).await;
+        // A headless tab counts as a background tab, which has no focus, unless focus is emulated.
         window.devtools("Emulation.setFocusEmulationEnabled", json!({"enabled": true})).await;
         window
     }
@@ -91,24 +91,24 @@ impl Window {
         answer.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// A command of the browser's `DevTools`, for this tab.
+    /// Runs a `DevTools` command for this tab.
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let body = json!({"cmd": command, "params": parameters});
         self.extension("goog/cdp/execute".to_owned(), Some(body)).await
     }
 
-    /// The tabs there are.
+    /// All open tabs.
     pub(crate) async fn tabs(&self) -> Vec<WindowHandle> {
         self.browser.client.windows().await.unwrap()
     }
 
-    /// Sends the commands that follow to this tab.
+    /// Directs the following commands to this tab.
     pub(crate) async fn switch(&self, tab: &WindowHandle) {
         self.browser.client.switch_to_window(tab.clone()).await.unwrap();
     }
 
-    /// Shows the page on this device from now on.
-    pub(crate) async fn on(&self, device: Device) {
+    /// Emulates this device from now on.
+    pub(crate) async fn set_device(&self, device: Device) {
         let (width, height, is_phone) = match device {
             Device::Phone => (390, 844, true),
             Device::Desk => (1280, 900, false),
@@ -118,24 +118,24 @@ impl Window {
         self.devtools("Emulation.setTouchEmulationEnabled", json!({"enabled": is_phone})).await;
     }
 
-    /// Goes to `url`.
-    pub(crate) async fn go(&self, url: &str) {
+    /// Loads `url`.
+    pub(crate) async fn visit(&self, url: &str) {
         self.browser.client.goto(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 
-    /// The value that `script` returns.
+    /// Runs `script` and returns its value.
     pub(crate) async fn run(&self, script: &str) -> Value {
         let value = self.browser.client.execute(script, Vec::new()).await;
         value.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Waits for the element of this CSS selector.
+    /// Waits for an element that matches the CSS selector.
     pub(crate) async fn find(&self, selector: &str) -> Element {
-        // A page that is being left has errors other than "no such element" too.
+        // Any error is retried: during a navigation there are others than "no such element".
         eventually(selector, async || self.browser.client.find(Locator::Css(selector)).await.ok()).await
     }
 
-    /// All elements of this CSS selector, as they are now.
+    /// All elements that match the CSS selector now.
     pub(crate) async fn all(&self, selector: &str) -> Vec<Element> {
         self.browser.client.find_all(Locator::Css(selector)).await.unwrap()
     }
@@ -148,35 +148,35 @@ impl Window {
         (role.as_str().unwrap().to_owned(), name.as_str().unwrap().to_owned())
     }
 
-    /// The text of an element, as it is seen.
+    /// The visible text of an element.
     pub(crate) async fn text(&self, selector: &str) -> String {
         self.find(selector).await.text().await.unwrap()
     }
 
-    /// Sends the commands that follow to the page in the only frame.
+    /// Directs the following commands to the page in the only frame.
     pub(crate) async fn enter_frame(&self) {
         self.find("iframe").await.enter_frame().await.unwrap();
     }
 
-    /// Sends the commands that follow to the page around the frame.
+    /// Directs the following commands to the page that contains the frame.
     pub(crate) async fn leave_frame(&self) {
         self.browser.client.enter_parent_frame().await.unwrap();
     }
 
-    /// Types into a field, in place of its text.
+    /// Replaces the text of a field.
     pub(crate) async fn fill(&self, selector: &str, text: &str) {
         let field = self.find(selector).await;
         field.clear().await.unwrap();
         field.send_keys(text).await.unwrap();
     }
 
-    /// Clicks.
+    /// Clicks an element.
     pub(crate) async fn click(&self, selector: &str) {
         let element = self.find(selector).await;
         element.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
     }
 
-    /// Clicks twice without a pause.
+    /// Double-clicks an element.
     pub(crate) async fn click_twice(&self, selector: &str) {
         self.run(&format!("document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")).await;
         let element = self.find(selector).await;
@@ -190,7 +190,7 @@ impl Window {
         self.perform(mouse).await;
     }
 
-    /// Presses keys, wherever the focus is.
+    /// Presses keys in the focused element.
     pub(crate) async fn press(&self, keys: &str) {
         let strokes = keys.chars().flat_map(|value| [KeyAction::Down { value }, KeyAction::Up { value }]);
         let keys = strokes.fold(KeyActions::new("keys".to_owned()), KeyActions::then);
@@ -214,7 +214,7 @@ impl Window {
         entries.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Keeps a picture of the whole page under `target/screenshots`.
+    /// Writes a screenshot of the whole page to `target/screenshots`.
     pub(crate) async fn picture(&self, name: &str) {
         let png = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
         let png = STANDARD.decode(png["data"].as_str().unwrap()).unwrap();

@@ -1,14 +1,14 @@
-//! Each mode from its first page to its end, in a frame of the merchant's app: what REST shows afterwards, and what the app
-//! is told.
+//! Each checkout mode from its first page to its completion, in a frame of the merchant's app, with the result in REST
+//! and the message to the app.
 
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-use crate::app::{Checkout, GOOD, fill_card, fill_person, send};
+use crate::merchant_app::{ACCEPTED_CARD, Checkout, fill_card, fill_person, send};
 use crate::window::Device;
 
-/// A plan of this price a month, with a bundle of 6 dollars of credit for 5.
+/// Creates a plan with this monthly price and a bundle of 6 dollars of credit for 5.
 async fn plan(merchant: &Merchant, name: &str, price: &str) -> Value {
     let body = json!({
         "name": name, "period_amount": price,
@@ -17,8 +17,8 @@ async fn plan(merchant: &Merchant, name: &str, price: &str) -> Value {
     merchant.post("/v1/plans", &body).await.expect(201)
 }
 
-/// The only payment so far is of this amount, for this purpose, and went through.
-async fn paid(checkout: &Checkout<'_>, amount: &str, purpose: &str) {
+/// Checks that the last payment has this amount and purpose, and that all payments succeeded.
+async fn expect_payment(checkout: &Checkout<'_>, amount: &str, purpose: &str) {
     let requested = checkout.events("payment.requested").await;
     let last = requested.last().unwrap();
     assert_eq!((&last["amount"], &last["purpose"]["for"]), (&json!(amount), &json!(purpose)), "{last}");
@@ -28,17 +28,17 @@ async fn paid(checkout: &Checkout<'_>, amount: &str, purpose: &str) {
 }
 
 #[test]
-fn onboarding_makes_a_customer() {
+fn onboarding_creates_a_customer() {
     run(async {
         let merchant = Merchant::new().await;
         let body = json!({"checkout_mode": "onboarding", "reference_id": "ada"});
         let checkout = Checkout::new(&merchant, body).await;
-        let window = checkout.framed(Device::Phone).await;
+        let window = checkout.open_embedded(Device::Phone).await;
         assert_eq!(window.text("h1").await, "Your details");
         fill_person(&window).await;
         window.fill("#phone", "+49 30 123456").await;
         send(&window).await;
-        let customer_id = checkout.is_done(&window).await;
+        let customer_id = checkout.expect_completed(&window).await;
         let customer = merchant.get("/v1/customers/ada").await.expect(200);
         assert_eq!(customer["customer_id"], json!(customer_id));
         let contact = json!({
@@ -50,20 +50,20 @@ fn onboarding_makes_a_customer() {
 }
 
 #[test]
-fn onboarding_with_a_plan_subscribes_too() {
+fn onboarding_with_a_plan_also_subscribes() {
     run(async {
         let merchant = Merchant::new().await;
         let pro = plan(&merchant, "Pro", "20").await;
         let body = json!({"checkout_mode": "onboarding", "plan_id": pro["plan_id"]});
         let checkout = Checkout::new(&merchant, body).await;
-        let window = checkout.framed(Device::Desk).await;
+        let window = checkout.open_embedded(Device::Desk).await;
         assert_eq!(window.text(".product .price").await, "$20.00 per month");
         assert_eq!(window.text("button[type=submit]").await, "Pay $20.00");
         fill_person(&window).await;
-        fill_card(&window, GOOD).await;
+        fill_card(&window, ACCEPTED_CARD).await;
         send(&window).await;
-        let customer_id = checkout.is_done(&window).await;
-        paid(&checkout, "20.0000000000", "subscribe").await;
+        let customer_id = checkout.expect_completed(&window).await;
+        expect_payment(&checkout, "20.0000000000", "subscribe").await;
         let customer = merchant.get(&format!("/v1/customers/{customer_id}")).await.expect(200);
         assert_eq!(customer["contact"]["email"], "ada@example.com");
         assert_eq!(customer["subscription"]["plan_id"], pro["plan_id"]);
@@ -74,23 +74,23 @@ fn onboarding_with_a_plan_subscribes_too() {
 }
 
 #[test]
-fn a_top_up_is_in_the_balance() {
+fn a_top_up_is_added_to_the_balance() {
     run(async {
         let merchant = Merchant::new().await;
         let checkout = Checkout::new(&merchant, json!({"checkout_mode": "topup"})).await;
-        let window = checkout.framed(Device::Phone).await;
+        let window = checkout.open_embedded(Device::Phone).await;
         fill_person(&window).await;
         window.fill("#amount", "25.50").await;
-        fill_card(&window, GOOD).await;
+        fill_card(&window, ACCEPTED_CARD).await;
         send(&window).await;
-        let customer_id = checkout.is_done(&window).await;
-        paid(&checkout, "25.5000000000", "fund").await;
+        let customer_id = checkout.expect_completed(&window).await;
+        expect_payment(&checkout, "25.5000000000", "fund").await;
         assert_eq!(checkout.connection(&customer_id).await["wallet"]["balance"], "25.5000000000");
     });
 }
 
 #[test]
-fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_with_its_cycle() {
+fn a_subscription_starts_when_paid_upgrades_at_once_and_downgrades_at_the_end_of_its_cycle() {
     run(async {
         let merchant = Merchant::new().await;
         let (pro, team) = (plan(&merchant, "Pro", "20").await, plan(&merchant, "Team", "50").await);
@@ -100,45 +100,42 @@ fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_wit
             body
         };
         let checkout = Checkout::new(&merchant, subscribe(&pro, json!({}))).await;
-        let window = checkout.framed(Device::Desk).await;
+        let window = checkout.open_embedded(Device::Desk).await;
         assert_eq!(window.text("h1").await, "Subscribe");
         fill_person(&window).await;
-        fill_card(&window, GOOD).await;
+        fill_card(&window, ACCEPTED_CARD).await;
         send(&window).await;
-        let customer_id = checkout.is_done(&window).await;
+        let customer_id = checkout.expect_completed(&window).await;
         drop(window);
-        paid(&checkout, "20.0000000000", "subscribe").await;
+        expect_payment(&checkout, "20.0000000000", "subscribe").await;
         let first = checkout.subscription(&customer_id).await;
         assert_eq!((&first["plan_id"], &first["status"]), (&pro["plan_id"], &json!("active")));
         assert_eq!(first["credits"]["cycle_remaining"], "20.0000000000");
 
-        // Up, with the card that the first payment left, at once.
+        // An upgrade is charged to the saved card and takes effect at once.
         let known = json!({"customer_id": customer_id});
         let checkout = Checkout::new(&merchant, subscribe(&team, known.clone())).await;
-        let window = checkout.framed(Device::Phone).await;
+        let window = checkout.open_embedded(Device::Phone).await;
         assert_eq!(window.text("h1").await, "Change your plan");
-        assert_eq!(window.all("#name, #email").await.len(), 0, "who it is is known");
+        assert_eq!(window.all("#name, #email").await.len(), 0, "the customer is known");
         let (role, name) = window.accessible(&window.find("#pay-known").await).await;
         assert_eq!((role.as_str(), name.as_str()), ("radio", "Visa ending in 4242"));
         send(&window).await;
-        assert_eq!(checkout.is_done(&window).await, customer_id);
+        assert_eq!(checkout.expect_completed(&window).await, customer_id);
         drop(window);
-        paid(&checkout, "50.0000000000", "upgrade").await;
+        expect_payment(&checkout, "50.0000000000", "upgrade").await;
         let second = checkout.subscription(&customer_id).await;
         assert_eq!(second["subscription_id"], first["subscription_id"]);
         assert_eq!((&second["plan_id"], &second["pending_change"]), (&team["plan_id"], &Value::Null));
-        assert_eq!(
-            second["credits"]["cycle_remaining"], "70.0000000000",
-            "what is left of the old credit stays"
-        );
+        assert_eq!(second["credits"]["cycle_remaining"], "70.0000000000", "the remaining credit is kept");
 
-        // Down, when the cycle ends, without a payment now.
+        // A downgrade takes effect at the end of the cycle, without a payment now.
         let checkout = Checkout::new(&merchant, subscribe(&pro, known.clone())).await;
-        let window = checkout.framed(Device::Desk).await;
+        let window = checkout.open_embedded(Device::Desk).await;
         assert_eq!(window.all("#card_number, #pay-known").await.len(), 0, "nothing is paid now");
         assert!(window.text(".product").await.contains("You pay nothing today"));
         send(&window).await;
-        assert_eq!(checkout.is_done(&window).await, customer_id);
+        assert_eq!(checkout.expect_completed(&window).await, customer_id);
         drop(window);
         assert_eq!(checkout.events("payment.requested").await.len(), 2);
         let third = checkout.subscription(&customer_id).await;
@@ -149,9 +146,9 @@ fn a_subscription_begins_with_its_payment_and_is_changed_up_at_once_and_down_wit
             (&json!("downgrade"), &third["cycle_end_at"])
         );
 
-        // The plan that it is on is not sold again.
+        // The current plan cannot be bought again.
         let checkout = Checkout::new(&merchant, subscribe(&team, known)).await;
-        let window = checkout.framed(Device::Desk).await;
+        let window = checkout.open_embedded(Device::Desk).await;
         assert_eq!(window.text("h1").await, "You already have this plan");
         assert_eq!(window.all("form").await.len(), 0);
     });
@@ -170,12 +167,12 @@ fn a_credit_bundle_is_bought_by_a_subscriber() {
             "checkout_mode": "credit_bundle", "credit_bundle_id": bundle_id, "customer_id": customer_id,
         });
         let checkout = Checkout::new(&merchant, body).await;
-        let window = checkout.framed(Device::Phone).await;
+        let window = checkout.open_embedded(Device::Phone).await;
         assert_eq!(window.text(".product .name").await, "Small bundle");
-        fill_card(&window, GOOD).await;
+        fill_card(&window, ACCEPTED_CARD).await;
         send(&window).await;
-        assert_eq!(checkout.is_done(&window).await, customer_id);
-        paid(&checkout, "5.0000000000", "bundle").await;
+        assert_eq!(checkout.expect_completed(&window).await, customer_id);
+        expect_payment(&checkout, "5.0000000000", "bundle").await;
         let subscription = checkout.subscription(&customer_id).await;
         assert_eq!(subscription["credits"]["bundle_remaining"], "6.0000000000");
         assert_eq!(checkout.connection(&customer_id).await["wallet"]["balance"], "0.0000000000");
