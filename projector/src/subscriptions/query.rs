@@ -99,7 +99,7 @@ macro_rules! select_subscriptions {
             $columns,
             " FROM subscriptions.subscriptions AS s ",
             "LEFT JOIN subscriptions.bundle_credit AS b ON b.wallet_id = s.wallet_id ",
-            "LEFT JOIN personal.customer AS p ON p.customer_id = s.customer_id COLLATE \"default\" ",
+            "LEFT JOIN personal.customer AS p ON p.customer_id = s.customer_id ",
             $joins,
             "WHERE s.merchant_id = $1 ",
             $rest
