@@ -1,6 +1,6 @@
 //! Reads bodies and queries into the structs that also document them. Invariant: an answer lists every problem of the
-//! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the reader notes it, skips the
-//! member that caused it, and reads again until it finds nothing new.
+//! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the
+//! reader notes it, skips the member that caused it, and reads again until it finds nothing new.
 //!
 //! A struct's field types check their own values (`openapi::values`); rules between fields are checked afterwards with
 //! [`Issues`].
@@ -92,13 +92,15 @@ fn read<'a, T: Deserialize<'a>>(root: &Node<'a>, passes: usize) -> Result<T, Vec
 pub(crate) struct Issues(Vec<Issue>);
 
 impl Issues {
-    /// Notes that the value at `path` breaks a rule; `message` says which.
+    /// Notes that the value at `path` breaks a rule; `message` says which. After [`MAX_ISSUES`], nothing is noted.
     pub(crate) fn refuse<P: Into<String>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
         message: impl Into<String>,
     ) {
-        self.0.push(Issue::new(path, message));
+        if self.0.len() < MAX_ISSUES {
+            self.0.push(Issue::new(path, message));
+        }
     }
 
     /// The value of a field that has an older and a newer name. Both names may be given if their values are equal.
@@ -295,6 +297,17 @@ mod tests {
         let tags = vec![7; 500];
         let json = serde_json::json!({"name": "n", "missing": "m", "tags": tags}).to_string();
         assert_eq!(issues(body::<Outer>(&json)).len(), MAX_ISSUES);
+    }
+
+    #[test]
+    fn the_number_of_issues_of_rules_is_bounded() {
+        let (mut outer, mut inner) = (Issues::default(), Issues::default());
+        for _ in 0..=MAX_ISSUES {
+            inner.refuse(["inner"], "is wrong");
+        }
+        outer.refuse(["outer"], "is wrong");
+        outer.extend(&["list".to_owned()], inner);
+        assert_eq!(outer.into_result().unwrap_err().len(), MAX_ISSUES);
     }
 
     #[test]

@@ -146,6 +146,17 @@ fn pairs<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(Pairs(max))
 }
 
+/// A list of at most `MAX` items. A longer list is one issue, and none of its items is read. A field documents its
+/// items and its length itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct List<T, const MAX: usize>(pub(crate) Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        list(deserializer, MAX).map(Self)
+    }
+}
+
 fn string() -> ObjectBuilder {
     Object::builder().schema_type(SchemaType::Type(Type::String))
 }

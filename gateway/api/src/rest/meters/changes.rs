@@ -1,6 +1,6 @@
 //! The body that changes a meter. The units and the kind of its rates cannot be changed; a body may repeat them.
 
-use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
+use farthing_core::meter::{MAX_TIERS, OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -17,8 +17,8 @@ const CANNOT_CHANGE: &str = "cannot be changed";
 pub(super) struct MeterChangesBody {
     name: Option<values::Text>,
     /// Replaces all tiers. In ascending order; the first tier starts at 0.
-    #[schema(min_items = 1, max_items = 100)]
-    tiers: Option<Vec<TierBody>>,
+    #[schema(value_type = Option<Vec<TierBody>>, min_items = 1, max_items = 100)]
+    tiers: Option<values::List<TierBody, MAX_TIERS>>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
@@ -85,7 +85,7 @@ impl MeterChangesBody {
             }
             rates.map(|rates| rates.tiers)
         } else {
-            self.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers, Some(price.tier_type)))
+            self.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
         };
         issues.checked()?;
         Ok(MeterChanges {
@@ -155,6 +155,17 @@ mod tests {
         let rates: Vec<_> =
             changes.tiers.unwrap().as_slice().iter().map(|tier| tier.rate.to_string()).collect();
         assert_eq!(rates, ["2.0000000000"]);
+    }
+
+    #[test]
+    fn more_tiers_than_the_maximum_are_one_issue() {
+        for tier in [json!({"start": 0, "rate": "1"}), json!(7), json!({})] {
+            let body = json!({"tiers": vec![&tier; MAX_TIERS + 1]});
+            let Err(ApiError::Input(InputError::Validation(issues))) = check(&body) else {
+                panic!("accepted")
+            };
+            assert_eq!(issues.into_iter().map(|issue| issue.path).collect::<Vec<_>>(), [["tiers"]]);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use farthing_core::command::Slug;
 use farthing_core::meter::{
-    OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
+    MAX_TIERS, OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
 };
 use rust_decimal::Decimal;
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub(super) struct MeterBody {
     tier_type: Option<TierType>,
     /// In ascending order; the first tier starts at 0.
     #[schema(value_type = Vec<TierBody>, required = true, min_items = 1, max_items = 100)]
-    tiers: Option<Vec<TierBody>>,
+    tiers: Option<values::List<TierBody, MAX_TIERS>>,
     token_basis: Option<TokenBasis>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
@@ -189,13 +189,13 @@ impl MeterBody {
         let mut issues = Issues::default();
         let rate_type = self.rate_type.unwrap_or(RateType::Fixed);
         let tier_type = self.tier_type.or_else(|| {
-            let named = self.tiers.iter().flatten().find_map(|tier| tier.tier_type);
+            let named = self.tiers.iter().flat_map(|tiers| &tiers.0).find_map(|tier| tier.tier_type);
             // A percentage needs a unit only to split a cost over several tiers.
             named.or_else(|| (rate_type == RateType::Percentage).then_some(TierType::Tokens1m))
         });
         let tier_type = issues.required("tier_type", tier_type);
         let tiers = issues.required("tiers", self.tiers);
-        let tiers = tiers.and_then(|tiers| checked_tiers(&mut issues, tiers, tier_type));
+        let tiers = tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, tier_type));
         let slug = self.meter_slug.map(|slug| slug.0);
         let name = self.name.map(|name| name.0).or_else(|| slug.clone());
         let name = issues.required("name", name);
@@ -474,6 +474,11 @@ mod tests {
         assert_eq!(refused(&with(twice)), ["tiers.2.start"]);
         assert_eq!(refused(&with(json!([{"start": 0, "rate": "1", "type": "minutes"}]))), ["tiers.0.type"]);
         assert_eq!(refused(&with(json!([7]))), ["tiers.0"]);
+        let valid: Vec<_> = (0..=MAX_TIERS).map(|start| json!({"start": start, "rate": "1"})).collect();
+        for tiers in [json!(valid), json!(vec![7; MAX_TIERS + 1]), json!(vec![json!({}); MAX_TIERS + 1])] {
+            assert_eq!(refused(&with(tiers)), ["tiers"], "one issue for too many tiers");
+        }
+        assert!(NewMeter::read(&with(json!(valid[..MAX_TIERS]))).is_ok());
     }
 
     #[test]

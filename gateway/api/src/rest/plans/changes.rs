@@ -10,7 +10,7 @@ use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::new_plan::{check_bundle_count, meters};
+use super::new_plan::{MAX_BUNDLES, meters};
 use crate::error::ApiError;
 use crate::input::{Issues, Patch};
 use crate::openapi::values;
@@ -45,8 +45,8 @@ pub(super) struct PlanChangesBody {
     default_auto_top_up_bundle_id: Patch<CreditBundleId>,
     /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles
     /// stay.
-    #[schema(max_items = 100)]
-    credit_bundles: Option<Vec<BundleChangesBody>>,
+    #[schema(value_type = Option<Vec<BundleChangesBody>>, max_items = 100)]
+    credit_bundles: Option<values::List<BundleChangesBody, MAX_BUNDLES>>,
 }
 
 /// A change of one bundle.
@@ -95,11 +95,11 @@ impl PlanChangesBody {
         let is_cleared = self.meter_ids == Patch::Null || self.product_ids == Patch::Null;
         let meters = meters(&mut issues, self.product_ids.value(), self.meter_ids.value())
             .or_else(|| is_cleared.then(Vec::new));
-        let bundles = self.credit_bundles.unwrap_or_default();
-        check_bundle_count(&mut issues, bundles.len());
         let mut named = BTreeSet::new();
-        let bundles = bundles
+        let bundles = self
+            .credit_bundles
             .into_iter()
+            .flat_map(|bundles| bundles.0)
             .enumerate()
             .filter_map(|(index, bundle)| bundle.checked(index, &mut named, &mut issues))
             .collect();
@@ -248,6 +248,22 @@ mod tests {
         ] {
             assert_eq!(refused(&json!({"credit_bundles": bundles})), [path]);
         }
+    }
+
+    #[test]
+    fn more_bundles_than_the_maximum_are_one_issue() {
+        for bundle in [json!({"name": "b", "cost": "1", "credit_amount": "1"}), json!(7), json!({})] {
+            assert_eq!(
+                refused(&json!({"credit_bundles": vec![&bundle; MAX_BUNDLES + 1]})),
+                ["credit_bundles"]
+            );
+        }
+    }
+
+    #[test]
+    fn the_number_of_issues_is_bounded() {
+        let unnamed = vec![json!({}); MAX_BUNDLES];
+        assert_eq!(refused(&json!({"credit_bundles": unnamed})).len(), MAX_BUNDLES, "of three times as many");
     }
 
     #[test]
