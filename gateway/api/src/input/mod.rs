@@ -8,8 +8,11 @@
 mod node;
 mod reader;
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use self::node::Node;
@@ -52,6 +55,30 @@ pub(crate) fn check_object(json: &str) -> Result<(), ApiError> {
 pub(crate) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T, ApiError> {
     let bytes = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     read(&Node::query(pairs), passes(bytes)).map_err(ApiError::validation)
+}
+
+/// Reads two structs from the same object, the second only if `reads_second` returns true for the first.
+pub(crate) fn read_two<'de, D: Deserializer<'de>, A: Deserialize<'de>, B: Deserialize<'de>>(
+    deserializer: D,
+    reads_second: impl FnOnce(&A) -> bool,
+) -> Result<(A, Option<B>), D::Error> {
+    struct Both<A, B, F>(F, PhantomData<(A, B)>);
+
+    impl<'de, A: Deserialize<'de>, B: Deserialize<'de>, F: FnOnce(&A) -> bool> Visitor<'de> for Both<A, B, F> {
+        type Value = (A, Option<B>);
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_seq<S: SeqAccess<'de>>(self, mut object: S) -> Result<Self::Value, S::Error> {
+            let first = object.next_element()?.ok_or_else(|| S::Error::invalid_length(0, &self))?;
+            let second = if (self.0)(&first) { object.next_element()? } else { None };
+            Ok((first, second))
+        }
+    }
+
+    deserializer.deserialize_tuple(2, Both(reads_second, PhantomData))
 }
 
 fn object(json: &str) -> Result<Node<'_>, Issue> {
@@ -223,12 +250,12 @@ mod tests {
         absent: Patch<values::Text>,
     }
 
-    fn issues<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<(String, String)> {
+    fn issues<T: fmt::Debug>(read: Result<T, ApiError>) -> Vec<(String, String)> {
         let Err(ApiError::Input(InputError::Validation(issues))) = read else { panic!("{read:?}") };
         issues.into_iter().map(|issue| (issue.path.join("."), issue.message)).collect()
     }
 
-    fn paths<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<String> {
+    fn paths<T: fmt::Debug>(read: Result<T, ApiError>) -> Vec<String> {
         issues(read).into_iter().map(|(path, _)| path).collect()
     }
 
