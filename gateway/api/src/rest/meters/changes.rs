@@ -1,20 +1,32 @@
 //! The body that changes a meter. The units and the kind of its rates cannot be changed; a body may repeat them.
 
 use farthing_core::meter::{MAX_TIERS, OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
-use crate::input::Issues;
+use crate::input::{self, Issues};
 use crate::openapi::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
 /// What to change of a meter. A field that is absent or null stays.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, ToSchema)]
 #[schema(as = MeterChanges)]
 pub(super) struct MeterChangesBody {
+    #[serde(flatten)]
+    #[schema(inline)]
+    meter: MeterFields,
+    #[serde(flatten)]
+    #[schema(inline)]
+    product: ProductFields,
+}
+
+/// The members of both forms of a meter.
+#[derive(Debug, Deserialize, ToSchema)]
+struct MeterFields {
     name: Option<values::Text>,
     /// Replaces all tiers. In ascending order; the first tier starts at 0.
     #[schema(value_type = Option<Vec<TierBody>>, min_items = 1, max_items = 100)]
@@ -30,17 +42,32 @@ pub(super) struct MeterChangesBody {
     tier_type: Option<TierType>,
     #[schema(ignore)]
     token_basis: Option<TokenBasis>,
-    #[schema(ignore)]
-    provider: Option<values::Text>,
-    #[serde(rename = "managedKeys")]
-    #[schema(ignore)]
-    managed_keys: Option<bool>,
+    /// Repeats the unit that the meter counts. Required with `feeStructure`.
+    #[serde(rename = "billingBasis")]
+    billing_basis: Option<BillingBasis>,
     #[serde(rename = "feeStructure")]
     #[schema(ignore)]
+    has_fees: Option<IgnoredAny>,
+}
+
+/// The members of a product configuration (interface.md, item 5). Without a fee structure they are ignored.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct ProductFields {
+    /// `other` for a custom provider. Ignored without `feeStructure`.
+    provider: Option<values::Text>,
+    /// `false` for a custom provider. Ignored without `feeStructure`.
+    #[serde(rename = "managedKeys")]
+    managed_keys: Option<bool>,
+    /// Replaces the meter's only rate; instead of `tiers`, with `billingBasis`.
+    #[serde(rename = "feeStructure")]
     fee_structure: Option<FeeStructureBody>,
-    #[serde(rename = "billingBasis")]
-    #[schema(ignore)]
-    billing_basis: Option<BillingBasis>,
+}
+
+impl<'de> Deserialize<'de> for MeterChangesBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (meter, product) = input::read_two(deserializer, |meter: &MeterFields| meter.has_fees.is_some())?;
+        Ok(Self { meter, product: product.unwrap_or_default() })
+    }
 }
 
 /// The checked changes; `None` keeps a value.
@@ -56,27 +83,28 @@ pub(super) struct MeterChanges {
 impl MeterChangesBody {
     /// Checks the body against the meter's present slug and price.
     pub(super) fn checked(self, slug: &str, price: &Price) -> Result<MeterChanges, ApiError> {
+        let Self { meter, product } = self;
         let mut issues = Issues::default();
-        let slug_changes = self.meter_slug.is_some_and(|named| named.0 != slug);
-        let basis_changes = self.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
+        let slug_changes = meter.meter_slug.is_some_and(|named| named.0 != slug);
+        let basis_changes = meter.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
         for (name, changes) in [
             ("meter_slug", slug_changes),
-            ("rate_type", self.rate_type.is_some_and(|named| named != price.rate_type)),
-            ("tier_type", self.tier_type.is_some_and(|named| named != price.tier_type)),
+            ("rate_type", meter.rate_type.is_some_and(|named| named != price.rate_type)),
+            ("tier_type", meter.tier_type.is_some_and(|named| named != price.tier_type)),
             ("billingBasis", basis_changes),
-            ("token_basis", self.token_basis.is_some_and(|named| named != price.token_basis)),
+            ("token_basis", meter.token_basis.is_some_and(|named| named != price.token_basis)),
         ] {
             if changes {
                 issues.refuse([name], CANNOT_CHANGE);
             }
         }
-        let tiers = if let Some(fees) = &self.fee_structure {
+        let tiers = if let Some(fees) = &product.fee_structure {
             let product = Product {
-                has_tiers: self.tiers.is_some(),
-                provider: self.provider.as_ref(),
-                managed_keys: self.managed_keys,
+                has_tiers: meter.tiers.is_some(),
+                provider: product.provider.as_ref(),
+                managed_keys: product.managed_keys,
                 fees,
-                billing_basis: self.billing_basis,
+                billing_basis: meter.billing_basis,
             };
             let rates = product.rates(&mut issues);
             if rates.as_ref().is_some_and(|rates| rates.rate_type != price.rate_type) {
@@ -85,15 +113,15 @@ impl MeterChangesBody {
             }
             rates.map(|rates| rates.tiers)
         } else {
-            self.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
+            meter.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
         };
         issues.checked()?;
         Ok(MeterChanges {
-            name: self.name.map(|name| name.0),
+            name: meter.name.map(|name| name.0),
             tiers,
-            base_cost_payer: self.base_cost_payer,
-            service_charge_payer: self.service_charge_payer,
-            on_disconnect: self.on_disconnect,
+            base_cost_payer: meter.base_cost_payer,
+            service_charge_payer: meter.service_charge_payer,
+            on_disconnect: meter.on_disconnect,
         })
     }
 }
@@ -106,7 +134,6 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::input;
 
     fn price() -> Price {
         Price {
@@ -126,6 +153,13 @@ mod tests {
 
     fn read(body: &Value) -> MeterChanges {
         check(body).unwrap()
+    }
+
+    fn refused(body: &Value) -> Vec<String> {
+        let Err(ApiError::Input(InputError::Validation(issues))) = check(body) else {
+            panic!("{body} is accepted")
+        };
+        issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 
     #[test]
@@ -158,13 +192,28 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_and_its_keys_are_ignored_without_a_fee_structure() {
+        for (provider, managed_keys) in [(json!(7), json!("x")), (json!(""), json!(true))] {
+            for fees in [json!({}), json!({"feeStructure": null})] {
+                let mut body = fees;
+                body["provider"] = provider.clone();
+                body["managedKeys"] = managed_keys.clone();
+                assert_eq!(read(&body), MeterChanges::default());
+            }
+            let fees = json!({"billingBasis": "tokens", "feeStructure": {"fixedFee": "x"},
+                              "provider": provider, "managedKeys": 1});
+            assert_eq!(refused(&fees).last().map(String::as_str), Some("feeStructure.fixedFee"));
+        }
+        let all = json!({"provider": 7, "managedKeys": "x", "feeStructure": 5, "billingBasis": "tokens"});
+        assert_eq!(refused(&all), ["provider", "managedKeys", "feeStructure"]);
+        let custom = json!({"managedKeys": true, "feeStructure": {"fixedFee": 1}, "billingBasis": "tokens"});
+        assert_eq!(refused(&custom), ["managedKeys"]);
+    }
+
+    #[test]
     fn more_tiers_than_the_maximum_are_one_issue() {
         for tier in [json!({"start": 0, "rate": "1"}), json!(7), json!({})] {
-            let body = json!({"tiers": vec![&tier; MAX_TIERS + 1]});
-            let Err(ApiError::Input(InputError::Validation(issues))) = check(&body) else {
-                panic!("accepted")
-            };
-            assert_eq!(issues.into_iter().map(|issue| issue.path).collect::<Vec<_>>(), [["tiers"]]);
+            assert_eq!(refused(&json!({"tiers": vec![&tier; MAX_TIERS + 1]})), ["tiers"]);
         }
     }
 
