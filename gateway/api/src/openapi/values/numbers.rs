@@ -16,12 +16,6 @@ use crate::rules;
 /// The highest price of a cycle or a bundle, in dollars.
 const MAX_PRICE: u32 = 10_000;
 
-/// The smallest payment into a wallet, in dollars.
-const MIN_FUNDING: u32 = 10;
-
-/// The largest payment into a wallet, in dollars.
-const MAX_FUNDING: u32 = 10_000;
-
 /// The highest rate of a tier and the most credit of a cycle or a bundle, in dollars.
 const MAX_AMOUNT: u32 = 1_000_000;
 
@@ -78,10 +72,10 @@ value! {
 
 value! {
     /// A dollar amount from 10 to 10,000, in whole cents: a decimal string, or an integer.
-    FundingAmount(Amount) = literal(|it| in_range(payable(it)?, MIN_FUNDING, MAX_FUNDING)),
+    FundingAmount(Amount) = literal(|it| in_range(payable(it)?, rules::MIN_FUNDING, rules::MAX_FUNDING)),
     OneOfBuilder::new()
         .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,2}0{0,8})?|10000)$")))
-        .item(integer().minimum(Some(10)).maximum(Some(10_000)))
+        .item(integer().minimum(Some(rules::MIN_FUNDING)).maximum(Some(rules::MAX_FUNDING)))
         .examples([json!("25")])
 }
 
