@@ -251,16 +251,6 @@ value! {
     CardText(String) = text(|text| rules::text(text, MAX_CARD_TEXT)), text_schema()
 }
 
-document! {
-    /// A plan's id.
-    PlanName = string().pattern(Some("^sc_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
-}
-
-document! {
-    /// A credit bundle's id.
-    CreditBundleName = string().pattern(Some("^cb_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
-}
-
 value! {
     /// A phone number in E.164.
     Phone(String) = text(rules::phone), string().pattern(Some(r"^\+[1-9][0-9]{1,14}$"))
