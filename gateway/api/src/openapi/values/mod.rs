@@ -238,7 +238,7 @@ value! {
 value! {
     /// The method and full URL of a call.
     Endpoint(String) = text(|text| rules::text(text, MAX_ENDPOINT)),
-    string().min_length(Some(1)).max_length(Some(MAX_ENDPOINT))
+    text_schema().max_length(Some(MAX_ENDPOINT))
 }
 
 value! {
@@ -248,7 +248,8 @@ value! {
 
 value! {
     /// A part of a card that is passed to the payment processor.
-    CardText(String) = text(|text| rules::text(text, MAX_CARD_TEXT)), text_schema()
+    CardText(String) = text(|text| rules::text(text, MAX_CARD_TEXT)),
+    text_schema().max_length(Some(MAX_CARD_TEXT))
 }
 
 value! {

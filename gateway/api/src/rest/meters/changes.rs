@@ -12,7 +12,8 @@ use crate::openapi::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// What to change of a meter. A field that is absent or null stays.
+/// What to change of a meter. A field that is absent or null stays. `meter_slug`, `rate_type`, `tier_type` and
+/// `token_basis` may be repeated, but not changed.
 #[derive(Debug, ToSchema)]
 #[schema(as = MeterChanges)]
 pub(super) struct MeterChangesBody {
@@ -42,7 +43,7 @@ struct MeterFields {
     tier_type: Option<TierType>,
     #[schema(ignore)]
     token_basis: Option<TokenBasis>,
-    /// Repeats the unit that the meter counts. Required with `feeStructure`.
+    /// The unit that the meter counts; required with `feeStructure`. It cannot be changed.
     #[serde(rename = "billingBasis")]
     billing_basis: Option<BillingBasis>,
     #[serde(rename = "feeStructure")]
@@ -50,15 +51,16 @@ struct MeterFields {
     has_fees: Option<IgnoredAny>,
 }
 
-/// The members of a product configuration (interface.md, item 5). Without a fee structure they are ignored.
+/// The members of a product configuration (interface.md, item 5). They are read only with a fee structure.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct ProductFields {
-    /// `other` for a custom provider. Ignored without `feeStructure`.
+    #[schema(ignore)]
     provider: Option<values::Text>,
-    /// `false` for a custom provider. Ignored without `feeStructure`.
     #[serde(rename = "managedKeys")]
+    #[schema(ignore)]
     managed_keys: Option<bool>,
-    /// Replaces the meter's only rate; instead of `tiers`, with `billingBasis`.
+    /// Replaces all tiers by one rate; instead of `tiers`, and with `billingBasis`. `provider` and `managedKeys` may
+    /// be given with it, as for a new product.
     #[serde(rename = "feeStructure")]
     fee_structure: Option<FeeStructureBody>,
 }

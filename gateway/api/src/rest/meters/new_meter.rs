@@ -8,7 +8,9 @@ use farthing_core::meter::{
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::input::{self, Issues};
@@ -32,11 +34,13 @@ pub(super) enum NewMeterBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MeterForm)]
 pub(super) struct MeterBody {
-    #[schema(value_type = values::Text, required = true)]
+    /// Required without `meter_slug`, which is then the name.
     name: Option<values::Text>,
+    /// By default made from the name.
     meter_slug: Option<values::MeterSlug>,
+    /// By default `fixed`.
     rate_type: Option<RateType>,
-    #[schema(value_type = TierType, required = true)]
+    /// Required for fixed rates, unless a tier has a `type`.
     tier_type: Option<TierType>,
     /// In ascending order; the first tier starts at 0.
     #[schema(value_type = Vec<TierBody>, required = true, min_items = 1, max_items = 100)]
@@ -54,8 +58,8 @@ pub(super) struct TierBody {
     /// The usage, in counted units, at which the tier starts.
     start: values::PositionInput,
     rate: values::AmountInput,
+    /// The meter's `tier_type`.
     #[serde(rename = "type")]
-    #[schema(ignore)]
     tier_type: Option<TierType>,
 }
 
@@ -85,24 +89,23 @@ pub(super) struct ProductBody {
 /// The price of a product: a fee per unit or a percentage of the provider's cost. One of them may be 0 beside the other.
 #[derive(Debug, Deserialize)]
 pub(super) struct FeeStructureBody {
-    /// Dollars per call, token, character or second.
     #[serde(rename = "fixedFee")]
     fixed_fee: Option<values::Number>,
-    /// Percentage points of the provider's cost.
     #[serde(rename = "percentageFee")]
     percentage_fee: Option<values::Number>,
 }
 
-impl utoipa::PartialSchema for FeeStructureBody {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        let fee = |name: &str, description: &str| {
-            let fee = <values::Number as utoipa::PartialSchema>::schema();
-            let object = utoipa::openapi::ObjectBuilder::new().property(name, fee);
-            object.required(name).description(Some(description))
+impl PartialSchema for FeeStructureBody {
+    /// At least one of the two fees. A derived schema cannot require one of several members.
+    fn schema() -> RefOr<Schema> {
+        let with = |name: &str, description: &str| {
+            let fee = ObjectBuilder::new().property(name, values::Number::schema()).required(name);
+            fee.description(Some(description))
         };
-        utoipa::openapi::OneOfBuilder::new()
-            .item(fee("fixedFee", "Dollars per call, token, character or second."))
-            .item(fee("percentageFee", "Percentage points of the provider's cost."))
+        AnyOfBuilder::new()
+            .item(with("fixedFee", "Dollars per call, token, character or second."))
+            .item(with("percentageFee", "Percentage points of the provider's cost."))
+            .description(Some("A fee per unit or a percentage. One of them may be 0 beside the other."))
             .into()
     }
 }

@@ -26,18 +26,17 @@ struct NewPaymentMethodBody {
     card: NewCard,
 }
 
-/// A card. It is passed to the payment processor and not stored; no `Debug`.
+// No `Debug`: it is card data.
+/// A card. It is passed to the payment processor and not stored.
 #[derive(Deserialize, ToSchema)]
 struct NewCard {
     /// The card number. The built-in `test` processor takes the well-known test numbers.
-    #[schema(value_type = values::Text)]
     number: values::CardText,
     #[schema(value_type = u64, minimum = 1, maximum = 12)]
     exp_month: values::Count,
     #[schema(value_type = u64, minimum = 2000, maximum = 2099)]
     exp_year: values::Count,
     /// Three or four digits.
-    #[schema(value_type = values::Text)]
     cvc: values::CardText,
 }
 

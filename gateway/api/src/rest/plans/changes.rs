@@ -18,7 +18,7 @@ use crate::openapi::values;
 const CANNOT_CHANGE: &str = "cannot be changed";
 
 /// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise
-/// counts as absent.
+/// counts as absent. `period_amount` and `billing_interval` may be repeated, but not changed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = PlanChanges)]
 pub(super) struct PlanChangesBody {
@@ -65,8 +65,7 @@ struct BundleChangesBody {
 #[derive(Debug, Deserialize, ToSchema)]
 struct ChangedBundleBody {
     credit_bundle_id: Option<CreditBundleId>,
-    /// The older name of `credit_bundle_id`.
-    #[schema(deprecated)]
+    /// The same as `credit_bundle_id`.
     id: Option<CreditBundleId>,
     /// Removes the bundle. The other members are then ignored.
     is_deleted: Option<bool>,
