@@ -155,7 +155,7 @@ impl Writes {
     async fn read(parts: &mut Parts, body: axum::body::Body, app: &Arc<App>) -> Result<Self, ApiError> {
         let Merchant { merchant_id } = Merchant::from_request_parts(parts, app).await?;
         let key = idempotency::key(&parts.headers)?.map(str::to_owned);
-        let body = body::collect(app, &parts.headers, body).await?;
+        let body = body::collect(app.timeouts.body, &parts.headers, body).await?;
         let claim = key.map(|key| {
             // The path as called: an alias is another scope.
             let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
