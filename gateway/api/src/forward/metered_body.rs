@@ -41,32 +41,13 @@ enum State {
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
     state: State,
-    /// How long the provider may send nothing.
-    idle_timeout: Duration,
-    last_frame_at: Instant,
-    idle: Pin<Box<Sleep>>,
+    silence: SilenceTimer,
 }
 
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
-        let (now, idle_timeout) = (Instant::now(), response.forwarder.app.timeouts.silence);
-        Self {
-            state: State::Streaming(Box::new(response)),
-            idle_timeout,
-            last_frame_at: now,
-            idle: Box::pin(tokio::time::sleep_until(now + idle_timeout)),
-        }
-    }
-
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.idle.as_mut().poll(cx).is_ready() {
-            let due = self.last_frame_at + self.idle_timeout;
-            if due <= Instant::now() {
-                return Poll::Ready(());
-            }
-            self.idle.as_mut().reset(due);
-        }
-        Poll::Pending
+        let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
+        Self { state: State::Streaming(Box::new(response)), silence }
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
@@ -74,7 +55,7 @@ impl MeteredBody {
             let State::Streaming(response) = &mut self.state else { return Poll::Ready(None) };
             match Pin::new(&mut response.upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.last_frame_at = Instant::now();
+                    self.silence.frame_received();
                     let position = response.read(&frame);
                     let filtered = response.filtered(frame, position);
                     if position == FramePosition::Last {
@@ -87,7 +68,7 @@ impl MeteredBody {
                 Poll::Ready(None) => break (response.end(), response.held_back().map(Ok)),
                 Poll::Ready(Some(Err(error))) => break (ResponseEnd::Interrupted, Some(Err(error.into()))),
                 Poll::Pending => {
-                    ready!(self.poll_idle(cx));
+                    ready!(self.silence.poll(cx));
                     break (ResponseEnd::Interrupted, Some(Err(ResponseError::Idle)));
                 }
             }
@@ -113,6 +94,36 @@ impl MeteredBody {
             Ok(Err(unsettled)) => Poll::Ready(Some(Err(unsettled.into()))),
             Err(_) => Poll::Ready(Some(Err(Unsettled::Stopping.into()))),
         }
+    }
+}
+
+/// Measures how long the provider sends nothing. The sleep is moved only when it fires, not with every frame.
+struct SilenceTimer {
+    timeout: Duration,
+    last_frame_at: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl SilenceTimer {
+    fn new(timeout: Duration) -> Self {
+        let now = Instant::now();
+        Self { timeout, last_frame_at: now, sleep: Box::pin(tokio::time::sleep_until(now + timeout)) }
+    }
+
+    fn frame_received(&mut self) {
+        self.last_frame_at = Instant::now();
+    }
+
+    /// Ready once no frame was received for the timeout.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.sleep.as_mut().poll(cx).is_ready() {
+            let due = self.last_frame_at + self.timeout;
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(due);
+        }
+        Poll::Pending
     }
 }
 
@@ -153,5 +164,40 @@ impl Drop for MeteredBody {
             let tasks = response.forwarder.tasks.clone();
             tasks.spawn(drain(*response));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_measured_from_the_last_frame() {
+        const SILENCE: Duration = Duration::from_mins(5);
+        let mut timer = SilenceTimer::new(SILENCE);
+        let started = Instant::now();
+        for _ in 0..3 {
+            let silent = timeout(SILENCE / 2, poll_fn(|cx| timer.poll(cx))).await;
+            assert!(silent.is_err(), "a frame comes in time");
+            timer.frame_received();
+        }
+        let last_frame_at = Instant::now();
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert_eq!(last_frame_at.elapsed(), SILENCE);
+        assert!(started.elapsed() > SILENCE * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_polled_late_is_ready_at_once() {
+        const SILENCE: Duration = Duration::from_secs(1);
+        let mut timer = SilenceTimer::new(SILENCE);
+        sleep(SILENCE * 2).await;
+        let late = Instant::now();
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert_eq!(late.elapsed(), Duration::ZERO);
     }
 }
