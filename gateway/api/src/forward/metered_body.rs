@@ -29,7 +29,8 @@ pub(crate) enum ResponseError {
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseError>>>;
 
-enum State {
+/// How far a response has come.
+enum ResponsePhase {
     /// Frames pass.
     Streaming(Box<ProviderResponse>),
     /// The settlement is pending. The last frame, or the error that ended the response, follows it.
@@ -40,19 +41,19 @@ enum State {
 
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
-    state: State,
+    phase: ResponsePhase,
     silence: SilenceTimer,
 }
 
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
         let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
-        Self { state: State::Streaming(Box::new(response)), silence }
+        Self { phase: ResponsePhase::Streaming(Box::new(response)), silence }
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let (end, last) = loop {
-            let State::Streaming(response) = &mut self.state else { return Poll::Ready(None) };
+            let ResponsePhase::Streaming(response) = &mut self.phase else { return Poll::Ready(None) };
             match Pin::new(&mut response.upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.frame_received();
@@ -73,10 +74,10 @@ impl MeteredBody {
                 }
             }
         };
-        if let State::Streaming(response) = &mut self.state {
+        if let ResponsePhase::Streaming(response) = &mut self.phase {
             // Bytes held back are sent before the error.
             let held = if matches!(last, Some(Err(_))) { response.held_back() } else { None };
-            self.state = State::Settling(response.settle(end), last);
+            self.phase = ResponsePhase::Settling(response.settle(end), last);
             if let Some(held) = held {
                 return Poll::Ready(Some(Ok(held)));
             }
@@ -85,10 +86,10 @@ impl MeteredBody {
     }
 
     fn poll_settling(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        let State::Settling(settlement, last) = &mut self.state else { return Poll::Ready(None) };
+        let ResponsePhase::Settling(settlement, last) = &mut self.phase else { return Poll::Ready(None) };
         let settled = ready!(Pin::new(settlement).poll(cx));
         let last = last.take();
-        self.state = State::Done;
+        self.phase = ResponsePhase::Done;
         match settled {
             Ok(Ok(())) => Poll::Ready(last),
             Ok(Err(unsettled)) => Poll::Ready(Some(Err(unsettled.into()))),
@@ -133,26 +134,26 @@ impl Body for MeteredBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
-        match &this.state {
-            State::Streaming(_) => this.poll_streaming(cx),
-            State::Settling(..) => this.poll_settling(cx),
-            State::Done => Poll::Ready(None),
+        match &this.phase {
+            ResponsePhase::Streaming(_) => this.poll_streaming(cx),
+            ResponsePhase::Settling(..) => this.poll_settling(cx),
+            ResponsePhase::Done => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.phase, ResponsePhase::Done)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.state {
-            State::Streaming(response) if response.filter.is_some() => SizeHint::default(),
-            State::Streaming(response) => response.upstream.size_hint(),
-            State::Settling(_, Some(Ok(frame))) => {
+        match &self.phase {
+            ResponsePhase::Streaming(response) if response.filter.is_some() => SizeHint::default(),
+            ResponsePhase::Streaming(response) => response.upstream.size_hint(),
+            ResponsePhase::Settling(_, Some(Ok(frame))) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
             }
-            State::Settling(..) => SizeHint::default(),
-            State::Done => SizeHint::with_exact(0),
+            ResponsePhase::Settling(..) => SizeHint::default(),
+            ResponsePhase::Done => SizeHint::with_exact(0),
         }
     }
 }
@@ -160,7 +161,7 @@ impl Body for MeteredBody {
 impl Drop for MeteredBody {
     /// Drains the provider's response if the caller disconnected before its end.
     fn drop(&mut self) {
-        if let State::Streaming(response) = std::mem::replace(&mut self.state, State::Done) {
+        if let ResponsePhase::Streaming(response) = std::mem::replace(&mut self.phase, ResponsePhase::Done) {
             let tasks = response.forwarder.tasks.clone();
             tasks.spawn(drain(*response));
         }
