@@ -21,7 +21,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::error::{ApiError, ProtocolError};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 
 /// The largest body of the standard endpoints, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -99,7 +99,7 @@ impl<T> Reply<T> {
     }
 }
 
-impl<T: Serialize> From<Reply<T>> for Answer {
+impl<T: Serialize> From<Reply<T>> for StoredResponse {
     fn from(reply: Reply<T>) -> Self {
         match serde_json::to_vec(&reply.resource) {
             Ok(body) => {
@@ -114,7 +114,7 @@ impl<T: Serialize> From<Reply<T>> for Answer {
 
 impl<T: Serialize> IntoResponse for Reply<T> {
     fn into_response(self) -> Response {
-        Answer::from(self).into_response()
+        StoredResponse::from(self).into_response()
     }
 }
 

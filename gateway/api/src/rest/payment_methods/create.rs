@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::resource::PaymentMethod;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
 use crate::openapi::values;
 use crate::rest::body::Reply;
@@ -58,7 +58,7 @@ impl From<NewCard> for CardInput {
     request_body = NewPaymentMethodBody,
     responses((status = 201, description = "The payment method.", body = PaymentMethod)),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let body: NewPaymentMethodBody = input::body(writes.json()?)?;
     let stored = app.payments.processor().store(body.card.into()).await;
     let stored =

@@ -14,7 +14,7 @@ use super::resource::Subscription;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input::{self, Issues};
 use crate::openapi::values;
 use crate::rest::body::Reply;
@@ -67,7 +67,7 @@ impl NewSubscriptionBody {
         (status = 409, description = "subscription_already_active"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let body: NewSubscriptionBody = input::body(writes.json()?)?;
     let auto_top_up_bundle_id = body.auto_top_up_bundle_id;
