@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName};
 
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::input;
-use crate::openapi::values;
 use crate::rules;
+use crate::values;
 
 /// The header that attaches metadata to a call.
 const METADATA: HeaderName = HeaderName::from_static("x-service-metadata");

@@ -2,7 +2,7 @@
 //! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the
 //! reader notes it, skips the member that caused it, and reads again until it finds nothing new.
 //!
-//! A struct's field types check their own values (`openapi::values`); rules between fields are checked afterwards with
+//! A struct's field types check their own values (`values`); rules between fields are checked afterwards with
 //! [`Issues`].
 
 mod node;
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::openapi::values;
+    use crate::values;
 
     #[derive(Debug, Deserialize)]
     struct Outer {

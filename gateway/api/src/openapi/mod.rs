@@ -3,7 +3,6 @@
 
 mod conventions;
 mod errors;
-pub(crate) mod values;
 
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;

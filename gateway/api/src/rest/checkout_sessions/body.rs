@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::Issues;
-use crate::openapi::values;
+use crate::values;
 
 /// A checkout session to create.
 #[derive(Debug, Deserialize, ToSchema)]

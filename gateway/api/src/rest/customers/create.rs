@@ -15,11 +15,11 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::reads::Reads;
 use crate::rest::writes::{Rendered, Submitted, Writes};
 use crate::rules::split_name;
+use crate::values;
 
 /// 201 with the new customer, or 200 with the existing customer of this `reference_id`.
 #[utoipa::path(

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
 use crate::input::{self, Issues};
-use crate::openapi::values;
+use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 

@@ -14,7 +14,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::input::{self, Issues};
-use crate::openapi::values;
+use crate::values;
 
 /// The longest slug that is made from a name; the ledger may add a number to it.
 const MAX_MADE_SLUG: usize = 200;

@@ -14,9 +14,9 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
+use crate::values;
 use farthing_worker::payments::{CardInput, CardRefused};
 
 /// A card for the merchant's own wallet.

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::new_plan::{MAX_BUNDLES, meters};
 use crate::error::ApiError;
 use crate::input::{self, Issues, Patch};
-use crate::openapi::values;
+use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::input::Issues;
-use crate::openapi::values;
+use crate::values;
 
 /// The most bundles that one body names.
 pub(super) const MAX_BUNDLES: usize = 100;

@@ -9,9 +9,9 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::input::Issues;
-use crate::openapi::values::{self, CustomerName};
 use crate::rest::older_and_newer_names::{self, CustomerQuery, MeterQuery};
 use crate::rules;
+use crate::values::{self, CustomerName};
 
 /// The filter by metadata.
 #[derive(Debug, Deserialize, IntoParams)]

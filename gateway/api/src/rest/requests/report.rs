@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::{self, Issues};
-use crate::openapi::values;
+use crate::values;
 
 /// The endpoint of a report that names none.
 const NO_ENDPOINT: &str = "reported";

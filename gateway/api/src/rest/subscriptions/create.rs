@@ -16,10 +16,10 @@ use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
 use crate::input::{self, Issues};
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// A subscription to start.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -13,9 +13,9 @@ use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::{Reply, Timestamp};
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// How far to move the clock forward.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -14,13 +14,13 @@ use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::input::Issues;
-use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::{CustomerQuery, MeterQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 use crate::rest::requests::filter::{MetadataQuery, RequestFilter, RequestQuery};
+use crate::values;
 
 /// The longest time that one report covers.
 const MAX_SPAN: TimeDelta = TimeDelta::days(366);

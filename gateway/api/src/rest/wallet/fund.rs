@@ -18,9 +18,9 @@ use crate::app::App;
 use crate::error::{ApiError, BillingError};
 use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// A payment into the wallet.
 #[derive(Debug, Deserialize, ToSchema)]

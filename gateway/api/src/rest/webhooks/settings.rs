@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::{self, Patch};
-use crate::openapi::values;
+use crate::values;
 
 /// The most events that one body lists.
 const MAX_EVENTS: usize = 100;

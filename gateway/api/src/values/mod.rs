@@ -55,22 +55,6 @@ macro_rules! value {
     };
 }
 
-/// Declares a schema that no type of ours has.
-macro_rules! document {
-    ($(#[doc = $doc:literal])+ $name:ident = $schema:expr) => {
-        $(#[doc = $doc])+
-        pub(crate) struct $name;
-
-        impl PartialSchema for $name {
-            fn schema() -> RefOr<Schema> {
-                $schema.into()
-            }
-        }
-
-        impl ToSchema for $name {}
-    };
-}
-
 mod numbers;
 mod times;
 
@@ -167,11 +151,6 @@ fn integer() -> ObjectBuilder {
 
 fn text_schema() -> ObjectBuilder {
     string().min_length(Some(1)).max_length(Some(rules::MAX_TEXT)).pattern(Some(NO_NUL))
-}
-
-document! {
-    /// Any JSON object.
-    AnyObject = Object::builder().schema_type(SchemaType::Type(Type::Object))
 }
 
 value! {
