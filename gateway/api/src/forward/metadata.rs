@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderName};
 
 use crate::error::{ApiError, ForwardError, Issue};
-use crate::input;
+use crate::input::{self, Issues};
 use crate::rules;
 use crate::values;
 
@@ -18,22 +18,23 @@ pub(super) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeMap<
     let headers = headers.get_all(METADATA).iter().map(|value| {
         std::str::from_utf8(value.as_bytes()).map_err(|_| vec![Issue::new([""; 0], "must be UTF-8")])
     });
-    let (mut metadata, mut issues) = (BTreeMap::new(), Vec::new());
+    let (mut metadata, mut issues) = (BTreeMap::new(), Issues::default());
+    let mut refuse = |Issue { path, message }: Issue| {
+        issues.refuse(["metadata".to_owned()].into_iter().chain(path), message);
+    };
     for text in query.map(Ok).into_iter().chain(headers) {
         match text.and_then(input::body_or_issues::<values::Metadata>) {
             Ok(pairs) => metadata.extend(pairs.0),
-            Err(found) => issues.extend(found),
+            Err(found) => found.into_iter().for_each(&mut refuse),
         }
     }
     if metadata.len() > rules::MAX_METADATA_PAIRS {
-        issues.push(Issue::new([""; 0], rules::TOO_MANY_PAIRS));
+        refuse(Issue::new([""; 0], rules::TOO_MANY_PAIRS));
     }
-    if issues.is_empty() {
-        return Ok(metadata);
+    match issues.into_result() {
+        Ok(()) => Ok(metadata),
+        Err(issues) => Err(ApiError::Forward(ForwardError::MetadataInvalid(issues))),
     }
-    let within =
-        |issue: Issue| Issue::new(["metadata".to_owned()].into_iter().chain(issue.path), issue.message);
-    Err(ApiError::Forward(ForwardError::MetadataInvalid(issues.into_iter().map(within).collect())))
 }
 
 #[cfg(test)]
