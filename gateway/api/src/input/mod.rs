@@ -64,7 +64,12 @@ pub(crate) fn read_two<'de, D: Deserializer<'de>, A: Deserialize<'de>, B: Deseri
 ) -> Result<(A, Option<B>), D::Error> {
     struct Both<A, B, F>(F, PhantomData<(A, B)>);
 
-    impl<'de, A: Deserialize<'de>, B: Deserialize<'de>, F: FnOnce(&A) -> bool> Visitor<'de> for Both<A, B, F> {
+    impl<'de, A, B, F> Visitor<'de> for Both<A, B, F>
+    where
+        A: Deserialize<'de>,
+        B: Deserialize<'de>,
+        F: FnOnce(&A) -> bool,
+    {
         type Value = (A, Option<B>);
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,7 +124,8 @@ fn read<'a, T: Deserialize<'a>>(root: &Node<'a>, passes: usize) -> Result<T, Vec
 pub(crate) struct Issues(Vec<Issue>);
 
 impl Issues {
-    /// Notes that the value at `path` breaks a rule; `message` says which. After [`MAX_ISSUES`], nothing is noted.
+    /// Notes that the value at `path` breaks a rule; `message` says which. After [`MAX_ISSUES`], nothing is
+    /// noted.
     pub(crate) fn refuse<P: Into<String>>(
         &mut self,
         path: impl IntoIterator<Item = P>,

@@ -68,7 +68,9 @@ value! {
     /// A dollar amount above zero: a decimal string with up to ten fractional digits, or an integer.
     PositiveAmountInput(Amount) = literal(|it| positive(amount(it)?)),
     OneOfBuilder::new()
-        .item(decimal_string(r"^0*([1-9][0-9]{0,11}(\.[0-9]{1,10}0*)?|0\.[0-9]{0,9}[1-9]0*|1000000000000(\.0+)?)$"))
+        .item(decimal_string(
+            r"^0*([1-9][0-9]{0,11}(\.[0-9]{1,10}0*)?|0\.[0-9]{0,9}[1-9]0*|1000000000000(\.0+)?)$",
+        ))
         .item(integer().minimum(Some(1)).maximum(Some(1_000_000_000_000_u64)))
         .examples([json!("12.5")])
 }
@@ -95,7 +97,9 @@ value! {
     /// A dollar amount above zero, at most 10,000, in whole cents: a decimal string, or an integer.
     BundlePriceInput(Amount) = literal(|it| above_zero(payable(it)?, MAX_PRICE)),
     OneOfBuilder::new()
-        .item(decimal_string(r"^0*([1-9][0-9]{0,3}(\.[0-9]{1,2}0*)?|0\.(0[1-9]|[1-9][0-9]?)0*|10000(\.0+)?)$"))
+        .item(decimal_string(
+            r"^0*([1-9][0-9]{0,3}(\.[0-9]{1,2}0*)?|0\.(0[1-9]|[1-9][0-9]?)0*|10000(\.0+)?)$",
+        ))
         .item(integer().minimum(Some(1)).maximum(Some(10_000)))
         .examples([json!("12.5")])
 }
@@ -122,7 +126,12 @@ value! {
     /// A number of any precision, or the same as a string.
     Number(Decimal) = literal(number),
     OneOfBuilder::new()
-        .item(Object::builder().schema_type(SchemaType::Type(Type::Number)).minimum(Some(0)).maximum(Some(1_000_000)))
+        .item(
+            Object::builder()
+                .schema_type(SchemaType::Type(Type::Number))
+                .minimum(Some(0))
+                .maximum(Some(1_000_000)),
+        )
         .item(string().pattern(Some(r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")))
         .examples([json!(0.002)])
 }
@@ -134,7 +143,8 @@ value! {
 
 value! {
     /// A usage count from 0 to 10^12: a whole number, or the same as a string.
-    UsageCount(Decimal) = literal(|it| usage(it, 0)), usage_schema(Type::Integer, r"^0*([0-9]{1,12}|1000000000000)(\.0+)?$")
+    UsageCount(Decimal) = literal(|it| usage(it, 0)),
+    usage_schema(Type::Integer, r"^0*([0-9]{1,12}|1000000000000)(\.0+)?$")
 }
 
 value! {

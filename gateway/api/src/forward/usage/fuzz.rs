@@ -88,7 +88,8 @@ fn members_of(selection: MemberSelection, object: &str, depth: usize, found: &mu
     }
 }
 
-/// Adds the members of one document that `selection` names. The document is a list of documents if the shape allows that.
+/// Adds the members of one document that `selection` names. The document is a list of documents if the shape allows
+/// that.
 fn document_of(selection: MemberSelection, text: &str, found: &mut Found) {
     if text.starts_with('{') {
         members_of(selection, text, 1, found);

@@ -164,8 +164,9 @@ mod tests {
     fn more_bundles_than_the_maximum_are_one_issue() {
         let valid = serde_json::json!({"name": "b", "cost": "1", "credit_amount": "1"});
         for bundle in [valid.clone(), serde_json::json!(7), serde_json::json!({})] {
-            let of = |count| serde_json::json!({"name": "p", "period_amount": 0, "credit_bundles": vec![&bundle; count]});
-            assert_eq!(refused(&of(MAX_BUNDLES + 1).to_string()), ["credit_bundles"], "{bundle}");
+            let bundles = vec![&bundle; MAX_BUNDLES + 1];
+            let body = serde_json::json!({"name": "p", "period_amount": 0, "credit_bundles": bundles});
+            assert_eq!(refused(&body.to_string()), ["credit_bundles"], "{bundle}");
         }
         let most =
             serde_json::json!({"name": "p", "period_amount": 0, "credit_bundles": vec![valid; MAX_BUNDLES]});

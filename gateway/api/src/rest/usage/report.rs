@@ -91,7 +91,8 @@ struct ReportSpan {
 }
 
 impl ReportSpan {
-    /// Checks the span, which may be used if no issue is noted. Days start at midnight in the offset of `start`; without `end`, the span ends with the present day.
+    /// Checks the span, which may be used if no issue is noted. Days start at midnight in the offset of `start`.
+    /// Without `end`, the span ends with the present day.
     fn checked(query: &SpanQuery, now: DateTime<Utc>, issues: &mut Issues) -> Self {
         let start = query.start.0;
         let offset = *start.offset();
