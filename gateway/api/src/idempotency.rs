@@ -1,4 +1,4 @@
-//! `Idempotency-Key` (completion.md section 1): the header, and the answers stored for it. Invariant: an answer is
+//! `Idempotency-Key` (completion.md section 1): the header, and the responses stored for it. Invariant: a response is
 //! replayed byte for byte, and is sealed before it is written to the database.
 
 use axum::body::Body;
@@ -16,7 +16,7 @@ use crate::headers::SERVICE_REQUEST_ID;
 /// The header of the caller's idempotency key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Marks a replayed answer.
+/// Marks a replayed response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The longest key, in characters.
@@ -37,40 +37,40 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// A whole answer, which may be stored and replayed.
+/// A whole response, which may be stored and replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct StoredResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// The first line of a stored answer, before its body. Each character of a header value is one byte.
+/// The first line of a stored response, before its body. Each character of a header value is one byte.
 #[derive(Serialize, Deserialize)]
 struct Head {
     status: u16,
     headers: Vec<(String, String)>,
 }
 
-impl Answer {
-    /// The answer for storage, sealed for `claim`.
+impl StoredResponse {
+    /// The response for storage, sealed for `claim`.
     pub(crate) fn seal(&self, server_key: &ServerKey, claim: &ClaimId) -> Vec<u8> {
         server_key.seal(claim, &self.to_bytes())
     }
 
-    /// Opens an answer that [`Self::seal`] sealed for the same claim.
+    /// Opens a response that [`Self::seal`] sealed for the same claim.
     pub(crate) fn open(server_key: &ServerKey, claim: &ClaimId, sealed: &[u8]) -> Result<Self, ApiError> {
         let answer = server_key.open(claim, sealed).and_then(|bytes| Self::from_bytes(&bytes.into()));
-        answer.ok_or_else(|| ApiError::internal("a stored answer cannot be opened"))
+        answer.ok_or_else(|| ApiError::internal("a stored response cannot be opened"))
     }
 
-    /// The same answer, marked as replayed.
+    /// The same response, marked as replayed.
     pub(crate) fn repeated(mut self) -> Self {
         self.headers.insert(REPLAYED, HeaderValue::from_static("true"));
         self
     }
 
-    /// The same answer, marked as replayed if `other` is.
+    /// The same response, marked as replayed if `other` is.
     pub(crate) fn given_like(self, other: &Self) -> Self {
         if other.headers.contains_key(REPLAYED) { self.repeated() } else { self }
     }
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for StoredResponse {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
@@ -106,7 +106,7 @@ impl IntoResponse for Answer {
     }
 }
 
-impl From<ApiError> for Answer {
+impl From<ApiError> for StoredResponse {
     fn from(error: ApiError) -> Self {
         let (status, headers, body) = error.into_parts();
         Self { status, headers, body: body.into() }
@@ -114,11 +114,11 @@ impl From<ApiError> for Answer {
 }
 
 /// The answer to a call whose key was used before.
-pub(crate) fn answer_to(
+pub(crate) fn response_to(
     standing: ClaimStatus,
     server_key: &ServerKey,
     claim: &ClaimId,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     match standing {
         ClaimStatus::Reused => Err(ApiError::Idempotency(IdempotencyError::KeyReused)),
         ClaimStatus::InFlight(request_id) => {
@@ -126,7 +126,7 @@ pub(crate) fn answer_to(
         }
         ClaimStatus::Ended(request_id) => Err(ApiError::Idempotency(IdempotencyError::Completed(request_id))),
         ClaimStatus::Answered(sealed, request_id) => {
-            let mut answer = Answer::open(server_key, claim, &sealed)?.repeated();
+            let mut answer = StoredResponse::open(server_key, claim, &sealed)?.repeated();
             if let Some(request_id) = request_id {
                 let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
                 answer.headers.insert(SERVICE_REQUEST_ID, value);
@@ -165,15 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_answer_is_replayed_byte_for_byte() {
+    fn a_stored_response_is_replayed_byte_for_byte() {
         let mut headers = HeaderMap::new();
         headers.append("set-cookie", HeaderValue::from_static("a=1"));
         headers.append("set-cookie", HeaderValue::from_static("b=2"));
         headers.insert("x-odd", HeaderValue::from_bytes(b"caf\xe9 \t\"x\"").unwrap());
         let body = Bytes::from_static(b"{\n\"a\":\xff}\n\n");
-        let answer = Answer { status: StatusCode::IM_A_TEAPOT, headers, body };
-        assert_eq!(Answer::from_bytes(&answer.to_bytes().into()), Some(answer.clone()));
-        let empty = Answer { body: Bytes::new(), ..answer };
-        assert_eq!(Answer::from_bytes(&empty.to_bytes().into()), Some(empty));
+        let answer = StoredResponse { status: StatusCode::IM_A_TEAPOT, headers, body };
+        assert_eq!(StoredResponse::from_bytes(&answer.to_bytes().into()), Some(answer.clone()));
+        let empty = StoredResponse { body: Bytes::new(), ..answer };
+        assert_eq!(StoredResponse::from_bytes(&empty.to_bytes().into()), Some(empty));
     }
 }

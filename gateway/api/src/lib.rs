@@ -18,6 +18,7 @@ mod serve;
 mod server;
 mod target;
 mod timeouts;
+mod values;
 
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
 pub use self::server::{Config, Error, run};

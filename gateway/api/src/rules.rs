@@ -27,6 +27,12 @@ pub(crate) const TOO_MANY_PAIRS: &str = "must have at most 100 pairs";
 /// Characters of a webhook's URL.
 pub(crate) const MAX_WEBHOOK_URL: usize = 2_048;
 
+/// The smallest payment into a wallet, in dollars.
+pub(crate) const MIN_FUNDING: u32 = 10;
+
+/// The largest payment into a wallet, in dollars.
+pub(crate) const MAX_FUNDING: u32 = 10_000;
+
 /// The largest count that a limit may name.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 

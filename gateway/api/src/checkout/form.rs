@@ -10,12 +10,6 @@ use super::offer::{CheckoutTarget, Offer};
 use crate::rules::{self, split_name};
 use farthing_worker::payments::CardInput;
 
-/// The smallest top-up, in dollars.
-const MIN_DOLLARS: u32 = 10;
-
-/// The largest top-up, in dollars.
-const MAX_DOLLARS: u32 = 10_000;
-
 /// The submitted values by field name. No `Debug`: they include card data.
 #[derive(Default)]
 pub(super) struct FormInput(BTreeMap<String, String>);
@@ -150,7 +144,7 @@ impl FormReader<'_> {
     fn amount(&mut self) -> Option<Amount> {
         let text = self.answers.get("amount").trim_start_matches('$');
         let amount = text.parse::<Amount>().ok().filter(|amount| {
-            (MIN_DOLLARS.into()..=MAX_DOLLARS.into()).contains(&amount.decimal())
+            (rules::MIN_FUNDING.into()..=rules::MAX_FUNDING.into()).contains(&amount.decimal())
                 && rules::is_payable(*amount)
         });
         if amount.is_none() {

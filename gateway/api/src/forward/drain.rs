@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
+use tokio_util::sync::CancellationToken;
 
 use super::forwarder::DRAIN_TIMEOUT;
 use super::provider_response::{FramePosition, ProviderResponse};
@@ -14,17 +15,22 @@ pub(super) async fn drain(mut response: ProviderResponse) {
     let forwarder = Arc::clone(&response.forwarder);
     let slot = forwarder.drain_slot(response.call);
     let end = if slot.is_some() {
-        tokio::select! {
-            end = read_to_end(&mut response) => end,
-            () = tokio::time::sleep(DRAIN_TIMEOUT) => ResponseEnd::CallerGone,
-            () = forwarder.stop_waiting.cancelled() => ResponseEnd::Interrupted,
-        }
+        within_window(read_to_end(&mut response), &forwarder.stop_waiting).await
     } else {
         ResponseEnd::CallerGone
     };
     drop(slot);
     // The settlement logs its own outcome; no caller is left to report it to.
     let _ = response.settle(end).await;
+}
+
+/// Waits for the end of a response for at most [`DRAIN_TIMEOUT`], until `stop`.
+async fn within_window(end: impl Future<Output = ResponseEnd>, stop: &CancellationToken) -> ResponseEnd {
+    tokio::select! {
+        end = end => end,
+        () = tokio::time::sleep(DRAIN_TIMEOUT) => ResponseEnd::CallerGone,
+        () = stop.cancelled() => ResponseEnd::Interrupted,
+    }
 }
 
 async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
@@ -36,4 +42,39 @@ async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
         }
     }
     response.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_is_drained_for_60_seconds() {
+        let (stop, started) = (CancellationToken::new(), Instant::now());
+        assert_eq!(within_window(ready(ResponseEnd::Complete), &stop).await, ResponseEnd::Complete);
+        let in_time = async {
+            sleep(Duration::from_secs(59)).await;
+            ResponseEnd::Complete
+        };
+        assert_eq!(within_window(in_time, &stop).await, ResponseEnd::Complete);
+        let last = Instant::now();
+        assert_eq!(within_window(pending(), &stop).await, ResponseEnd::CallerGone);
+        assert_eq!((last - started, last.elapsed()), (Duration::from_secs(59), Duration::from_mins(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn draining_ends_when_the_gateway_stops_waiting() {
+        let (stop, started) = (CancellationToken::new(), Instant::now());
+        let stopping = async {
+            sleep(Duration::from_secs(5)).await;
+            stop.cancel();
+        };
+        let (end, ()) = tokio::join!(within_window(pending(), &stop), stopping);
+        assert_eq!((end, started.elapsed()), (ResponseEnd::Interrupted, Duration::from_secs(5)));
+    }
 }

@@ -96,7 +96,7 @@ impl IdempotentCall {
                 Err(standing) => standing,
             },
         };
-        let answer = idempotency::answer_to(standing, &app.server_key, &self.claim.id)?;
+        let answer = idempotency::response_to(standing, &app.server_key, &self.claim.id)?;
         Ok(OpenOutcome::Replayed(answer.into_response()))
     }
 

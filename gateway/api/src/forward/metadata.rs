@@ -4,43 +4,37 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName};
-use serde_json::{Map, Value};
 
 use crate::error::{ApiError, ForwardError, Issue};
+use crate::input::{self, Issues};
 use crate::rules;
+use crate::values;
 
 /// The header that attaches metadata to a call.
 const METADATA: HeaderName = HeaderName::from_static("x-service-metadata");
 
 /// The metadata of the header and the decoded query parameter. The header overrides keys of the parameter.
 pub(super) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeMap<String, String>, ApiError> {
-    let mut metadata = query.map(parse).transpose()?.unwrap_or_default();
-    for value in headers.get_all(METADATA) {
-        let text = std::str::from_utf8(value.as_bytes()).map_err(|_| invalid(&[], "must be UTF-8"))?;
-        metadata.extend(parse(text)?);
+    let headers = headers.get_all(METADATA).iter().map(|value| {
+        std::str::from_utf8(value.as_bytes()).map_err(|_| vec![Issue::new([""; 0], "must be UTF-8")])
+    });
+    let (mut metadata, mut issues) = (BTreeMap::new(), Issues::default());
+    let mut refuse = |Issue { path, message }: Issue| {
+        issues.refuse(["metadata".to_owned()].into_iter().chain(path), message);
+    };
+    for text in query.map(Ok).into_iter().chain(headers) {
+        match text.and_then(input::body_or_issues::<values::Metadata>) {
+            Ok(pairs) => metadata.extend(pairs.0),
+            Err(found) => found.into_iter().for_each(&mut refuse),
+        }
     }
     if metadata.len() > rules::MAX_METADATA_PAIRS {
-        return Err(invalid(&[], rules::TOO_MANY_PAIRS));
+        refuse(Issue::new([""; 0], rules::TOO_MANY_PAIRS));
     }
-    Ok(metadata)
-}
-
-fn parse(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
-    let pairs: Map<String, Value> =
-        serde_json::from_str(text).map_err(|_| invalid(&[], "must be a JSON object"))?;
-    let mut metadata = BTreeMap::new();
-    for (key, value) in pairs {
-        rules::metadata_key(&key).map_err(|message| invalid(&[&key], &message))?;
-        let Value::String(value) = value else { return Err(invalid(&[&key], "must be a string")) };
-        let value = rules::text(value, rules::MAX_TEXT).map_err(|message| invalid(&[&key], &message))?;
-        metadata.insert(key, value);
+    match issues.into_result() {
+        Ok(()) => Ok(metadata),
+        Err(issues) => Err(ApiError::Forward(ForwardError::MetadataInvalid(issues))),
     }
-    Ok(metadata)
-}
-
-fn invalid(path: &[&str], message: &str) -> ApiError {
-    let path = ["metadata"].iter().chain(path).copied();
-    ApiError::Forward(ForwardError::MetadataInvalid(vec![Issue::new(path, message)]))
 }
 
 #[cfg(test)]
@@ -59,6 +53,21 @@ mod tests {
         let pairs: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("a", "1"), ("b", "é"), ("c", "3")]);
         assert!(read(&HeaderMap::new(), None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn all_issues_are_listed_with_their_keys() {
+        let refused = read(&header(r#"{"a":1,"b c":"x","d":"y"}"#), Some(r#"{"e":""}"#));
+        let Err(ApiError::Forward(ForwardError::MetadataInvalid(issues))) = refused else {
+            panic!("{refused:?}")
+        };
+        let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
+        assert_eq!(paths, ["metadata.e", "metadata.a", "metadata.b c"]);
+        let refused = read(&header("[]"), None);
+        let Err(ApiError::Forward(ForwardError::MetadataInvalid(issues))) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(issues, [Issue::new(["metadata"], "must be a JSON object")]);
     }
 
     #[test]
@@ -81,5 +90,11 @@ mod tests {
             assert_eq!(read(&header(text), None).unwrap_err().code(), "metadata_invalid", "{text}");
             assert_eq!(read(&HeaderMap::new(), Some(text)).unwrap_err().code(), "metadata_invalid", "{text}");
         }
+        let of = |numbers: std::ops::Range<u32>| {
+            serde_json::json!(numbers.map(|n| (format!("k{n}"), "v")).collect::<BTreeMap<_, _>>()).to_string()
+        };
+        assert_eq!(read(&header(&of(0..60)), Some(&of(0..100))).unwrap().len(), 100);
+        let together = read(&header(&of(0..60)), Some(&of(50..101)));
+        assert_eq!(together.unwrap_err().code(), "metadata_invalid", "101 keys of both");
     }
 }

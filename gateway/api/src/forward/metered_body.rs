@@ -29,7 +29,8 @@ pub(crate) enum ResponseError {
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseError>>>;
 
-enum State {
+/// How far a response has come.
+enum ResponsePhase {
     /// Frames pass.
     Streaming(Box<ProviderResponse>),
     /// The settlement is pending. The last frame, or the error that ended the response, follows it.
@@ -40,41 +41,22 @@ enum State {
 
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
-    state: State,
-    /// How long the provider may send nothing.
-    idle_timeout: Duration,
-    last_frame_at: Instant,
-    idle: Pin<Box<Sleep>>,
+    phase: ResponsePhase,
+    silence: SilenceTimer,
 }
 
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
-        let (now, idle_timeout) = (Instant::now(), response.forwarder.app.timeouts.silence);
-        Self {
-            state: State::Streaming(Box::new(response)),
-            idle_timeout,
-            last_frame_at: now,
-            idle: Box::pin(tokio::time::sleep_until(now + idle_timeout)),
-        }
-    }
-
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.idle.as_mut().poll(cx).is_ready() {
-            let due = self.last_frame_at + self.idle_timeout;
-            if due <= Instant::now() {
-                return Poll::Ready(());
-            }
-            self.idle.as_mut().reset(due);
-        }
-        Poll::Pending
+        let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
+        Self { phase: ResponsePhase::Streaming(Box::new(response)), silence }
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let (end, last) = loop {
-            let State::Streaming(response) = &mut self.state else { return Poll::Ready(None) };
+            let ResponsePhase::Streaming(response) = &mut self.phase else { return Poll::Ready(None) };
             match Pin::new(&mut response.upstream).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.last_frame_at = Instant::now();
+                    self.silence.frame_received();
                     let position = response.read(&frame);
                     let filtered = response.filtered(frame, position);
                     if position == FramePosition::Last {
@@ -87,15 +69,15 @@ impl MeteredBody {
                 Poll::Ready(None) => break (response.end(), response.held_back().map(Ok)),
                 Poll::Ready(Some(Err(error))) => break (ResponseEnd::Interrupted, Some(Err(error.into()))),
                 Poll::Pending => {
-                    ready!(self.poll_idle(cx));
+                    ready!(self.silence.poll(cx));
                     break (ResponseEnd::Interrupted, Some(Err(ResponseError::Idle)));
                 }
             }
         };
-        if let State::Streaming(response) = &mut self.state {
+        if let ResponsePhase::Streaming(response) = &mut self.phase {
             // Bytes held back are sent before the error.
             let held = if matches!(last, Some(Err(_))) { response.held_back() } else { None };
-            self.state = State::Settling(response.settle(end), last);
+            self.phase = ResponsePhase::Settling(response.settle(end), last);
             if let Some(held) = held {
                 return Poll::Ready(Some(Ok(held)));
             }
@@ -104,15 +86,45 @@ impl MeteredBody {
     }
 
     fn poll_settling(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        let State::Settling(settlement, last) = &mut self.state else { return Poll::Ready(None) };
+        let ResponsePhase::Settling(settlement, last) = &mut self.phase else { return Poll::Ready(None) };
         let settled = ready!(Pin::new(settlement).poll(cx));
         let last = last.take();
-        self.state = State::Done;
+        self.phase = ResponsePhase::Done;
         match settled {
             Ok(Ok(())) => Poll::Ready(last),
             Ok(Err(unsettled)) => Poll::Ready(Some(Err(unsettled.into()))),
             Err(_) => Poll::Ready(Some(Err(Unsettled::Stopping.into()))),
         }
+    }
+}
+
+/// Measures how long the provider sends nothing. The sleep is moved only when it fires, not with every frame.
+struct SilenceTimer {
+    timeout: Duration,
+    last_frame_at: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl SilenceTimer {
+    fn new(timeout: Duration) -> Self {
+        let now = Instant::now();
+        Self { timeout, last_frame_at: now, sleep: Box::pin(tokio::time::sleep_until(now + timeout)) }
+    }
+
+    fn frame_received(&mut self) {
+        self.last_frame_at = Instant::now();
+    }
+
+    /// Ready once no frame was received for the timeout.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.sleep.as_mut().poll(cx).is_ready() {
+            let due = self.last_frame_at + self.timeout;
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(due);
+        }
+        Poll::Pending
     }
 }
 
@@ -122,26 +134,26 @@ impl Body for MeteredBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
-        match &this.state {
-            State::Streaming(_) => this.poll_streaming(cx),
-            State::Settling(..) => this.poll_settling(cx),
-            State::Done => Poll::Ready(None),
+        match &this.phase {
+            ResponsePhase::Streaming(_) => this.poll_streaming(cx),
+            ResponsePhase::Settling(..) => this.poll_settling(cx),
+            ResponsePhase::Done => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.phase, ResponsePhase::Done)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.state {
-            State::Streaming(response) if response.filter.is_some() => SizeHint::default(),
-            State::Streaming(response) => response.upstream.size_hint(),
-            State::Settling(_, Some(Ok(frame))) => {
+        match &self.phase {
+            ResponsePhase::Streaming(response) if response.filter.is_some() => SizeHint::default(),
+            ResponsePhase::Streaming(response) => response.upstream.size_hint(),
+            ResponsePhase::Settling(_, Some(Ok(frame))) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
             }
-            State::Settling(..) => SizeHint::default(),
-            State::Done => SizeHint::with_exact(0),
+            ResponsePhase::Settling(..) => SizeHint::default(),
+            ResponsePhase::Done => SizeHint::with_exact(0),
         }
     }
 }
@@ -149,9 +161,44 @@ impl Body for MeteredBody {
 impl Drop for MeteredBody {
     /// Drains the provider's response if the caller disconnected before its end.
     fn drop(&mut self) {
-        if let State::Streaming(response) = std::mem::replace(&mut self.state, State::Done) {
+        if let ResponsePhase::Streaming(response) = std::mem::replace(&mut self.phase, ResponsePhase::Done) {
             let tasks = response.forwarder.tasks.clone();
             tasks.spawn(drain(*response));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_measured_from_the_last_frame() {
+        const SILENCE: Duration = Duration::from_mins(5);
+        let mut timer = SilenceTimer::new(SILENCE);
+        let started = Instant::now();
+        for _ in 0..3 {
+            let silent = timeout(SILENCE / 2, poll_fn(|cx| timer.poll(cx))).await;
+            assert!(silent.is_err(), "a frame comes in time");
+            timer.frame_received();
+        }
+        let last_frame_at = Instant::now();
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert_eq!(last_frame_at.elapsed(), SILENCE);
+        assert!(started.elapsed() > SILENCE * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_polled_late_is_ready_at_once() {
+        const SILENCE: Duration = Duration::from_secs(1);
+        let mut timer = SilenceTimer::new(SILENCE);
+        sleep(SILENCE * 2).await;
+        let late = Instant::now();
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert_eq!(late.elapsed(), Duration::ZERO);
     }
 }

@@ -187,3 +187,69 @@ impl HttpBody for RequestBody {
         hint
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http::HeaderValue;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// A body whose pieces arrive one after the other, each this long after the body is read again. It never ends.
+    fn arriving(pauses: &'static [Duration]) -> Body {
+        let pieces = stream::unfold(pauses.iter(), |mut pauses| async {
+            let Some(pause) = pauses.next() else { return std::future::pending().await };
+            sleep(*pause).await;
+            Some((Ok::<_, axum::Error>(Bytes::from_static(b"{")), pauses))
+        });
+        Body::from_stream(pieces)
+    }
+
+    async fn unread(body: Body) -> RequestBody {
+        let read = read_ahead(&HeaderMap::new(), body, Ahead::Json, IDLE_TIMEOUT).await.unwrap();
+        assert!(read.json.is_none() && read.fingerprint.is_none());
+        read.body
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_fails_once_the_caller_sends_nothing_for_the_idle_timeout() {
+        const PAUSES: [Duration; 3] = [Duration::from_secs(29); 3];
+        let mut body = unread(arriving(&PAUSES)).await;
+        let started = Instant::now();
+        for _ in PAUSES {
+            assert!(body.frame().await.unwrap().is_ok(), "each piece starts the timeout again");
+        }
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Timeout))));
+        assert_eq!(started.elapsed(), PAUSES.iter().sum::<Duration>() + IDLE_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_reads_slowly_does_not_make_the_caller_idle() {
+        const PAUSES: [Duration; 2] = [Duration::from_secs(1); 2];
+        let mut body = unread(arriving(&PAUSES)).await;
+        for _ in PAUSES {
+            sleep(IDLE_TIMEOUT * 2).await;
+            assert!(body.frame().await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn json_is_read_ahead_up_to_its_bound_and_sent_unchanged() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (length, is_known) in [(1, true), (MAX_AHEAD, true), (MAX_AHEAD + 1, false)] {
+            for announced in [true, false] {
+                let bytes = Bytes::from(vec![b'1'; length]);
+                let pieces: Vec<_> = bytes.chunks(100_000).map(Bytes::copy_from_slice).collect();
+                let pieces = stream::iter(pieces.into_iter().map(Ok::<_, axum::Error>));
+                let body = if announced { Body::from(bytes.clone()) } else { Body::from_stream(pieces) };
+                let read = read_ahead(&headers, body, Ahead::Json, IDLE_TIMEOUT).await.unwrap();
+                assert_eq!(read.json, is_known.then(|| bytes.clone()), "{length} bytes");
+                assert_eq!(read.body.collect().await.unwrap().to_bytes(), bytes, "{length} bytes");
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 
 /// The longest body that is recorded, in bytes.
 const MAX_RECORDED: usize = 256 * 1024;
@@ -56,7 +56,7 @@ impl ResponseRecorder {
     /// The complete response, sealed for its idempotency key; `None` if it was not recorded.
     pub(super) fn sealed(&self, server_key: &ServerKey) -> Option<(ClaimId, ClaimEnd)> {
         let (status, headers) = self.head.clone()?;
-        let response = Answer { status, headers, body: Bytes::copy_from_slice(&self.body) };
+        let response = StoredResponse { status, headers, body: Bytes::copy_from_slice(&self.body) };
         Some((self.claim.clone(), ClaimEnd::Answer(response.seal(server_key, &self.claim))))
     }
 }

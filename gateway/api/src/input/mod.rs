@@ -1,15 +1,18 @@
 //! Reads bodies and queries into the structs that also document them. Invariant: an answer lists every problem of the
-//! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the reader notes it, skips the
-//! member that caused it, and reads again until it finds nothing new.
+//! input, up to [`MAX_ISSUES`] and [`MAX_BYTES_READ`], each with its path. Serde stops at the first problem, so the
+//! reader notes it, skips the member that caused it, and reads again until it finds nothing new.
 //!
-//! A struct's field types check their own values (`openapi::values`); rules between fields are checked afterwards with
+//! A struct's field types check their own values (`values`); rules between fields are checked afterwards with
 //! [`Issues`].
 
 mod node;
 mod reader;
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use self::node::Node;
@@ -54,6 +57,35 @@ pub(crate) fn query<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result
     read(&Node::query(pairs), passes(bytes)).map_err(ApiError::validation)
 }
 
+/// Reads two structs from the same object, the second only if `reads_second` returns true for the first.
+pub(crate) fn read_two<'de, D: Deserializer<'de>, A: Deserialize<'de>, B: Deserialize<'de>>(
+    deserializer: D,
+    reads_second: impl FnOnce(&A) -> bool,
+) -> Result<(A, Option<B>), D::Error> {
+    struct Both<A, B, F>(F, PhantomData<(A, B)>);
+
+    impl<'de, A, B, F> Visitor<'de> for Both<A, B, F>
+    where
+        A: Deserialize<'de>,
+        B: Deserialize<'de>,
+        F: FnOnce(&A) -> bool,
+    {
+        type Value = (A, Option<B>);
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_seq<S: SeqAccess<'de>>(self, mut object: S) -> Result<Self::Value, S::Error> {
+            let first = object.next_element()?.ok_or_else(|| S::Error::invalid_length(0, &self))?;
+            let second = if (self.0)(&first) { object.next_element()? } else { None };
+            Ok((first, second))
+        }
+    }
+
+    deserializer.deserialize_tuple(2, Both(reads_second, PhantomData))
+}
+
 fn object(json: &str) -> Result<Node<'_>, Issue> {
     let whole: &RawValue = serde_json::from_str(json).map_err(|_| Issue::new([""; 0], "must be JSON"))?;
     let node = Node::json(whole);
@@ -92,13 +124,16 @@ fn read<'a, T: Deserialize<'a>>(root: &Node<'a>, passes: usize) -> Result<T, Vec
 pub(crate) struct Issues(Vec<Issue>);
 
 impl Issues {
-    /// Notes that the value at `path` breaks a rule; `message` says which.
+    /// Notes that the value at `path` breaks a rule; `message` says which. After [`MAX_ISSUES`], nothing is
+    /// noted.
     pub(crate) fn refuse<P: Into<String>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
         message: impl Into<String>,
     ) {
-        self.0.push(Issue::new(path, message));
+        if self.0.len() < MAX_ISSUES {
+            self.0.push(Issue::new(path, message));
+        }
     }
 
     /// The value of a field that has an older and a newer name. Both names may be given if their values are equal.
@@ -186,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::openapi::values;
+    use crate::values;
 
     #[derive(Debug, Deserialize)]
     struct Outer {
@@ -221,12 +256,12 @@ mod tests {
         absent: Patch<values::Text>,
     }
 
-    fn issues<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<(String, String)> {
+    fn issues<T: fmt::Debug>(read: Result<T, ApiError>) -> Vec<(String, String)> {
         let Err(ApiError::Input(InputError::Validation(issues))) = read else { panic!("{read:?}") };
         issues.into_iter().map(|issue| (issue.path.join("."), issue.message)).collect()
     }
 
-    fn paths<T: std::fmt::Debug>(read: Result<T, ApiError>) -> Vec<String> {
+    fn paths<T: fmt::Debug>(read: Result<T, ApiError>) -> Vec<String> {
         issues(read).into_iter().map(|(path, _)| path).collect()
     }
 
@@ -295,6 +330,17 @@ mod tests {
         let tags = vec![7; 500];
         let json = serde_json::json!({"name": "n", "missing": "m", "tags": tags}).to_string();
         assert_eq!(issues(body::<Outer>(&json)).len(), MAX_ISSUES);
+    }
+
+    #[test]
+    fn the_number_of_issues_of_rules_is_bounded() {
+        let (mut outer, mut inner) = (Issues::default(), Issues::default());
+        for _ in 0..=MAX_ISSUES {
+            inner.refuse(["inner"], "is wrong");
+        }
+        outer.refuse(["outer"], "is wrong");
+        outer.extend(&["list".to_owned()], inner);
+        assert_eq!(outer.into_result().unwrap_err().len(), MAX_ISSUES);
     }
 
     #[test]

@@ -2,15 +2,18 @@
 //! first read.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// One value of the input.
+/// One value of the input. An input may have very many, so a node is small until its members or items are read.
 pub(super) struct Node<'a> {
     value: Value<'a>,
-    members: OnceCell<Option<Members<'a>>>,
-    items: OnceCell<Option<Items<'a>>>,
+    members: OnceCell<Option<Box<Members<'a>>>>,
+    items: OnceCell<Option<Box<Items<'a>>>>,
 }
 
 /// The source of a value.
@@ -30,13 +33,16 @@ pub(super) enum Value<'a> {
 
 /// The members of an object. Of members with the same name, the last counts.
 pub(super) struct Members<'a> {
-    nodes: BTreeMap<String, Node<'a>>,
+    /// In the order of their names, each name once.
+    nodes: Vec<(String, Node<'a>)>,
     skipped: RefCell<BTreeSet<String>>,
 }
 
 /// The items of a list.
 pub(super) struct Items<'a> {
-    nodes: Vec<Node<'a>>,
+    raw: Vec<&'a RawValue>,
+    /// Made when the first item is read, so that a list that is refused for its length needs none.
+    nodes: OnceCell<Vec<Node<'a>>>,
     skipped: RefCell<BTreeSet<usize>>,
 }
 
@@ -51,13 +57,19 @@ impl<'a> Node<'a> {
 
     /// The object of a query's parameters.
     pub(super) fn query(pairs: Vec<(String, String)>) -> Self {
-        let mut nodes = BTreeMap::new();
-        for (name, value) in pairs {
-            let value = if nodes.contains_key(&name) { Value::Repeated } else { Value::Parameter(value) };
-            nodes.insert(name, Self::of(value));
-        }
+        let mut pairs: Vec<_> =
+            pairs.into_iter().map(|(name, value)| (name, Value::Parameter(value))).collect();
+        pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
+        pairs.dedup_by(|(later, _), (kept, value)| {
+            let is_repeated = later == kept;
+            if is_repeated {
+                *value = Value::Repeated;
+            }
+            is_repeated
+        });
+        let nodes = pairs.into_iter().map(|(name, value)| (name, Self::of(value))).collect();
         let node = Self::of(Value::Query);
-        let members = node.members.set(Some(Members { nodes, skipped: RefCell::default() }));
+        let members = node.members.set(Some(Box::new(Members { nodes, skipped: RefCell::default() })));
         debug_assert!(members.is_ok(), "the cell is new");
         node
     }
@@ -74,31 +86,59 @@ impl<'a> Node<'a> {
     pub(super) fn members(&self) -> Option<&Members<'a>> {
         let parse = || {
             let Value::Json(raw) = self.value else { return None };
-            let members: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
-            let nodes = members.into_iter().map(|(name, raw)| (name, Node::json(raw))).collect();
-            Some(Members { nodes, skipped: RefCell::default() })
+            serde_json::from_str(raw.get()).ok().map(Box::new)
         };
-        self.members.get_or_init(parse).as_ref()
+        self.members.get_or_init(parse).as_deref()
     }
 
     /// The items, if this is a list.
     pub(super) fn items(&self) -> Option<&Items<'a>> {
         let parse = || {
             let Value::Json(raw) = self.value else { return None };
-            let items: Vec<&RawValue> = serde_json::from_str(raw.get()).ok()?;
-            Some(Items { nodes: items.into_iter().map(Node::json).collect(), skipped: RefCell::default() })
+            let raw = serde_json::from_str(raw.get()).ok()?;
+            Some(Box::new(Items { raw, nodes: OnceCell::new(), skipped: RefCell::default() }))
         };
-        self.items.get_or_init(parse).as_ref()
+        self.items.get_or_init(parse).as_deref()
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Vec<(String, Node<'de>)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+                let mut nodes = Vec::new();
+                while let Some((name, raw)) = members.next_entry()? {
+                    nodes.push((name, Node::json(raw)));
+                }
+                Ok(nodes)
+            }
+        }
+
+        let mut nodes = deserializer.deserialize_map(Object)?;
+        // The sort is stable: after the reversal, the last member of a name comes first and is kept.
+        nodes.reverse();
+        nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        nodes.dedup_by(|(later, _), (kept, _)| later == kept);
+        Ok(Self { nodes, skipped: RefCell::default() })
     }
 }
 
 impl<'a> Members<'a> {
     pub(super) fn get(&self, name: &str) -> Option<&Node<'a>> {
-        self.nodes.get(name)
+        let index = self.nodes.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
+        self.nodes.get(index).map(|(_, node)| node)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Node<'a>)> {
-        self.nodes.iter()
+        self.nodes.iter().map(|(name, node)| (name, node))
     }
 
     /// The number of members, skipped ones included.
@@ -118,12 +158,13 @@ impl<'a> Members<'a> {
 
 impl<'a> Items<'a> {
     pub(super) fn get(&self, index: usize) -> Option<&Node<'a>> {
-        self.nodes.get(index)
+        let nodes = self.nodes.get_or_init(|| self.raw.iter().copied().map(Node::json).collect());
+        nodes.get(index)
     }
 
     /// The number of items, skipped ones included.
     pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+        self.raw.len()
     }
 
     /// Skips the item at `index` from now on.
@@ -133,5 +174,33 @@ impl<'a> Items<'a> {
 
     pub(super) fn is_skipped(&self, index: usize) -> bool {
         self.skipped.borrow().contains(&index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_of_many_values_needs_little_memory() {
+        assert!(size_of::<Node<'_>>() <= 64, "{} bytes", size_of::<Node<'_>>());
+        let json: Box<RawValue> = serde_json::from_str("[7,7,7]").unwrap();
+        let list = Node::json(&json);
+        let items = list.items().unwrap();
+        assert_eq!((items.len(), items.nodes.get().is_none()), (3, true), "the length needs no nodes");
+        assert!(items.get(2).is_some() && items.get(3).is_none());
+    }
+
+    #[test]
+    fn members_are_found_by_name_and_the_last_of_a_name_counts() {
+        let json: Box<RawValue> = serde_json::from_str(r#"{"b":1,"a":2,"b":3,"\u0063":4}"#).unwrap();
+        let object = Node::json(&json);
+        let members = object.members().unwrap();
+        let found = |name: &str| match members.get(name)?.value() {
+            Value::Json(raw) => Some(raw.get()),
+            Value::Query | Value::Parameter(_) | Value::Repeated | Value::Absent => None,
+        };
+        assert_eq!(["a", "b", "c", "d"].map(found), [Some("2"), Some("3"), Some("4"), None]);
+        assert_eq!(members.len(), 3);
     }
 }

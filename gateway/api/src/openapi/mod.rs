@@ -3,7 +3,6 @@
 
 mod conventions;
 mod errors;
-pub(crate) mod values;
 
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
@@ -17,6 +16,8 @@ Farthing forwards calls to AI providers, meters them and bills wallets, to the l
 Connection is the older name of a customer, and product that of a meter. Resources carry the fields of both names, and \
 requests and filters accept either. Amounts are decimal strings with ten fractional digits. \
 Lists are newest first; the cursor of the next page is the last id of this one. Every error has the same envelope. \
+Its `issues` list every problem of an input, up to 100; of an input with many problems that is larger than 10 kB, some \
+may be missing. \
 Every path with `GET` also accepts `HEAD`. Any other method that a path does not list, including `OPTIONS`, gets 405 with `Allow`.";
 
 /// Completes the description of the routes to the whole document.

@@ -10,8 +10,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::answer::Notes;
 use super::rate_limit;
+use super::response_headers::Notes;
 use crate::app::App;
 use crate::error::{ApiError, AuthError, LimitError};
 

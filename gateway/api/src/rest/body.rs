@@ -1,6 +1,7 @@
 //! Request bodies as JSON text of at most 1 MiB, and responses as JSON.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -20,7 +21,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::error::{ApiError, ProtocolError};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 
 /// The largest body of the standard endpoints, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -34,19 +35,18 @@ impl FromRequest<Arc<App>> for JsonText {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = collect(app, &parts.headers, body).await?;
+        let bytes = collect(app.timeouts.body, &parts.headers, body).await?;
         json_text(&parts.headers, &bytes).map(|text| Self(text.to_owned()))
     }
 }
 
-/// Reads a whole body, within bounds of length and time.
-pub(super) async fn collect(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+/// Reads a whole body of at most [`MAX_BODY_BYTES`], which must be received within `timeout`.
+pub(super) async fn collect(timeout: Duration, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
         return Err(ApiError::Protocol(ProtocolError::BodyTooLarge));
     }
-    let collected =
-        tokio::time::timeout(app.timeouts.body, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    let collected = tokio::time::timeout(timeout, Limited::new(body, MAX_BODY_BYTES).collect()).await;
     let Ok(collected) = collected else {
         return Err(ApiError::issue([""; 0], "the body was not received in time"));
     };
@@ -99,7 +99,7 @@ impl<T> Reply<T> {
     }
 }
 
-impl<T: Serialize> From<Reply<T>> for Answer {
+impl<T: Serialize> From<Reply<T>> for StoredResponse {
     fn from(reply: Reply<T>) -> Self {
         match serde_json::to_vec(&reply.resource) {
             Ok(body) => {
@@ -114,7 +114,7 @@ impl<T: Serialize> From<Reply<T>> for Answer {
 
 impl<T: Serialize> IntoResponse for Reply<T> {
     fn into_response(self) -> Response {
-        Answer::from(self).into_response()
+        StoredResponse::from(self).into_response()
     }
 }
 
@@ -170,6 +170,9 @@ impl ToSchema for Timestamp {}
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+    use tokio::time::{Instant, sleep};
+
     use super::*;
 
     #[test]
@@ -193,5 +196,39 @@ mod tests {
         assert!(!with("text/plain"));
         assert!(!with("application/x-www-form-urlencoded"));
         assert!(!is_json(&HeaderMap::new()));
+    }
+
+    /// A body that arrives in pieces, each after a pause, and never ends.
+    fn endless(pause: Duration) -> Body {
+        Body::from_stream(stream::unfold((), move |()| async move {
+            sleep(pause).await;
+            Some((Ok::<_, axum::Error>(Bytes::from_static(b" ")), ()))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_body_must_be_received_in_time() {
+        const TIMEOUT: Duration = Duration::from_secs(30);
+        for pause in [TIMEOUT * 2, TIMEOUT / 4] {
+            let started = Instant::now();
+            let refused = collect(TIMEOUT, &HeaderMap::new(), endless(pause)).await.unwrap_err();
+            assert_eq!((refused.code(), started.elapsed()), ("validation_error", TIMEOUT));
+        }
+        let body = Body::from("{}");
+        assert_eq!(collect(TIMEOUT, &HeaderMap::new(), body).await.unwrap(), "{}");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_refused_above_its_bound_whether_or_not_it_announces_its_length() {
+        let refused = |headers: HeaderMap, body: Body| async move {
+            collect(Duration::MAX, &headers, body).await.map_err(|error| error.code())
+        };
+        let announced = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from(MAX_BODY_BYTES + 1))]);
+        let pending = Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>());
+        assert_eq!(refused(announced, pending).await, Err("body_too_large"));
+        let long = Body::from(vec![b' '; MAX_BODY_BYTES + 1]);
+        assert_eq!(refused(HeaderMap::new(), long).await, Err("body_too_large"));
+        let longest = Body::from(vec![b' '; MAX_BODY_BYTES]);
+        assert_eq!(refused(HeaderMap::new(), longest).await.unwrap().len(), MAX_BODY_BYTES);
     }
 }

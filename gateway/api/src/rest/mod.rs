@@ -2,7 +2,6 @@
 //! its alias have the same handlers.
 
 mod active_subscriptions;
-mod answer;
 mod authenticate;
 mod body;
 mod checkout_sessions;
@@ -19,6 +18,7 @@ mod plans;
 mod rate_limit;
 mod reads;
 mod requests;
+mod response_headers;
 mod secret_keys;
 mod spend_keys;
 mod subscriptions;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use utoipa_axum::router::OpenApiRouter;
 
-pub(crate) use self::answer::{keep_conventions, method_not_allowed, route_not_found};
+pub(crate) use self::response_headers::{keep_conventions, method_not_allowed, route_not_found};
 pub(crate) use self::webhooks::Payloads;
 use crate::app::App;
 

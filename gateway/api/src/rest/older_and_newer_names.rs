@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::input::Issues;
-use crate::openapi::values::{self, CustomerName};
+use crate::values::{self, CustomerName};
 
 /// The filter by customer.
 #[derive(Debug, Deserialize, IntoParams)]

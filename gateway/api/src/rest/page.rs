@@ -4,7 +4,7 @@ use farthing_projector::query::Page;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::openapi::values;
+use crate::values;
 
 /// The items of a page without a `limit`.
 const DEFAULT_LIMIT: u16 = 10;

@@ -13,7 +13,7 @@ use farthing_projector::{ReadModel, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
 
-use super::answer::Notes;
+use super::response_headers::Notes;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;

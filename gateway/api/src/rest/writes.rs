@@ -22,7 +22,7 @@ use super::body::{self, Reply};
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
-use crate::idempotency::{self, Answer};
+use crate::idempotency::{self, StoredResponse};
 
 /// A merchant's POST, read whole. A repeated call with a stored answer is answered during extraction.
 pub(super) struct Writes {
@@ -41,7 +41,7 @@ impl FromRequest<Arc<App>> for Writes {
         let (mut parts, body) = request.into_parts();
         let read = Self::read(&mut parts, body, app).await;
         let writes = read.map_err(ApiError::into_response)?;
-        match writes.stored_answer().await {
+        match writes.stored_response().await {
             Ok(None) => Ok(writes),
             Ok(Some(answer)) => Err(answer.into_response()),
             Err(error) => Err(error.into_response()),
@@ -60,7 +60,7 @@ pub(super) enum Rendered<T, L> {
 /// The result of a submitted command.
 pub(super) enum Submitted<L> {
     /// The answer.
-    Answer(Answer),
+    Response(StoredResponse),
     /// As [`Rendered::Later`].
     Later(L),
 }
@@ -68,7 +68,7 @@ pub(super) enum Submitted<L> {
 impl Writes {
     /// Submits `command`. `render` makes the answer from its outcome, without I/O: it runs within the transaction and may
     /// run several times.
-    pub(super) async fn submit<C, T, R>(&self, command: C, render: R) -> Result<Answer, ApiError>
+    pub(super) async fn submit<C, T, R>(&self, command: C, render: R) -> Result<StoredResponse, ApiError>
     where
         C: Command,
         T: Serialize,
@@ -76,7 +76,7 @@ impl Writes {
     {
         let rendered = move |outcome: &C::Outcome| Rendered::<T, Infallible>::Reply(render(outcome));
         match self.submit_or_read(command, rendered).await? {
-            Submitted::Answer(answer) => Ok(answer),
+            Submitted::Response(answer) => Ok(answer),
             Submitted::Later(never) => match never {},
         }
     }
@@ -94,10 +94,10 @@ impl Writes {
     {
         let answer_of = move |outcome: &Result<C::Outcome, Refusal>| match outcome {
             Ok(outcome) => match render(outcome) {
-                Rendered::Reply(reply) => Submitted::Answer(reply.into()),
+                Rendered::Reply(reply) => Submitted::Response(reply.into()),
                 Rendered::Later(later) => Submitted::Later(later),
             },
-            Err(refusal) => Submitted::Answer(ApiError::from(refusal.clone()).into()),
+            Err(refusal) => Submitted::Response(ApiError::from(refusal.clone()).into()),
         };
         let Some(claim) = self.claim.clone() else {
             let outcome = self.app.ledger.submit(command).await?;
@@ -107,32 +107,34 @@ impl Writes {
         let (app, id) = (Arc::clone(&self.app), claim.id.clone());
         let answering = Arc::clone(&answer_of);
         let keep = move |outcome: &Result<C::Outcome, Refusal>| match answering(outcome) {
-            Submitted::Answer(answer) if !answer.status.is_server_error() => {
+            Submitted::Response(answer) if !answer.status.is_server_error() => {
                 ClaimRecord::Answer(answer.seal(&app.server_key, &id))
             }
-            Submitted::Answer(_) | Submitted::Later(_) => ClaimRecord::Nothing,
+            Submitted::Response(_) | Submitted::Later(_) => ClaimRecord::Nothing,
         };
         let id = claim.id.clone();
         match self.app.ledger.submit_idempotent(command, claim, keep).await? {
             IdempotentOutcome::Decided(_, Some(kept)) => {
-                Ok(Submitted::Answer(Answer::open(&self.app.server_key, &id, &kept)?))
+                Ok(Submitted::Response(StoredResponse::open(&self.app.server_key, &id, &kept)?))
             }
             IdempotentOutcome::Decided(outcome, None) => Ok(answer_of(&outcome)),
             IdempotentOutcome::Repeated(status) => {
-                idempotency::answer_to(status, &self.app.server_key, &id).map(Submitted::Answer)
+                idempotency::response_to(status, &self.app.server_key, &id).map(Submitted::Response)
             }
         }
     }
 
     /// Stores an answer that had to be read ([`Rendered::Later`]). If another one was stored first, returns that.
-    pub(super) async fn keep<T: Serialize>(&self, reply: Reply<T>) -> Result<Answer, ApiError> {
-        let answer = Answer::from(reply);
+    pub(super) async fn keep<T: Serialize>(&self, reply: Reply<T>) -> Result<StoredResponse, ApiError> {
+        let answer = StoredResponse::from(reply);
         let Some(claim) = self.claim.clone() else { return Ok(answer) };
         let (id, kept) = (claim.id.clone(), answer.seal(&self.app.server_key, &claim.id));
         let keep = move |_: &Result<(), Refusal>| ClaimRecord::Answer(kept.clone());
         match self.app.ledger.submit_idempotent(AlreadyApplied, claim, keep).await? {
             IdempotentOutcome::Decided(..) => Ok(answer),
-            IdempotentOutcome::Repeated(status) => idempotency::answer_to(status, &self.app.server_key, &id),
+            IdempotentOutcome::Repeated(status) => {
+                idempotency::response_to(status, &self.app.server_key, &id)
+            }
         }
     }
 
@@ -140,10 +142,10 @@ impl Writes {
     pub(super) async fn with_stored_answer(
         request: Request,
         app: &Arc<App>,
-    ) -> Result<(Self, Option<Answer>), ApiError> {
+    ) -> Result<(Self, Option<StoredResponse>), ApiError> {
         let (mut parts, body) = request.into_parts();
         let writes = Self::read(&mut parts, body, app).await?;
-        let before = writes.stored_answer().await?;
+        let before = writes.stored_response().await?;
         Ok((writes, before))
     }
 
@@ -155,7 +157,7 @@ impl Writes {
     async fn read(parts: &mut Parts, body: axum::body::Body, app: &Arc<App>) -> Result<Self, ApiError> {
         let Merchant { merchant_id } = Merchant::from_request_parts(parts, app).await?;
         let key = idempotency::key(&parts.headers)?.map(str::to_owned);
-        let body = body::collect(app, &parts.headers, body).await?;
+        let body = body::collect(app.timeouts.body, &parts.headers, body).await?;
         let claim = key.map(|key| {
             // The path as called: an alias is another scope.
             let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
@@ -168,10 +170,10 @@ impl Writes {
 
     /// The stored answer, looked up before the call is checked: what was valid then may be invalid now. Whether a key is
     /// unused is decided only with the command.
-    async fn stored_answer(&self) -> Result<Option<Answer>, ApiError> {
+    async fn stored_response(&self) -> Result<Option<StoredResponse>, ApiError> {
         let Some(claim) = &self.claim else { return Ok(None) };
         let connection = self.app.connection().await?;
         let status = within(claims::find(&connection, claim)).await?;
-        status.map(|status| idempotency::answer_to(status, &self.app.server_key, &claim.id)).transpose()
+        status.map(|status| idempotency::response_to(status, &self.app.server_key, &claim.id)).transpose()
     }
 }

@@ -16,10 +16,8 @@ use farthing_core::ids::RequestId;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use crate::app::App;
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 
@@ -102,10 +100,13 @@ impl HttpBody for HandlerBody {
 }
 
 /// A caller's connection.
-pub(super) struct CallerConnection {
-    stream: TcpStream,
-    app: Arc<App>,
+pub(super) struct CallerConnection<S, I> {
+    stream: S,
     speaker: Speaker,
+    /// How long the caller may read nothing of its answer.
+    stall_timeout: Duration,
+    /// Makes the id of a refused request.
+    new_id: I,
     /// Runs while the caller reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     is_stalled: bool,
@@ -115,11 +116,20 @@ pub(super) struct CallerConnection {
     linger: Option<usize>,
 }
 
-impl CallerConnection {
+impl<S, I> CallerConnection<S, I> {
     /// The connection at `stream`. `speaker` says when a handler responds on it.
-    pub(super) fn new(stream: TcpStream, app: Arc<App>, speaker: Speaker) -> Self {
+    pub(super) fn new(stream: S, speaker: Speaker, stall_timeout: Duration, new_id: I) -> Self {
         let refusal = BytesMut::new();
-        Self { stream, app, speaker, stalled: None, is_stalled: false, refusal, linger: None }
+        Self {
+            stream,
+            speaker,
+            stall_timeout,
+            new_id,
+            stalled: None,
+            is_stalled: false,
+            refusal,
+            linger: None,
+        }
     }
 
     /// Polls the timer, and starts it if it is not running.
@@ -138,14 +148,16 @@ impl CallerConnection {
             self.is_stalled = false;
             return progress;
         }
-        ready!(self.poll_timer(cx, self.app.timeouts.stall));
+        ready!(self.poll_timer(cx, self.stall_timeout));
         tracing::info!(
             event = "server.caller_stalled",
             "the caller does not read its answer; closing its connection"
         );
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId> CallerConnection<S, I> {
     fn poll_refusal(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.refusal.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.refusal);
@@ -162,7 +174,7 @@ impl CallerConnection {
             return None;
         }
         let head: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-        let id = RequestId::new(self.app.mint.next(self.app.now()));
+        let id = (self.new_id)();
         self.refusal = BytesMut::from(envelope(&head, id)?.as_slice());
         self.linger = Some(MAX_LINGER_BYTES);
         Some(head.len())
@@ -210,7 +222,7 @@ fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-impl AsyncRead for CallerConnection {
+impl<S: AsyncRead + Unpin, I: Unpin> AsyncRead for CallerConnection<S, I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -220,7 +232,7 @@ impl AsyncRead for CallerConnection {
     }
 }
 
-impl AsyncWrite for CallerConnection {
+impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId + Unpin> AsyncWrite for CallerConnection<S, I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }

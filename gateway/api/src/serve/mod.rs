@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use farthing_core::ids::RequestId;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
-use self::caller::{CallerConnection, Speaker};
+use self::caller::{CallerConnection, HandlerBody, Speaker};
 use crate::app::App;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
@@ -37,8 +38,7 @@ pub(crate) async fn serve(
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(app.timeouts.head);
+    let http = http(app.timeouts.head);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -55,16 +55,10 @@ pub(crate) async fn serve(
         // Sends small answers without delay. A connection that refuses the option still works.
         drop(stream.set_nodelay(true));
         let speaker = Speaker::default();
-        let caller = CallerConnection::new(stream, Arc::clone(app), speaker.clone());
-        let router = router.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (mut router, speaker) = (router.clone(), speaker.clone());
-            async move {
-                let handler = speaker.start_handler();
-                let answered: Result<_, Infallible> = router.call(request.map(Body::new)).await;
-                answered.map(|response| response.map(|body| handler.until_end_of(body)))
-            }
-        });
+        let ids = Arc::clone(app);
+        let new_id = move || RequestId::new(ids.mint.next(ids.now()));
+        let caller = CallerConnection::new(stream, speaker.clone(), app.timeouts.stall, new_id);
+        let service = service(router.clone(), speaker);
         let connection = graceful.watch(http.serve_connection(TokioIo::new(caller), service));
         let cut = cut.clone();
         connections.spawn(async move {
@@ -85,4 +79,126 @@ pub(crate) async fn serve(
     connections.close();
     connections.wait().await;
     until
+}
+
+/// The settings of all connections. `head_timeout` bounds the time until the head of the next request is received.
+fn http(head_timeout: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    http
+}
+
+/// Answers the calls of one connection, and tells `speaker` while a handler responds.
+fn service(
+    router: Router,
+    speaker: Speaker,
+) -> impl Service<Request<Incoming>, Response = Response<HandlerBody>, Error = Infallible, Future: Send> {
+    service_fn(move |request: Request<Incoming>| {
+        let (mut router, speaker) = (router.clone(), speaker.clone());
+        async move {
+            let handler = speaker.start_handler();
+            let answered: Result<_, Infallible> = router.call(request.map(Body::new)).await;
+            answered.map(|response| response.map(|body| handler.until_end_of(body)))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+    use tokio::time::sleep;
+    use ulid::Ulid;
+
+    use super::*;
+
+    const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+    const STALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+    /// The bytes that the connection holds until the caller reads them.
+    const BUFFERED: usize = 16 * 1024;
+
+    /// The response body to `GET /long`, which exceeds every buffer between a handler and its caller.
+    const LONG: usize = 8 * 1024 * 1024;
+
+    /// The caller's end of a new connection, and the instant at which the gateway closes it.
+    fn connect() -> (DuplexStream, JoinHandle<Instant>) {
+        let (caller, gateway) = duplex(BUFFERED);
+        let speaker = Speaker::default();
+        let router = Router::new()
+            .route("/", get(|| async { "hello" }))
+            .route("/long", get(|| async { vec![b'x'; LONG] }));
+        let stream =
+            CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, || RequestId::new(Ulid::nil()));
+        let connection = http(HEAD_TIMEOUT).serve_connection(TokioIo::new(stream), service(router, speaker));
+        let ended = tokio::spawn(async move {
+            let _ = connection.await;
+            Instant::now()
+        });
+        (caller, ended)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_once_a_head_is_not_complete_in_time() {
+        let started = Instant::now();
+        let (mut caller, ended) = connect();
+        caller.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        // A head that arrives slowly has no more time than one that does not arrive.
+        for _ in 0..2 {
+            sleep(HEAD_TIMEOUT / 3).await;
+            caller.write_all(b"a: b\r\n").await.unwrap();
+        }
+        assert_eq!(ended.await.unwrap() - started, HEAD_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_ends_after_the_timeout_for_the_next_head() {
+        let (mut caller, ended) = connect();
+        for _ in 0..3 {
+            sleep(HEAD_TIMEOUT / 2).await;
+            caller.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"hello") {
+                assert_ne!(caller.read_buf(&mut answer).await.unwrap(), 0, "the connection is kept alive");
+            }
+        }
+        let answered = Instant::now();
+        assert_eq!(ended.await.unwrap() - answered, HEAD_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_once_its_caller_reads_nothing_for_the_stall_timeout() {
+        let (mut caller, ended) = connect();
+        caller.write_all(b"GET /long HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        for _ in 0..5 {
+            sleep(STALL_TIMEOUT / 2).await;
+            caller.read_exact(&mut [0; BUFFERED]).await.unwrap();
+        }
+        let stalled = Instant::now();
+        assert_eq!(ended.await.unwrap() - stalled, STALL_TIMEOUT);
+        let mut rest = Vec::new();
+        caller.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.len() <= BUFFERED, "the answer is cut off");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_handler_is_not_a_stalled_caller() {
+        let (mut caller, gateway) = duplex(BUFFERED);
+        let speaker = Speaker::default();
+        let slow = || async {
+            sleep(STALL_TIMEOUT * 3).await;
+            "done"
+        };
+        let router = Router::new().route("/", get(slow));
+        let new_id = || RequestId::new(Ulid::nil());
+        let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
+        let connection = http(HEAD_TIMEOUT).serve_connection(TokioIo::new(stream), service(router, speaker));
+        let ended = tokio::spawn(async move { connection.await.is_ok() });
+        caller.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"), "{answer}");
+        assert!(ended.await.unwrap());
+    }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Credential, SPEND_KEY};
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::input::{self, Issues, Patch};
-use crate::openapi::values::{SlugOrId, Text};
+use crate::values::{SlugOrId, Text};
 
 /// The fields of a token; unknown ones are ignored. `null` and absence differ in the fields that name nobody explicitly.
 #[derive(Deserialize)]

@@ -19,7 +19,7 @@ pub(super) enum Member {
 
 /// The members to read, and the members of the outermost object to search for them as well.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct MemberSelection {
     pub(super) members: &'static [(&'static str, Member)],
     pub(super) inside: &'static [&'static str],
     /// Whether the document may be a list of objects, each of which is searched.
@@ -49,7 +49,7 @@ enum Quoting {
 /// A scanner for one document after another.
 #[derive(Debug)]
 pub(super) struct Document {
-    wanted: Wanted,
+    selection: MemberSelection,
     depth: usize,
     quoting: Quoting,
     /// The outermost object, and an object inside it.
@@ -65,9 +65,9 @@ pub(super) struct Document {
 }
 
 impl Document {
-    pub(super) fn new(wanted: Wanted) -> Self {
+    pub(super) fn new(selection: MemberSelection) -> Self {
         Self {
-            wanted,
+            selection,
             depth: 0,
             quoting: Quoting::Outside,
             places: [Container::Other; 2],
@@ -82,7 +82,7 @@ impl Document {
 
     /// Discards the document so far; the next byte begins a new one.
     pub(super) fn reset(&mut self) {
-        *self = Self::new(self.wanted);
+        *self = Self::new(self.selection);
     }
 
     /// Whether a document has begun and not ended.
@@ -126,7 +126,7 @@ impl Document {
                 }
             }
             // The brackets around a list of documents and the commas between them are skipped.
-            b'[' if self.depth == 0 && self.wanted.in_list => {}
+            b'[' if self.depth == 0 && self.selection.in_list => {}
             b'{' | b'[' => {
                 self.keep(byte);
                 self.open(byte);
@@ -167,8 +167,8 @@ impl Document {
 
     fn begin_value(&mut self) {
         let key = self.key.as_slice();
-        self.enter = self.depth == 1 && self.wanted.inside.iter().any(|name| name.as_bytes() == key);
-        let member = self.wanted.members.iter().find(|(name, _)| name.as_bytes() == key);
+        self.enter = self.depth == 1 && self.selection.inside.iter().any(|name| name.as_bytes() == key);
+        let member = self.selection.members.iter().find(|(name, _)| name.as_bytes() == key);
         if let Some((_, member)) = member {
             self.keeping = Some((*member, self.depth));
             self.kept.clear();
@@ -213,18 +213,18 @@ impl Document {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted {
+    const SELECTION: MemberSelection = MemberSelection {
         members: &[("usage", Member::Usage), ("id", Member::Id), ("model", Member::Model)],
         inside: &["response"],
         in_list: false,
     };
 
     fn members(json: &str, chunk: usize) -> Vec<(Member, String)> {
-        members_of(WANTED, json, chunk)
+        members_of(SELECTION, json, chunk)
     }
 
-    fn members_of(wanted: Wanted, json: &str, chunk: usize) -> Vec<(Member, String)> {
-        let mut document = Document::new(wanted);
+    fn members_of(selection: MemberSelection, json: &str, chunk: usize) -> Vec<(Member, String)> {
+        let mut document = Document::new(selection);
         let mut told = Vec::new();
         for part in json.as_bytes().chunks(chunk) {
             document.feed(part, |member, text| told.push((member, text.to_owned())));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_wanted_members_of_the_outermost_object_are_told() {
+    fn only_selected_members_of_the_outermost_object_are_found() {
         let json = r#" {"a":{"usage":1,"id":"no"},"id" : "x\"},\\","b":["usage",{"usage":2}],"usage": {"n":[1,{"k":"}"}]} , "model":null}"#;
         for chunk in [1, 2, 3, 7, 1000] {
             assert_eq!(
@@ -264,7 +264,7 @@ mod tests {
             ,{"id":"a","usage":{"n":[2]}}]"#;
         let expected = [(Member::Usage, "1"), (Member::Id, r#""a""#), (Member::Usage, r#"{"n":[2]}"#)];
         for chunk in [1, 4, 1000] {
-            let found = members_of(Wanted { in_list: true, ..WANTED }, json, chunk);
+            let found = members_of(MemberSelection { in_list: true, ..SELECTION }, json, chunk);
             assert!(found.iter().map(|(member, text)| (*member, text.as_str())).eq(expected), "{found:?}");
             assert!(members(json, chunk).is_empty());
         }

@@ -1,6 +1,6 @@
 //! Splits a body into JSON documents: a single one, several in a row, or one per server-sent event.
 
-use super::document::{Document, Member, Wanted};
+use super::document::{Document, Member, MemberSelection};
 
 /// The framing of a body, by its content type.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(super) enum Framing {
 }
 
 impl Framing {
-    pub(super) fn of(content_type: &str, wanted: Wanted) -> Self {
+    pub(super) fn of(content_type: &str, selection: MemberSelection) -> Self {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         if media_type.eq_ignore_ascii_case("text/event-stream") {
-            Self::Events(Events::new(wanted))
+            Self::Events(Events::new(selection))
         } else {
-            Self::Json(Document::new(wanted))
+            Self::Json(Document::new(selection))
         }
     }
 
@@ -61,8 +61,8 @@ pub(super) struct Events {
 }
 
 impl Events {
-    fn new(wanted: Wanted) -> Self {
-        Self { document: Document::new(wanted), line: SseLine::Field(0), after_return: false }
+    fn new(selection: MemberSelection) -> Self {
+        Self { document: Document::new(selection), line: SseLine::Field(0), after_return: false }
     }
 
     fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
@@ -124,10 +124,11 @@ impl Events {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { members: &[("usage", Member::Usage)], inside: &[], in_list: false };
+    const SELECTION: MemberSelection =
+        MemberSelection { members: &[("usage", Member::Usage)], inside: &[], in_list: false };
 
     fn told(content_type: &str, body: &str, chunk: usize) -> Vec<String> {
-        let mut framing = Framing::of(content_type, WANTED);
+        let mut framing = Framing::of(content_type, SELECTION);
         let mut told = Vec::new();
         for part in body.as_bytes().chunks(chunk) {
             framing.feed(part, |_, text| told.push(text.to_owned()));

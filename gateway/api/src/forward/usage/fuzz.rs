@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Deserializer, Value};
 
 use super::chunk::ChunkFilter;
-use super::document::{Document, Member, Wanted};
+use super::document::{Document, Member, MemberSelection};
 use super::framing::Framing;
 use super::shape::Shape;
 
@@ -75,36 +75,37 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 type Found = Vec<(Member, String)>;
 
-/// Adds the members of one object that `wanted` names; `depth` is 1 for the outermost.
-fn members_of(wanted: Wanted, object: &str, depth: usize, found: &mut Found) {
+/// Adds the members of one object that `selection` names; `depth` is 1 for the outermost.
+fn members_of(selection: MemberSelection, object: &str, depth: usize, found: &mut Found) {
     let Members(members) = serde_json::from_str(object).unwrap();
     for (key, value) in members.iter().filter(|(key, _)| key.is_plain) {
-        if depth == 1 && wanted.inside.contains(&key.text.as_str()) && value.get().starts_with('{') {
-            members_of(wanted, value.get(), 2, found);
+        if depth == 1 && selection.inside.contains(&key.text.as_str()) && value.get().starts_with('{') {
+            members_of(selection, value.get(), 2, found);
         }
-        if let Some((_, member)) = wanted.members.iter().find(|(name, _)| *name == key.text) {
+        if let Some((_, member)) = selection.members.iter().find(|(name, _)| *name == key.text) {
             found.push((*member, value.get().to_owned()));
         }
     }
 }
 
-/// Adds the members of one document that `wanted` names. The document is a list of documents if the shape allows that.
-fn document_of(wanted: Wanted, text: &str, found: &mut Found) {
+/// Adds the members of one document that `selection` names. The document is a list of documents if the shape allows
+/// that.
+fn document_of(selection: MemberSelection, text: &str, found: &mut Found) {
     if text.starts_with('{') {
-        members_of(wanted, text, 1, found);
-    } else if text.starts_with('[') && wanted.in_list {
+        members_of(selection, text, 1, found);
+    } else if text.starts_with('[') && selection.in_list {
         let list: Vec<&RawValue> = serde_json::from_str(text).unwrap();
         for text in list {
-            document_of(wanted, text.get(), found);
+            document_of(selection, text.get(), found);
         }
     }
 }
 
-/// The members that `wanted` names, of the JSON documents in `text` up to the first invalid one.
-fn expected(wanted: Wanted, text: &str) -> Found {
+/// The members that `selection` names, of the JSON documents in `text` up to the first invalid one.
+fn expected(selection: MemberSelection, text: &str) -> Found {
     let mut found = Vec::new();
     for document in Deserializer::from_str(text).into_iter::<&RawValue>().map_while(Result::ok) {
-        document_of(wanted, document.get(), &mut found);
+        document_of(selection, document.get(), &mut found);
     }
     found
 }
@@ -127,8 +128,8 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
-fn scanned(wanted: Wanted, bytes: &[u8], sizes: &[usize]) -> Found {
-    let mut document = Document::new(wanted);
+fn scanned(selection: MemberSelection, bytes: &[u8], sizes: &[usize]) -> Found {
+    let mut document = Document::new(selection);
     let mut found = Vec::new();
     for piece in pieces(bytes, sizes) {
         document.feed(piece, |member, text| found.push((member, text.to_owned())));
@@ -136,8 +137,8 @@ fn scanned(wanted: Wanted, bytes: &[u8], sizes: &[usize]) -> Found {
     found
 }
 
-fn framed(wanted: Wanted, bytes: &[u8], sizes: &[usize]) -> Found {
-    let mut framing = Framing::of("text/event-stream", wanted);
+fn framed(selection: MemberSelection, bytes: &[u8], sizes: &[usize]) -> Found {
+    let mut framing = Framing::of("text/event-stream", selection);
     let mut found = Vec::new();
     for piece in pieces(bytes, sizes) {
         framing.feed(piece, |member, text| found.push((member, text.to_owned())));
@@ -336,13 +337,13 @@ proptest! {
         documents in prop::collection::vec(json(), 1..4), shape in shape(), sizes in sizes(),
     ) {
         let text = documents.join("\n");
-        let found = scanned(shape.wanted(), text.as_bytes(), &sizes);
-        prop_assert_eq!(found, expected(shape.wanted(), &text));
+        let found = scanned(shape.selection(), text.as_bytes(), &sizes);
+        prop_assert_eq!(found, expected(shape.selection(), &text));
     }
 
     #[test]
     fn the_scanner_is_within_a_document_until_its_last_byte(text in json(), shape in shape()) {
-        let mut document = Document::new(shape.wanted());
+        let mut document = Document::new(shape.selection());
         let (body, last) = text.as_bytes().split_at(text.len() - 1);
         document.feed(body, |_, _| {});
         // The bracket around a list of documents is not counted.
@@ -356,9 +357,9 @@ proptest! {
     fn events_are_read_as_a_reader_of_the_whole_stream_reads_them(
         stream in events(), shape in shape(), sizes in sizes(),
     ) {
-        let wanted = shape.wanted();
-        let expected: Found = split(&stream).iter().flat_map(|(_, data)| expected(wanted, data)).collect();
-        prop_assert_eq!(framed(wanted, stream.as_bytes(), &sizes), expected);
+        let selection = shape.selection();
+        let expected: Found = split(&stream).iter().flat_map(|(_, data)| expected(selection, data)).collect();
+        prop_assert_eq!(framed(selection, stream.as_bytes(), &sizes), expected);
     }
 
     #[test]
@@ -371,9 +372,9 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_the_same_in_any_pieces(bytes in noise(), shape in shape(), sizes in sizes()) {
-        let (wanted, whole) = (shape.wanted(), [usize::MAX]);
-        prop_assert_eq!(scanned(wanted, &bytes, &sizes), scanned(wanted, &bytes, &whole));
-        prop_assert_eq!(framed(wanted, &bytes, &sizes), framed(wanted, &bytes, &whole));
+        let (selection, whole) = (shape.selection(), [usize::MAX]);
+        prop_assert_eq!(scanned(selection, &bytes, &sizes), scanned(selection, &bytes, &whole));
+        prop_assert_eq!(framed(selection, &bytes, &sizes), framed(selection, &bytes, &whole));
         prop_assert_eq!(passed(&bytes, &sizes), passed(&bytes, &whole));
     }
 

@@ -73,7 +73,7 @@ impl Scanner {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let findings = Arc::new(Mutex::new(Findings {
             shape,
-            framing: Framing::of(text(CONTENT_TYPE), shape.wanted()),
+            framing: Framing::of(text(CONTENT_TYPE), shape.selection()),
             counts: TokenCounts::default(),
             raw_usage: None,
             response_id: None,

@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive as _;
 use serde_json::value::RawValue;
 
-use super::document::{Member, Wanted};
+use super::document::{Member, MemberSelection};
 
 /// The most fractional digits of seconds.
 const MAX_SECONDS_SCALE: u32 = 9;
@@ -36,7 +36,7 @@ impl Shape {
         }
     }
 
-    pub(super) const fn wanted(self) -> Wanted {
+    pub(super) const fn selection(self) -> MemberSelection {
         const MEMBERS: &[(&str, Member)] = &[
             ("usage", Member::Usage),
             ("id", Member::Id),
@@ -55,13 +55,13 @@ impl Shape {
             ("created", Member::Created),
         ];
         match self {
-            Self::Standard => Wanted { members: MEMBERS, inside: &[], in_list: false },
+            Self::Standard => MemberSelection { members: MEMBERS, inside: &[], in_list: false },
             // A streamed response is reported inside its last event.
-            Self::OpenAi => Wanted { members: MEMBERS, inside: &["response"], in_list: false },
+            Self::OpenAi => MemberSelection { members: MEMBERS, inside: &["response"], in_list: false },
             // A streamed message begins inside its first event.
-            Self::Anthropic => Wanted { members: MEMBERS, inside: &["message"], in_list: false },
+            Self::Anthropic => MemberSelection { members: MEMBERS, inside: &["message"], in_list: false },
             // A stream is a list of answers, unless the call requests server-sent events.
-            Self::Google => Wanted { members: GOOGLES, inside: &[], in_list: true },
+            Self::Google => MemberSelection { members: GOOGLES, inside: &[], in_list: true },
         }
     }
 

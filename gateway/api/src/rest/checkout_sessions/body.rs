@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::Issues;
-use crate::openapi::values;
+use crate::values;
 
 /// A checkout session to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -23,13 +23,10 @@ pub(super) struct NewCheckoutSessionBody {
     /// A customer that the page creates if it does not exist. Mode `credit_bundle` needs an existing customer.
     reference_id: Option<values::ReferenceId>,
     /// The plan; required in mode `subscription`.
-    #[schema(value_type = Option<values::PlanName>)]
     subscription_config_id: Option<PlanId>,
     /// The newer name of `subscription_config_id`.
-    #[schema(value_type = Option<values::PlanName>)]
     plan_id: Option<PlanId>,
     /// The bundle; required in mode `credit_bundle`.
-    #[schema(value_type = Option<values::CreditBundleName>)]
     credit_bundle_id: Option<CreditBundleId>,
 }
 

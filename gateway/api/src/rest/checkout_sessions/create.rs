@@ -13,7 +13,7 @@ use super::body::{NewCheckoutSessionBody, NewSession};
 use super::resource::CheckoutSession;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
@@ -31,7 +31,7 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     base: Base,
     writes: Writes,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let session = input::body::<NewCheckoutSessionBody>(writes.json()?)?.checked()?;
     let customer = customer(&app, merchant_id, &session).await?;

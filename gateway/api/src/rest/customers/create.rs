@@ -13,13 +13,13 @@ use super::find;
 use super::resource::Customer;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::reads::Reads;
 use crate::rest::writes::{Rendered, Submitted, Writes};
 use crate::rules::split_name;
+use crate::values;
 
 /// 201 with the new customer, or 200 with the existing customer of this `reference_id`.
 #[utoipa::path(
@@ -34,7 +34,7 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     reads: Reads,
     writes: Writes,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let body: NewCustomerBody = input::body(writes.json()?)?;
     let now = app.now();
@@ -53,7 +53,7 @@ pub(super) async fn create(
         CreatedCustomer::Existing(id) => Rendered::Later(*id),
     };
     match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
-        Submitted::Answer(answer) => Ok(answer),
+        Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
             writes.keep(Reply::ok(find::existing(&app, &reads, merchant_id, id).await?)).await
         }

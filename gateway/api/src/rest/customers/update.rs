@@ -14,13 +14,13 @@ use super::resource::Customer;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::input::{self, Patch};
-use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 use crate::rest::reads::Reads;
 use crate::rules::split_name;
+use crate::values;
 
 /// 200 with the updated customer.
 #[utoipa::path(

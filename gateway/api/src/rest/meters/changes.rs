@@ -1,24 +1,37 @@
 //! The body that changes a meter. The units and the kind of its rates cannot be changed; a body may repeat them.
 
-use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
-use serde::Deserialize;
+use farthing_core::meter::{MAX_TIERS, OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
-use crate::input::Issues;
-use crate::openapi::values;
+use crate::input::{self, Issues};
+use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// What to change of a meter. A field that is absent or null stays.
-#[derive(Debug, Deserialize, ToSchema)]
+/// What to change of a meter. A field that is absent or null stays. `meter_slug`, `rate_type`, `tier_type` and
+/// `token_basis` may be repeated, but not changed.
+#[derive(Debug, ToSchema)]
 #[schema(as = MeterChanges)]
 pub(super) struct MeterChangesBody {
+    #[serde(flatten)]
+    #[schema(inline)]
+    meter: MeterFields,
+    #[serde(flatten)]
+    #[schema(inline)]
+    product: ProductFields,
+}
+
+/// The members of both forms of a meter.
+#[derive(Debug, Deserialize, ToSchema)]
+struct MeterFields {
     name: Option<values::Text>,
     /// Replaces all tiers. In ascending order; the first tier starts at 0.
-    #[schema(min_items = 1, max_items = 100)]
-    tiers: Option<Vec<TierBody>>,
+    #[schema(value_type = Option<Vec<TierBody>>, min_items = 1, max_items = 100)]
+    tiers: Option<values::List<TierBody, MAX_TIERS>>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
@@ -30,17 +43,33 @@ pub(super) struct MeterChangesBody {
     tier_type: Option<TierType>,
     #[schema(ignore)]
     token_basis: Option<TokenBasis>,
+    /// The unit that the meter counts; required with `feeStructure`. It cannot be changed.
+    #[serde(rename = "billingBasis")]
+    billing_basis: Option<BillingBasis>,
+    #[serde(rename = "feeStructure")]
+    #[schema(ignore)]
+    has_fees: Option<IgnoredAny>,
+}
+
+/// The members of a product configuration (interface.md, item 5). They are read only with a fee structure.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct ProductFields {
     #[schema(ignore)]
     provider: Option<values::Text>,
     #[serde(rename = "managedKeys")]
     #[schema(ignore)]
     managed_keys: Option<bool>,
+    /// Replaces all tiers by one rate; instead of `tiers`, and with `billingBasis`. `provider` and `managedKeys` may
+    /// be given with it, as for a new product.
     #[serde(rename = "feeStructure")]
-    #[schema(ignore)]
     fee_structure: Option<FeeStructureBody>,
-    #[serde(rename = "billingBasis")]
-    #[schema(ignore)]
-    billing_basis: Option<BillingBasis>,
+}
+
+impl<'de> Deserialize<'de> for MeterChangesBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (meter, product) = input::read_two(deserializer, |meter: &MeterFields| meter.has_fees.is_some())?;
+        Ok(Self { meter, product: product.unwrap_or_default() })
+    }
 }
 
 /// The checked changes; `None` keeps a value.
@@ -56,27 +85,28 @@ pub(super) struct MeterChanges {
 impl MeterChangesBody {
     /// Checks the body against the meter's present slug and price.
     pub(super) fn checked(self, slug: &str, price: &Price) -> Result<MeterChanges, ApiError> {
+        let Self { meter, product } = self;
         let mut issues = Issues::default();
-        let slug_changes = self.meter_slug.is_some_and(|named| named.0 != slug);
-        let basis_changes = self.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
+        let slug_changes = meter.meter_slug.is_some_and(|named| named.0 != slug);
+        let basis_changes = meter.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
         for (name, changes) in [
             ("meter_slug", slug_changes),
-            ("rate_type", self.rate_type.is_some_and(|named| named != price.rate_type)),
-            ("tier_type", self.tier_type.is_some_and(|named| named != price.tier_type)),
+            ("rate_type", meter.rate_type.is_some_and(|named| named != price.rate_type)),
+            ("tier_type", meter.tier_type.is_some_and(|named| named != price.tier_type)),
             ("billingBasis", basis_changes),
-            ("token_basis", self.token_basis.is_some_and(|named| named != price.token_basis)),
+            ("token_basis", meter.token_basis.is_some_and(|named| named != price.token_basis)),
         ] {
             if changes {
                 issues.refuse([name], CANNOT_CHANGE);
             }
         }
-        let tiers = if let Some(fees) = &self.fee_structure {
+        let tiers = if let Some(fees) = &product.fee_structure {
             let product = Product {
-                has_tiers: self.tiers.is_some(),
-                provider: self.provider.as_ref(),
-                managed_keys: self.managed_keys,
+                has_tiers: meter.tiers.is_some(),
+                provider: product.provider.as_ref(),
+                managed_keys: product.managed_keys,
                 fees,
-                billing_basis: self.billing_basis,
+                billing_basis: meter.billing_basis,
             };
             let rates = product.rates(&mut issues);
             if rates.as_ref().is_some_and(|rates| rates.rate_type != price.rate_type) {
@@ -85,15 +115,15 @@ impl MeterChangesBody {
             }
             rates.map(|rates| rates.tiers)
         } else {
-            self.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers, Some(price.tier_type)))
+            meter.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
         };
         issues.checked()?;
         Ok(MeterChanges {
-            name: self.name.map(|name| name.0),
+            name: meter.name.map(|name| name.0),
             tiers,
-            base_cost_payer: self.base_cost_payer,
-            service_charge_payer: self.service_charge_payer,
-            on_disconnect: self.on_disconnect,
+            base_cost_payer: meter.base_cost_payer,
+            service_charge_payer: meter.service_charge_payer,
+            on_disconnect: meter.on_disconnect,
         })
     }
 }
@@ -106,7 +136,6 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::input;
 
     fn price() -> Price {
         Price {
@@ -126,6 +155,13 @@ mod tests {
 
     fn read(body: &Value) -> MeterChanges {
         check(body).unwrap()
+    }
+
+    fn refused(body: &Value) -> Vec<String> {
+        let Err(ApiError::Input(InputError::Validation(issues))) = check(body) else {
+            panic!("{body} is accepted")
+        };
+        issues.into_iter().map(|issue| issue.path.join(".")).collect()
     }
 
     #[test]
@@ -155,6 +191,32 @@ mod tests {
         let rates: Vec<_> =
             changes.tiers.unwrap().as_slice().iter().map(|tier| tier.rate.to_string()).collect();
         assert_eq!(rates, ["2.0000000000"]);
+    }
+
+    #[test]
+    fn a_provider_and_its_keys_are_ignored_without_a_fee_structure() {
+        for (provider, managed_keys) in [(json!(7), json!("x")), (json!(""), json!(true))] {
+            for fees in [json!({}), json!({"feeStructure": null})] {
+                let mut body = fees;
+                body["provider"] = provider.clone();
+                body["managedKeys"] = managed_keys.clone();
+                assert_eq!(read(&body), MeterChanges::default());
+            }
+            let fees = json!({"billingBasis": "tokens", "feeStructure": {"fixedFee": "x"},
+                              "provider": provider, "managedKeys": 1});
+            assert_eq!(refused(&fees).last().map(String::as_str), Some("feeStructure.fixedFee"));
+        }
+        let all = json!({"provider": 7, "managedKeys": "x", "feeStructure": 5, "billingBasis": "tokens"});
+        assert_eq!(refused(&all), ["provider", "managedKeys", "feeStructure"]);
+        let custom = json!({"managedKeys": true, "feeStructure": {"fixedFee": 1}, "billingBasis": "tokens"});
+        assert_eq!(refused(&custom), ["managedKeys"]);
+    }
+
+    #[test]
+    fn more_tiers_than_the_maximum_are_one_issue() {
+        for tier in [json!({"start": 0, "rate": "1"}), json!(7), json!({})] {
+            assert_eq!(refused(&json!({"tiers": vec![&tier; MAX_TIERS + 1]})), ["tiers"]);
+        }
     }
 
     #[test]

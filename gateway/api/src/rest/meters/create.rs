@@ -11,7 +11,7 @@ use super::new_meter::{NewMeter, NewMeterBody};
 use super::resource::Meter;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::rest::body::{Reply, Timestamp};
 use crate::rest::writes::Writes;
 
@@ -24,7 +24,7 @@ use crate::rest::writes::Writes;
         (status = 409, description = "meter_slug_conflict"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let NewMeter { name, slug, price } = NewMeter::read(writes.json()?)?;
     let now = app.now();

@@ -3,16 +3,18 @@
 
 use farthing_core::command::Slug;
 use farthing_core::meter::{
-    OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
+    MAX_TIERS, OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TiersError, TokenBasis,
 };
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::input::{self, Issues};
-use crate::openapi::values;
+use crate::values;
 
 /// The longest slug that is made from a name; the ledger may add a number to it.
 const MAX_MADE_SLUG: usize = 200;
@@ -32,15 +34,17 @@ pub(super) enum NewMeterBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MeterForm)]
 pub(super) struct MeterBody {
-    #[schema(value_type = values::Text, required = true)]
+    /// Required without `meter_slug`, which is then the name.
     name: Option<values::Text>,
+    /// By default made from the name.
     meter_slug: Option<values::MeterSlug>,
+    /// By default `fixed`.
     rate_type: Option<RateType>,
-    #[schema(value_type = TierType, required = true)]
+    /// Required for fixed rates, unless a tier has a `type`.
     tier_type: Option<TierType>,
     /// In ascending order; the first tier starts at 0.
     #[schema(value_type = Vec<TierBody>, required = true, min_items = 1, max_items = 100)]
-    tiers: Option<Vec<TierBody>>,
+    tiers: Option<values::List<TierBody, MAX_TIERS>>,
     token_basis: Option<TokenBasis>,
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
@@ -54,8 +58,8 @@ pub(super) struct TierBody {
     /// The usage, in counted units, at which the tier starts.
     start: values::PositionInput,
     rate: values::AmountInput,
+    /// The meter's `tier_type`.
     #[serde(rename = "type")]
-    #[schema(ignore)]
     tier_type: Option<TierType>,
 }
 
@@ -85,24 +89,23 @@ pub(super) struct ProductBody {
 /// The price of a product: a fee per unit or a percentage of the provider's cost. One of them may be 0 beside the other.
 #[derive(Debug, Deserialize)]
 pub(super) struct FeeStructureBody {
-    /// Dollars per call, token, character or second.
     #[serde(rename = "fixedFee")]
     fixed_fee: Option<values::Number>,
-    /// Percentage points of the provider's cost.
     #[serde(rename = "percentageFee")]
     percentage_fee: Option<values::Number>,
 }
 
-impl utoipa::PartialSchema for FeeStructureBody {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        let fee = |name: &str, description: &str| {
-            let fee = <values::Number as utoipa::PartialSchema>::schema();
-            let object = utoipa::openapi::ObjectBuilder::new().property(name, fee);
-            object.required(name).description(Some(description))
+impl PartialSchema for FeeStructureBody {
+    /// At least one of the two fees. A derived schema cannot require one of several members.
+    fn schema() -> RefOr<Schema> {
+        let with = |name: &str, description: &str| {
+            let fee = ObjectBuilder::new().property(name, values::Number::schema()).required(name);
+            fee.description(Some(description))
         };
-        utoipa::openapi::OneOfBuilder::new()
-            .item(fee("fixedFee", "Dollars per call, token, character or second."))
-            .item(fee("percentageFee", "Percentage points of the provider's cost."))
+        AnyOfBuilder::new()
+            .item(with("fixedFee", "Dollars per call, token, character or second."))
+            .item(with("percentageFee", "Percentage points of the provider's cost."))
+            .description(Some("A fee per unit or a percentage. One of them may be 0 beside the other."))
             .into()
     }
 }
@@ -189,13 +192,13 @@ impl MeterBody {
         let mut issues = Issues::default();
         let rate_type = self.rate_type.unwrap_or(RateType::Fixed);
         let tier_type = self.tier_type.or_else(|| {
-            let named = self.tiers.iter().flatten().find_map(|tier| tier.tier_type);
+            let named = self.tiers.iter().flat_map(|tiers| &tiers.0).find_map(|tier| tier.tier_type);
             // A percentage needs a unit only to split a cost over several tiers.
             named.or_else(|| (rate_type == RateType::Percentage).then_some(TierType::Tokens1m))
         });
         let tier_type = issues.required("tier_type", tier_type);
         let tiers = issues.required("tiers", self.tiers);
-        let tiers = tiers.and_then(|tiers| checked_tiers(&mut issues, tiers, tier_type));
+        let tiers = tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, tier_type));
         let slug = self.meter_slug.map(|slug| slug.0);
         let name = self.name.map(|name| name.0).or_else(|| slug.clone());
         let name = issues.required("name", name);
@@ -474,6 +477,11 @@ mod tests {
         assert_eq!(refused(&with(twice)), ["tiers.2.start"]);
         assert_eq!(refused(&with(json!([{"start": 0, "rate": "1", "type": "minutes"}]))), ["tiers.0.type"]);
         assert_eq!(refused(&with(json!([7]))), ["tiers.0"]);
+        let valid: Vec<_> = (0..=MAX_TIERS).map(|start| json!({"start": start, "rate": "1"})).collect();
+        for tiers in [json!(valid), json!(vec![7; MAX_TIERS + 1]), json!(vec![json!({}); MAX_TIERS + 1])] {
+            assert_eq!(refused(&with(tiers)), ["tiers"], "one issue for too many tiers");
+        }
+        assert!(NewMeter::read(&with(json!(valid[..MAX_TIERS]))).is_ok());
     }
 
     #[test]

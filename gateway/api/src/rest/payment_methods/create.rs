@@ -12,11 +12,11 @@ use utoipa::ToSchema;
 use super::resource::PaymentMethod;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
+use crate::values;
 use farthing_worker::payments::{CardInput, CardRefused};
 
 /// A card for the merchant's own wallet.
@@ -26,18 +26,17 @@ struct NewPaymentMethodBody {
     card: NewCard,
 }
 
-/// A card. It is passed to the payment processor and not stored; no `Debug`.
+// No `Debug`: it is card data.
+/// A card. It is passed to the payment processor and not stored.
 #[derive(Deserialize, ToSchema)]
 struct NewCard {
     /// The card number. The built-in `test` processor takes the well-known test numbers.
-    #[schema(value_type = values::Text)]
     number: values::CardText,
     #[schema(value_type = u64, minimum = 1, maximum = 12)]
     exp_month: values::Count,
     #[schema(value_type = u64, minimum = 2000, maximum = 2099)]
     exp_year: values::Count,
     /// Three or four digits.
-    #[schema(value_type = values::Text)]
     cvc: values::CardText,
 }
 
@@ -59,7 +58,7 @@ impl From<NewCard> for CardInput {
     request_body = NewPaymentMethodBody,
     responses((status = 201, description = "The payment method.", body = PaymentMethod)),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let body: NewPaymentMethodBody = input::body(writes.json()?)?;
     let stored = app.payments.processor().store(body.card.into()).await;
     let stored =

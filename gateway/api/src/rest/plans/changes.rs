@@ -7,18 +7,18 @@ use farthing_core::event::BundleOffer;
 use farthing_core::ids::{CreditBundleId, MeterId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use super::new_plan::{check_bundle_count, meters};
+use super::new_plan::{MAX_BUNDLES, meters};
 use crate::error::ApiError;
-use crate::input::{Issues, Patch};
-use crate::openapi::values;
+use crate::input::{self, Issues, Patch};
+use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
 /// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise
-/// counts as absent.
+/// counts as absent. `period_amount` and `billing_interval` may be repeated, but not changed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = PlanChanges)]
 pub(super) struct PlanChangesBody {
@@ -45,21 +45,46 @@ pub(super) struct PlanChangesBody {
     default_auto_top_up_bundle_id: Patch<CreditBundleId>,
     /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles
     /// stay.
-    #[schema(max_items = 100)]
-    credit_bundles: Option<Vec<BundleChangesBody>>,
+    #[schema(value_type = Option<Vec<BundleChangesBody>>, max_items = 100)]
+    credit_bundles: Option<values::List<BundleChangesBody, MAX_BUNDLES>>,
 }
 
 /// A change of one bundle.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, ToSchema)]
 #[schema(as = CreditBundleChanges)]
 struct BundleChangesBody {
+    #[serde(flatten)]
+    #[schema(inline)]
+    bundle: ChangedBundleBody,
+    #[serde(flatten)]
+    #[schema(inline)]
+    offer: BundleOfferBody,
+}
+
+/// The bundle that changes.
+#[derive(Debug, Deserialize, ToSchema)]
+struct ChangedBundleBody {
     credit_bundle_id: Option<CreditBundleId>,
-    #[schema(ignore)]
+    /// The same as `credit_bundle_id`.
     id: Option<CreditBundleId>,
+    /// Removes the bundle. The other members are then ignored.
+    is_deleted: Option<bool>,
+}
+
+/// The new values of a bundle.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct BundleOfferBody {
     name: Option<values::Text>,
     cost: Option<values::BundlePriceInput>,
     credit_amount: Option<values::CreditInput>,
-    is_deleted: Option<bool>,
+}
+
+impl<'de> Deserialize<'de> for BundleChangesBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let is_kept = |bundle: &ChangedBundleBody| bundle.is_deleted != Some(true);
+        let (bundle, offer) = input::read_two(deserializer, is_kept)?;
+        Ok(Self { bundle, offer: offer.unwrap_or_default() })
+    }
 }
 
 /// The checked changes; `None` keeps a value.
@@ -95,11 +120,11 @@ impl PlanChangesBody {
         let is_cleared = self.meter_ids == Patch::Null || self.product_ids == Patch::Null;
         let meters = meters(&mut issues, self.product_ids.value(), self.meter_ids.value())
             .or_else(|| is_cleared.then(Vec::new));
-        let bundles = self.credit_bundles.unwrap_or_default();
-        check_bundle_count(&mut issues, bundles.len());
         let mut named = BTreeSet::new();
-        let bundles = bundles
+        let bundles = self
+            .credit_bundles
             .into_iter()
+            .flat_map(|bundles| bundles.0)
             .enumerate()
             .filter_map(|(index, bundle)| bundle.checked(index, &mut named, &mut issues))
             .collect();
@@ -125,13 +150,14 @@ impl BundleChangesBody {
         issues: &mut Issues,
     ) -> Option<BundleChange> {
         let mut inner = Issues::default();
-        let is_deleted = self.is_deleted.unwrap_or(false);
+        let ChangedBundleBody { credit_bundle_id, id, is_deleted } = self.bundle;
+        let is_deleted = is_deleted.unwrap_or(false);
         // Both names of the id are read; otherwise a change under the other name would create a bundle.
-        let is_named = self.id.is_some() || self.credit_bundle_id.is_some();
-        let id = inner.either(("id", self.id), ("credit_bundle_id", self.credit_bundle_id));
-        let name = self.name.map(|name| name.0);
-        let cost = self.cost.map(|cost| cost.0);
-        let credit_amount = self.credit_amount.map(|credit| credit.0);
+        let is_named = id.is_some() || credit_bundle_id.is_some();
+        let id = inner.either(("id", id), ("credit_bundle_id", credit_bundle_id));
+        let name = self.offer.name.map(|name| name.0);
+        let cost = self.offer.cost.map(|cost| cost.0);
+        let credit_amount = self.offer.credit_amount.map(|credit| credit.0);
         let change = if let Some(id) = id {
             if !named.insert(id) {
                 inner.refuse(["credit_bundle_id"], "must not name a bundle twice");
@@ -190,7 +216,6 @@ mod tests {
 
     use super::*;
     use crate::error::InputError;
-    use crate::input;
 
     const ID: &str = "cb_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -248,6 +273,37 @@ mod tests {
         ] {
             assert_eq!(refused(&json!({"credit_bundles": bundles})), [path]);
         }
+    }
+
+    #[test]
+    fn the_other_members_of_a_removed_bundle_are_ignored() {
+        let removed =
+            json!({"credit_bundle_id": ID, "is_deleted": true, "name": "", "cost": 0, "credit_amount": "x"});
+        let changes = read(&json!({"credit_bundles": [removed]})).unwrap();
+        assert_eq!(changes.bundles, [BundleChange::Edit(BundleEdit::Delete(ID.parse().unwrap()))]);
+        let kept =
+            json!({"credit_bundle_id": ID, "is_deleted": false, "name": "", "cost": 0, "credit_amount": "x"});
+        let paths = ["name", "cost", "credit_amount"].map(|member| format!("credit_bundles.0.{member}"));
+        assert_eq!(refused(&json!({"credit_bundles": [kept]})), paths);
+        let unclear = json!({"credit_bundle_id": ID, "is_deleted": "yes", "cost": 0});
+        let paths = ["credit_bundles.0.is_deleted", "credit_bundles.0.cost"];
+        assert_eq!(refused(&json!({"credit_bundles": [unclear]})), paths);
+    }
+
+    #[test]
+    fn more_bundles_than_the_maximum_are_one_issue() {
+        for bundle in [json!({"name": "b", "cost": "1", "credit_amount": "1"}), json!(7), json!({})] {
+            assert_eq!(
+                refused(&json!({"credit_bundles": vec![&bundle; MAX_BUNDLES + 1]})),
+                ["credit_bundles"]
+            );
+        }
+    }
+
+    #[test]
+    fn the_number_of_issues_is_bounded() {
+        let unnamed = vec![json!({}); MAX_BUNDLES];
+        assert_eq!(refused(&json!({"credit_bundles": unnamed})).len(), MAX_BUNDLES, "of three times as many");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::new_plan::{NewPlanBody, linked_meters};
 use super::resource::{CreditBundle, Plan};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
@@ -26,7 +26,7 @@ use crate::rest::writes::Writes;
         (status = 404, description = "meter_not_found credit_bundle_not_found"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let plan = input::body::<NewPlanBody>(writes.json()?)?.checked()?;
     let linked = linked_meters(&app, merchant_id, &plan.meters).await?;

@@ -11,10 +11,10 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::input::Issues;
-use crate::openapi::values;
+use crate::values;
 
 /// The most bundles that one body names.
-const MAX_BUNDLES: usize = 100;
+pub(super) const MAX_BUNDLES: usize = 100;
 
 /// A plan to create.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -37,8 +37,8 @@ pub(super) struct NewPlanBody {
     product_ids: Option<values::Meters>,
     /// Must name an existing bundle. The bundles of a new plan have no ids yet, so set this by PATCH.
     default_auto_top_up_bundle_id: Option<CreditBundleId>,
-    #[schema(max_items = 100)]
-    credit_bundles: Option<Vec<NewBundleBody>>,
+    #[schema(value_type = Option<Vec<NewBundleBody>>, max_items = 100)]
+    credit_bundles: Option<values::List<NewBundleBody, MAX_BUNDLES>>,
 }
 
 /// A credit bundle to create.
@@ -76,8 +76,6 @@ impl NewPlanBody {
             issues.refuse(["included_credit"], "must not exceed period_amount, unless that is 0");
         }
         let meters = meters(&mut issues, self.product_ids, self.meter_ids);
-        let bundles = self.credit_bundles.unwrap_or_default();
-        check_bundle_count(&mut issues, bundles.len());
         issues.checked()?;
         Ok(NewPlan {
             name: self.name.0,
@@ -88,7 +86,10 @@ impl NewPlanBody {
             bundle_rollover_type: self.bundle_rollover_type.unwrap_or(Rollover::Full),
             meters: meters.unwrap_or_default(),
             default_auto_top_up_bundle_id: self.default_auto_top_up_bundle_id,
-            bundles: bundles.into_iter().map(BundleOffer::from).collect(),
+            bundles: self
+                .credit_bundles
+                .map(|bundles| bundles.0.into_iter().map(BundleOffer::from).collect())
+                .unwrap_or_default(),
         })
     }
 }
@@ -106,13 +107,6 @@ pub(super) fn meters(
     meter_ids: Option<values::Meters>,
 ) -> Option<Vec<MeterRef>> {
     issues.either(("product_ids", product_ids), ("meter_ids", meter_ids)).map(values::Meters::into_refs)
-}
-
-/// Checks the number of bundles that a body names.
-pub(super) fn check_bundle_count(issues: &mut Issues, count: usize) {
-    if count > MAX_BUNDLES {
-        issues.refuse(["credit_bundles"], format!("must have at most {MAX_BUNDLES} items"));
-    }
 }
 
 /// Ids and slugs of the merchant's meters, each once.
@@ -164,6 +158,19 @@ mod tests {
             (free.billing_interval, free.rollover_type, free.bundle_rollover_type),
             (BillingInterval::Month, Rollover::None, Rollover::Full)
         );
+    }
+
+    #[test]
+    fn more_bundles_than_the_maximum_are_one_issue() {
+        let valid = serde_json::json!({"name": "b", "cost": "1", "credit_amount": "1"});
+        for bundle in [valid.clone(), serde_json::json!(7), serde_json::json!({})] {
+            let bundles = vec![&bundle; MAX_BUNDLES + 1];
+            let body = serde_json::json!({"name": "p", "period_amount": 0, "credit_bundles": bundles});
+            assert_eq!(refused(&body.to_string()), ["credit_bundles"], "{bundle}");
+        }
+        let most =
+            serde_json::json!({"name": "p", "period_amount": 0, "credit_bundles": vec![valid; MAX_BUNDLES]});
+        assert_eq!(read(&most.to_string()).unwrap().bundles.len(), MAX_BUNDLES);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::resource::Request;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::rest::body::Reply;
 use crate::rest::reads::Reads;
 use crate::rest::writes::{Rendered, Submitted, Writes};
@@ -37,7 +37,7 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     reads: Reads,
     writes: Writes,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let report = Report::read(writes.json()?)?;
     let now = app.now();
@@ -65,7 +65,7 @@ pub(super) async fn create(
         Reported::Existing(id) => Rendered::Later(*id),
     };
     match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
-        Submitted::Answer(answer) => Ok(answer),
+        Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
             let connection = reads.caught_up(ReadModel::Requests).await?;
             let row = match within(query::find(&connection, merchant_id, &id.to_string())).await? {

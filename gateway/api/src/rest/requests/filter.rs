@@ -9,9 +9,9 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::input::Issues;
-use crate::openapi::values::{self, CustomerName};
 use crate::rest::older_and_newer_names::{self, CustomerQuery, MeterQuery};
 use crate::rules;
+use crate::values::{self, CustomerName};
 
 /// The filter by metadata.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -34,14 +34,13 @@ pub(in crate::rest) struct RequestFilter {
 }
 
 impl RequestFilter {
-    /// Checks the rules between the parameters.
-    pub(in crate::rest) fn checked((customer, meter, metadata): RequestQuery) -> Result<Self, ApiError> {
-        let mut issues = Issues::default();
-        let customer = customer.customer(&mut issues);
-        let meter = meter.meter(&mut issues);
-        let metadata = metadata.pairs(&mut issues);
-        issues.checked()?;
-        Ok(Self { customer, meter, metadata })
+    /// Checks the rules between the parameters. The filters may be used if it notes no issue.
+    pub(in crate::rest) fn checked((customer, meter, metadata): RequestQuery, issues: &mut Issues) -> Self {
+        Self {
+            customer: customer.customer(issues),
+            meter: meter.meter(issues),
+            metadata: metadata.pairs(issues),
+        }
     }
 
     /// The filters as the queries take them, or `None` if nothing has the reference id or the slug, so no request matches.
@@ -94,7 +93,9 @@ mod tests {
     fn read(pairs: &[(&str, &str)]) -> Result<RequestFilter, ApiError> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let query = input::query::<RequestQuery>(pairs.collect())?;
-        RequestFilter::checked(query)
+        let mut issues = Issues::default();
+        let filter = RequestFilter::checked(query, &mut issues);
+        issues.checked().map(|()| filter)
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::resource::Request;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
+use crate::input::Issues;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::{CustomerQuery, MeterQuery};
@@ -30,7 +31,9 @@ pub(super) async fn list(
     reads: Reads,
     Params((page, query)): Params<(PageQuery, RequestQuery)>,
 ) -> Result<Reply<List<Request>>, ApiError> {
-    let filter = RequestFilter::checked(query)?;
+    let mut issues = Issues::default();
+    let filter = RequestFilter::checked(query, &mut issues);
+    issues.checked()?;
     let Some(filter) = filter.resolved(&app, merchant_id).await? else {
         return Ok(Reply::ok(List::new(Vec::new(), false, None)));
     };

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::{self, Issues};
-use crate::openapi::values;
+use crate::values;
 
 /// The endpoint of a report that names none.
 const NO_ENDPOINT: &str = "reported";
@@ -72,19 +72,22 @@ struct UsageBody {
     /// Undivided; at most nine fractional digits.
     #[schema(inline)]
     duration_seconds: Option<values::UsageSeconds>,
-    #[schema(ignore)]
+    /// The same as `tokens`, which takes precedence.
+    #[schema(inline)]
     total_tokens: Option<values::UsageCount>,
-    #[schema(ignore)]
+    #[schema(inline)]
     input_characters: Option<values::UsageCount>,
-    #[schema(ignore)]
+    #[schema(inline)]
     output_characters: Option<values::UsageCount>,
-    #[schema(ignore)]
+    /// The same as `characters`, which takes precedence.
+    #[schema(inline)]
     total_characters: Option<values::UsageCount>,
-    #[schema(ignore)]
+    #[schema(inline)]
     input_seconds: Option<values::UsageSeconds>,
-    #[schema(ignore)]
+    #[schema(inline)]
     output_seconds: Option<values::UsageSeconds>,
-    #[schema(ignore)]
+    /// The same as `duration_seconds`, which takes precedence.
+    #[schema(inline)]
     total_seconds: Option<values::UsageSeconds>,
 }
 

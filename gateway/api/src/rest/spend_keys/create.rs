@@ -12,7 +12,7 @@ use super::resource::SpendKey;
 use super::settings::NewSpendKeyBody;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::existing_customer;
@@ -27,7 +27,7 @@ use crate::rest::writes::Writes;
         (status = 404, description = "customer_not_found"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let merchants_now = app.merchants_now(merchant_id).await?;
     let body: NewSpendKeyBody = input::body(writes.json()?)?;

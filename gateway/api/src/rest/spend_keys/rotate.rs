@@ -10,7 +10,7 @@ use farthing_core::secret;
 use super::resource::SpendKey;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
 use crate::rest::writes::Writes;
@@ -30,7 +30,7 @@ pub(super) async fn rotate(
     State(app): State<Arc<App>>,
     Named(name): Named,
     writes: Writes,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let Ok(spend_key_id) = name.parse() else { return Err(ApiError::NotFound(Resource::SpendKey)) };
     let raw = secret::new_spend_key();
     let now = app.now();

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::input::{Issues, Patch};
-use crate::openapi::values;
+use crate::values;
 
 /// A spend key to create.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -14,12 +14,12 @@ use super::resource::Subscription;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input::{self, Issues};
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// A subscription to start.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -67,7 +67,7 @@ impl NewSubscriptionBody {
         (status = 409, description = "subscription_already_active"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let body: NewSubscriptionBody = input::body(writes.json()?)?;
     let auto_top_up_bundle_id = body.auto_top_up_bundle_id;

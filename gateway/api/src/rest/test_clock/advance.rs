@@ -11,11 +11,11 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::{Reply, Timestamp};
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// How far to move the clock forward.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -42,7 +42,7 @@ struct TestClock {
         (status = 404, description = "route_not_found"),
     ),
 )]
-pub(super) async fn advance(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn advance(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     if app.mode == Mode::Live {
         return Err(ApiError::NotFound(Resource::Route));
     }

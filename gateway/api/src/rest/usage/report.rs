@@ -13,13 +13,14 @@ use super::resource::Usage;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
-use crate::openapi::values;
+use crate::input::Issues;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::{CustomerQuery, MeterQuery};
 use crate::rest::params::Params;
 use crate::rest::reads::Reads;
 use crate::rest::requests::filter::{MetadataQuery, RequestFilter, RequestQuery};
+use crate::values;
 
 /// The longest time that one report covers.
 const MAX_SPAN: TimeDelta = TimeDelta::days(366);
@@ -54,8 +55,8 @@ pub(super) async fn report(
     reads: Reads,
     Params((filters, span)): Params<(RequestQuery, SpanQuery)>,
 ) -> Result<Reply<Usage>, ApiError> {
-    let filter = RequestFilter::checked(filters)?;
-    let ReportSpan { start, end, span } = ReportSpan::checked(&span, app.merchants_now(merchant_id).await?)?;
+    let now = app.merchants_now(merchant_id).await?;
+    let (filter, ReportSpan { start, end, span }) = checked(filters, &span, now)?;
     let days = match filter.resolved(&app, merchant_id).await? {
         None => vec![Counters::default(); span.days()],
         Some(filter) => {
@@ -68,6 +69,19 @@ pub(super) async fn report(
     usage.map(Reply::ok).ok_or_else(|| ApiError::internal("the sums of a report overflow"))
 }
 
+/// Checks the rules between the parameters.
+fn checked(
+    filters: RequestQuery,
+    span: &SpanQuery,
+    now: DateTime<Utc>,
+) -> Result<(RequestFilter, ReportSpan), ApiError> {
+    let mut issues = Issues::default();
+    let filter = RequestFilter::checked(filters, &mut issues);
+    let span = ReportSpan::checked(span, now, &mut issues);
+    issues.checked()?;
+    Ok((filter, span))
+}
+
 /// The time that a report covers.
 #[derive(Debug, PartialEq, Eq)]
 struct ReportSpan {
@@ -77,8 +91,9 @@ struct ReportSpan {
 }
 
 impl ReportSpan {
-    /// Checks the span. Days start at midnight in the offset of `start`; without `end`, the span ends with the present day.
-    fn checked(query: &SpanQuery, now: DateTime<Utc>) -> Result<Self, ApiError> {
+    /// Checks the span, which may be used if no issue is noted. Days start at midnight in the offset of `start`.
+    /// Without `end`, the span ends with the present day.
+    fn checked(query: &SpanQuery, now: DateTime<Utc>, issues: &mut Issues) -> Self {
         let start = query.start.0;
         let offset = *start.offset();
         let midnight = |at: DateTime<FixedOffset>| {
@@ -90,13 +105,13 @@ impl ReportSpan {
             None => (midnight(now.with_timezone(&offset)) + Days::new(1)).with_timezone(&offset),
         };
         if end <= start {
-            return Err(ApiError::issue(["end"], "must be after start"));
+            issues.refuse(["end"], "must be after start");
         }
         if end - start > MAX_SPAN {
-            return Err(ApiError::issue(["end"], "must be at most 366 days after start"));
+            issues.refuse(["end"], "must be at most 366 days after start");
         }
         let span = Span { from: start.to_utc(), to: end.to_utc(), midnight: midnight(start) };
-        Ok(Self { start, end, span })
+        Self { start, end, span }
     }
 }
 
@@ -112,10 +127,10 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> Result<ReportSpan, Vec<String>> {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let query = input::query::<SpanQuery>(pairs.collect());
+        let query = input::query::<(RequestQuery, SpanQuery)>(pairs.collect());
         let now = "2026-11-21T10:00:00Z".parse().unwrap();
-        match query.and_then(|query| ReportSpan::checked(&query, now)) {
-            Ok(span) => Ok(span),
+        match query.and_then(|(filters, span)| checked(filters, &span, now)) {
+            Ok((_, span)) => Ok(span),
             Err(ApiError::Input(InputError::Validation(issues))) => {
                 Err(issues.into_iter().map(|issue| issue.path.join(".")).collect())
             }
@@ -160,5 +175,9 @@ mod tests {
             assert_eq!(read(&pairs), Err(vec![path.to_owned()]), "{pairs:?}");
         }
         assert!(read(&[start, ("end", "2027-11-21T00:00:00Z")]).is_ok());
+        let (customer, other) = (("customer_id", "a"), ("connection_id", "b"));
+        let end = ("end", "2026-11-20T00:00:00Z");
+        let all = ["customer_id", "end"].map(str::to_owned);
+        assert_eq!(read(&[customer, other, start, end]), Err(all.into()), "of the filter and the span");
     }
 }

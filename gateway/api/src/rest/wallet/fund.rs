@@ -16,11 +16,11 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, BillingError};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::openapi::values;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
+use crate::values;
 
 /// A payment into the wallet.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -51,7 +51,7 @@ struct StartedPayment {
 /// A funding call, with the answer that an earlier call with the same idempotency key stored.
 pub(super) struct FundingCall {
     writes: Writes,
-    started: Option<Answer>,
+    started: Option<StoredResponse>,
 }
 
 impl FromRequest<Arc<App>> for FundingCall {
@@ -81,7 +81,7 @@ impl FromRequest<Arc<App>> for FundingCall {
 pub(super) async fn fund(
     State(app): State<Arc<App>>,
     FundingCall { writes, started }: FundingCall,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let started = match started {
         Some(started) => started,
         None => start(&app, &writes).await?,
@@ -102,7 +102,7 @@ pub(super) async fn fund(
 }
 
 /// Carries out the payment and answers with its result.
-async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError> {
+async fn carry_out(app: &App, payment_id: PaymentId) -> Result<StoredResponse, ApiError> {
     match app.payments.carry_out(payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
@@ -116,7 +116,7 @@ async fn carry_out(app: &App, payment_id: PaymentId) -> Result<Answer, ApiError>
 }
 
 /// Requests the payment in the log.
-async fn start(app: &App, writes: &Writes) -> Result<Answer, ApiError> {
+async fn start(app: &App, writes: &Writes) -> Result<StoredResponse, ApiError> {
     let FundingBody { payment_method_id, amount } = input::body(writes.json()?)?;
     let now = app.now();
     let payment_id = PaymentId::new(app.mint.next(now));

@@ -13,10 +13,10 @@ use super::resource::Wallet;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::input::{self, Patch};
-use crate::openapi::values;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::older_and_newer_names::existing_customer;
+use crate::values;
 
 /// The automatic recharge of the wallet. An absent field stays. While it is enabled, threshold and amount must both be set
 /// and cannot be cleared; disabling it clears both.

@@ -11,7 +11,7 @@ use super::resource::Webhook;
 use super::settings::{self, NewWebhookBody};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
 
@@ -29,7 +29,7 @@ use crate::rest::writes::Writes;
         (status = 400, description = "webhook_limit_reached"),
     ),
 )]
-pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<Answer, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let settings = settings::read(writes.json()?)?;
     let now = app.now();
     let webhook_id = WebhookId::new(app.mint.next(now));

@@ -10,7 +10,7 @@ use super::resource::Delivery;
 use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
-use crate::idempotency::Answer;
+use crate::idempotency::StoredResponse;
 use crate::rest::body::Reply;
 use crate::rest::params::NamedWithin;
 use crate::rest::writes::Writes;
@@ -35,7 +35,7 @@ pub(super) async fn resend(
     State(app): State<Arc<App>>,
     NamedWithin(webhook, event): NamedWithin,
     writes: Writes,
-) -> Result<Answer, ApiError> {
+) -> Result<StoredResponse, ApiError> {
     let (webhook_id, _) = existing(&app, writes.merchant_id, &webhook).await?;
     let unknown = ApiError::NotFound(Resource::WebhookEvent);
     let Ok(event_id) = event.parse() else { return Err(unknown) };

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::input::{self, Issues, Patch};
-use crate::openapi::values;
+use crate::input::{self, Patch};
+use crate::values;
 
 /// The most events that one body lists.
 const MAX_EVENTS: usize = 100;
@@ -19,8 +19,8 @@ pub(super) struct NewWebhookBody {
     /// `http` or `https`, without user information and fragment.
     url: values::WebhookUrl,
     /// The events to deliver. Absent or null: all events, future kinds included.
-    #[schema(min_items = 1, max_items = 100)]
-    events: Option<Vec<Topic>>,
+    #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
+    events: Option<values::List<Topic, MAX_EVENTS>>,
     /// Whether events are delivered; true by default.
     enabled: Option<bool>,
 }
@@ -34,7 +34,7 @@ pub(super) struct WebhookChangesBody {
     /// Null: all events.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
-    events: Patch<Vec<Topic>>,
+    events: Patch<values::List<Topic, MAX_EVENTS>>,
     /// A disabled webhook receives no events, and its pending deliveries fail.
     enabled: Option<bool>,
 }
@@ -67,13 +67,11 @@ impl WebhookEdits {
     }
 }
 
-/// Checks the number of events and drops repeated ones.
-fn topics(mut events: Vec<Topic>) -> Result<Vec<Topic>, ApiError> {
-    let mut issues = Issues::default();
-    if events.is_empty() || events.len() > MAX_EVENTS {
-        issues.refuse(["events"], format!("must have between 1 and {MAX_EVENTS} items"));
+/// Checks that there are events and drops repeated ones.
+fn topics(values::List(mut events): values::List<Topic, MAX_EVENTS>) -> Result<Vec<Topic>, ApiError> {
+    if events.is_empty() {
+        return Err(ApiError::issue(["events"], format!("must have between 1 and {MAX_EVENTS} items")));
     }
-    issues.checked()?;
     events.sort_unstable();
     events.dedup();
     Ok(events)
@@ -111,6 +109,7 @@ mod tests {
         }
         let events = |events: &str| issues(&format!(r#"{{"url": "http://a", "events": {events}}}"#));
         assert_eq!(events("[]"), ["events"]);
+        assert_eq!(events(&format!("[{}7]", "7,".repeat(MAX_EVENTS))), ["events"], "too many are one issue");
         assert_eq!(events(r#"["customer.created", "nothing"]"#), ["events.1"]);
         assert_eq!(events(r#""customer.created""#), ["events"]);
     }

@@ -55,22 +55,6 @@ macro_rules! value {
     };
 }
 
-/// Declares a schema that no type of ours has.
-macro_rules! document {
-    ($(#[doc = $doc:literal])+ $name:ident = $schema:expr) => {
-        $(#[doc = $doc])+
-        pub(crate) struct $name;
-
-        impl PartialSchema for $name {
-            fn schema() -> RefOr<Schema> {
-                $schema.into()
-            }
-        }
-
-        impl ToSchema for $name {}
-    };
-}
-
 mod numbers;
 mod times;
 
@@ -146,6 +130,17 @@ fn pairs<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(Pairs(max))
 }
 
+/// A list of at most `MAX` items. A longer list is one issue, and none of its items is read. A field documents its
+/// items and its length itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct List<T, const MAX: usize>(pub(crate) Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        list(deserializer, MAX).map(Self)
+    }
+}
+
 fn string() -> ObjectBuilder {
     Object::builder().schema_type(SchemaType::Type(Type::String))
 }
@@ -156,11 +151,6 @@ fn integer() -> ObjectBuilder {
 
 fn text_schema() -> ObjectBuilder {
     string().min_length(Some(1)).max_length(Some(rules::MAX_TEXT)).pattern(Some(NO_NUL))
-}
-
-document! {
-    /// Any JSON object.
-    AnyObject = Object::builder().schema_type(SchemaType::Type(Type::Object))
 }
 
 value! {
@@ -227,7 +217,7 @@ value! {
 value! {
     /// The method and full URL of a call.
     Endpoint(String) = text(|text| rules::text(text, MAX_ENDPOINT)),
-    string().min_length(Some(1)).max_length(Some(MAX_ENDPOINT))
+    text_schema().max_length(Some(MAX_ENDPOINT))
 }
 
 value! {
@@ -237,17 +227,8 @@ value! {
 
 value! {
     /// A part of a card that is passed to the payment processor.
-    CardText(String) = text(|text| rules::text(text, MAX_CARD_TEXT)), text_schema()
-}
-
-document! {
-    /// A plan's id.
-    PlanName = string().pattern(Some("^sc_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
-}
-
-document! {
-    /// A credit bundle's id.
-    CreditBundleName = string().pattern(Some("^cb_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+    CardText(String) = text(|text| rules::text(text, MAX_CARD_TEXT)),
+    text_schema().max_length(Some(MAX_CARD_TEXT))
 }
 
 value! {

@@ -16,14 +16,11 @@ use crate::rules;
 /// The highest price of a cycle or a bundle, in dollars.
 const MAX_PRICE: u32 = 10_000;
 
-/// The smallest payment into a wallet, in dollars.
-const MIN_FUNDING: u32 = 10;
-
-/// The largest payment into a wallet, in dollars.
-const MAX_FUNDING: u32 = 10_000;
-
 /// The highest rate of a tier and the most credit of a cycle or a bundle, in dollars.
 const MAX_AMOUNT: u32 = 1_000_000;
+
+/// The longest decimal string, in characters.
+const MAX_DECIMAL_STRING: usize = 64;
 
 /// Fractional digits of seconds that are kept.
 const MAX_SECONDS_SCALE: u32 = 9;
@@ -62,7 +59,7 @@ value! {
     /// A dollar amount from 0 to 1,000,000: a decimal string with up to ten fractional digits, or an integer.
     AmountInput(Amount) = literal(|it| in_range(amount(it)?, 0, MAX_AMOUNT)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^[0-9]{1,6}(\.[0-9]{1,10})?$")))
+        .item(decimal_string(r"^0*([0-9]{1,6}(\.[0-9]{1,10}0*)?|1000000(\.0+)?)$"))
         .item(integer().minimum(Some(0)).maximum(Some(1_000_000)))
         .examples([json!("12.5")])
 }
@@ -71,17 +68,19 @@ value! {
     /// A dollar amount above zero: a decimal string with up to ten fractional digits, or an integer.
     PositiveAmountInput(Amount) = literal(|it| positive(amount(it)?)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{0,11}|0\.[0-9]{0,9}[1-9])$")))
+        .item(decimal_string(
+            r"^0*([1-9][0-9]{0,11}(\.[0-9]{1,10}0*)?|0\.[0-9]{0,9}[1-9]0*|1000000000000(\.0+)?)$",
+        ))
         .item(integer().minimum(Some(1)).maximum(Some(1_000_000_000_000_u64)))
         .examples([json!("12.5")])
 }
 
 value! {
     /// A dollar amount from 10 to 10,000, in whole cents: a decimal string, or an integer.
-    FundingAmount(Amount) = literal(|it| in_range(payable(it)?, MIN_FUNDING, MAX_FUNDING)),
+    FundingAmount(Amount) = literal(|it| in_range(payable(it)?, rules::MIN_FUNDING, rules::MAX_FUNDING)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{1,3}(\.[0-9]{1,2}0{0,8})?|10000)$")))
-        .item(integer().minimum(Some(10)).maximum(Some(10_000)))
+        .item(decimal_string(r"^0*([1-9][0-9]{1,3}(\.[0-9]{1,2}0*)?|10000(\.0+)?)$"))
+        .item(integer().minimum(Some(rules::MIN_FUNDING)).maximum(Some(rules::MAX_FUNDING)))
         .examples([json!("25")])
 }
 
@@ -89,7 +88,7 @@ value! {
     /// A dollar amount from 0 to 10,000, in whole cents: a decimal string, or an integer.
     PriceInput(Amount) = literal(|it| in_range(payable(it)?, 0, MAX_PRICE)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([0-9]{1,4}(\.[0-9]{1,2}0{0,8})?|10000)$")))
+        .item(decimal_string(r"^0*([0-9]{1,4}(\.[0-9]{1,2}0*)?|10000(\.0+)?)$"))
         .item(integer().minimum(Some(0)).maximum(Some(10_000)))
         .examples([json!("12.5")])
 }
@@ -98,7 +97,9 @@ value! {
     /// A dollar amount above zero, at most 10,000, in whole cents: a decimal string, or an integer.
     BundlePriceInput(Amount) = literal(|it| above_zero(payable(it)?, MAX_PRICE)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{0,3}(\.[0-9]{1,2}0{0,8})?|0\.(0[1-9]|[1-9][0-9]?)0{0,8}|10000)$")))
+        .item(decimal_string(
+            r"^0*([1-9][0-9]{0,3}(\.[0-9]{1,2}0*)?|0\.(0[1-9]|[1-9][0-9]?)0*|10000(\.0+)?)$",
+        ))
         .item(integer().minimum(Some(1)).maximum(Some(10_000)))
         .examples([json!("12.5")])
 }
@@ -107,7 +108,7 @@ value! {
     /// A dollar amount above zero, at most 1,000,000: a decimal string with up to ten fractional digits, or an integer.
     CreditInput(Amount) = literal(|it| above_zero(amount(it)?, MAX_AMOUNT)),
     OneOfBuilder::new()
-        .item(string().pattern(Some(r"^([1-9][0-9]{0,5}(\.[0-9]{1,10})?|0\.[0-9]{0,9}[1-9])$")))
+        .item(decimal_string(r"^0*([1-9][0-9]{0,5}(\.[0-9]{1,10}0*)?|0\.[0-9]{0,9}[1-9]0*|1000000(\.0+)?)$"))
         .item(integer().minimum(Some(1)).maximum(Some(1_000_000)))
         .examples([json!("12.5")])
 }
@@ -117,18 +118,22 @@ value! {
     PositionInput(Decimal) = literal(whole),
     OneOfBuilder::new()
         .item(integer().minimum(Some(0)).maximum(Some(1_000_000_000_000_000_u64)))
-        .item(string().pattern(Some("^[0-9]{1,15}$")))
+        .item(decimal_string(r"^0*([0-9]{1,15}|1000000000000000)(\.0+)?$"))
         .examples([json!(1_000_000)])
 }
 
 value! {
-    /// A number of any precision, or a decimal string.
+    /// A number of any precision, or the same as a string.
     Number(Decimal) = literal(number),
-    Object::builder()
-        .schema_type(SchemaType::Type(Type::Number))
-        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Double)))
-        .minimum(Some(0))
-        .maximum(Some(1_000_000))
+    OneOfBuilder::new()
+        .item(
+            Object::builder()
+                .schema_type(SchemaType::Type(Type::Number))
+                .minimum(Some(0))
+                .maximum(Some(1_000_000)),
+        )
+        .item(string().pattern(Some(r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")))
+        .examples([json!(0.002)])
 }
 
 value! {
@@ -137,18 +142,28 @@ value! {
 }
 
 value! {
-    /// A usage count from 0 to 10^12.
-    UsageCount(Decimal) = literal(|it| usage(it, 0)), usage_schema()
+    /// A usage count from 0 to 10^12: a whole number, or the same as a string.
+    UsageCount(Decimal) = literal(|it| usage(it, 0)),
+    usage_schema(Type::Integer, r"^0*([0-9]{1,12}|1000000000000)(\.0+)?$")
 }
 
 value! {
-    /// Seconds from 0 to 10^12, with at most nine fractional digits.
-    UsageSeconds(Decimal) = literal(|it| usage(it, MAX_SECONDS_SCALE)), usage_schema()
+    /// Seconds from 0 to 10^12, with at most nine fractional digits: a number, or the same as a string.
+    UsageSeconds(Decimal) = literal(|it| usage(it, MAX_SECONDS_SCALE)),
+    usage_schema(Type::Number, r"^0*([0-9]{1,12}(\.[0-9]{1,9}0*)?|1000000000000(\.0+)?)$")
 }
 
-fn usage_schema() -> ObjectBuilder {
-    let int64 = SchemaFormat::KnownFormat(KnownFormat::Int64);
-    integer().format(Some(int64)).minimum(Some(0)).maximum(Some(1_000_000_000_000_u64))
+/// The schema of a usage count, as a number of type `number` or as a string.
+fn usage_schema(number: Type, pattern: &str) -> OneOfBuilder {
+    let number = Object::builder().schema_type(SchemaType::Type(number));
+    OneOfBuilder::new()
+        .item(number.minimum(Some(0)).maximum(Some(1_000_000_000_000_u64)))
+        .item(decimal_string(pattern))
+}
+
+/// The schema of a decimal string of at most 64 characters, as `money::parse_decimal` reads it.
+fn decimal_string(pattern: &str) -> ObjectBuilder {
+    string().max_length(Some(MAX_DECIMAL_STRING)).pattern(Some(pattern))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
@@ -234,10 +249,79 @@ fn decimal_text(literal: Literal) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
         serde_json::from_str(json).ok()
+    }
+
+    /// The strings that the schema of a type documents, and those that its reader takes.
+    struct Strings {
+        documented: regex::Regex,
+        is_read: fn(&str) -> bool,
+    }
+
+    impl Strings {
+        fn of<T: PartialSchema + for<'de> Deserialize<'de>>() -> Self {
+            let schema = serde_json::to_value(T::schema()).unwrap();
+            let mut forms = schema["oneOf"].as_array().unwrap().iter();
+            let pattern = forms.find_map(|form| form["pattern"].as_str()).unwrap();
+            let is_read = |text: &str| read::<T>(&json!(text).to_string()).is_some();
+            Self { documented: regex::Regex::new(pattern).unwrap(), is_read }
+        }
+
+        /// Whether the text is documented, and whether it is read.
+        fn has(&self, text: &str) -> (bool, bool) {
+            (self.documented.is_match(text), (self.is_read)(text))
+        }
+    }
+
+    #[test]
+    fn the_documented_strings_are_those_that_are_read() {
+        let exact = [
+            Strings::of::<AmountInput>(),
+            Strings::of::<PositiveAmountInput>(),
+            Strings::of::<FundingAmount>(),
+            Strings::of::<PriceInput>(),
+            Strings::of::<BundlePriceInput>(),
+            Strings::of::<CreditInput>(),
+        ];
+        // These read other forms of numbers too, such as "1e3".
+        let lenient = [
+            Strings::of::<Number>(),
+            Strings::of::<UsageCount>(),
+            Strings::of::<UsageSeconds>(),
+            Strings::of::<PositionInput>(),
+        ];
+        let config = ProptestConfig::with_source_file(file!());
+        let decimals = r"0{0,2}(1?0{0,13}|[0-9]{1,14})(\.[0-9]{0,2}[0-9]{0,9}0{0,3})?";
+        proptest!(config, |(text in decimals)| {
+            for strings in &exact {
+                let (documented, is_read) = strings.has(&text);
+                prop_assert_eq!(documented, is_read, "{} and {}", text, strings.documented);
+            }
+            for strings in &lenient {
+                let (documented, is_read) = strings.has(&text);
+                prop_assert!(is_read || !documented, "{} and {}", text, strings.documented);
+            }
+        });
+    }
+
+    #[test]
+    fn the_examples_of_the_document_are_read() {
+        let (amount, positive) = (Strings::of::<AmountInput>(), Strings::of::<PositiveAmountInput>());
+        for text in ["12.5", "1.5000000000", "0.5000000000"] {
+            for strings in [&amount, &positive, &Strings::of::<CreditInput>()] {
+                assert_eq!(strings.has(text), (true, true), "{text}");
+            }
+        }
+        for text in ["10000", "10000.0000000000", "25.5"] {
+            assert_eq!(Strings::of::<FundingAmount>().has(text), (true, true), "{text}");
+        }
+        assert_eq!(Strings::of::<UsageSeconds>().has("1.5"), (true, true));
+        assert_eq!(Strings::of::<UsageCount>().has("1.5"), (false, false));
     }
 
     #[test]
