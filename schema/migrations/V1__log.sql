@@ -106,14 +106,28 @@ CREATE INDEX subscription_due ON ledger.state (due_ms) WHERE kind = 'subscriptio
 CREATE INDEX subscription_of_merchant ON ledger.state (merchant_id, due_ms) WHERE kind = 'subscription';
 CREATE INDEX clock_ahead ON ledger.state (ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
 
+-- Personal data, outside the log so that it can be erased; events carry only the customer's id.
+CREATE TABLE personal.customer (
+    customer_id text COLLATE "C" PRIMARY KEY,
+    first_name  text,
+    last_name   text,
+    email       text,
+    phone       text
+);
+
 -- Appends a batch if the head of its partition is at the expected position, epoch and shape. Returns whether it was; if
--- not, nothing is written. It locks the head first. `put` and `deleted` are the states that the batch changes.
+-- not, nothing is written. It locks the head first. `put` and `deleted` are the states that the batch changes,
+-- `personal_changes` is null or an array of changes of personal data in their order: each erases all of a customer's, or
+-- writes the parts that it names.
 CREATE FUNCTION ledger.append(
     of_partition smallint, expected_position bigint, expected_epoch bigint, expected_shape bigint,
     events_count integer, recorded timestamptz, by_writer text, lines bytea, chain bytea,
     fact_keys text[], fact_positions bigint[],
-    put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[]
+    put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[],
+    personal_changes json
 ) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    change record;
 BEGIN
     UPDATE ledger.heads
     SET position = expected_position + events_count, hash = substring(chain FROM 32 * events_count - 31 FOR 32)
@@ -137,6 +151,24 @@ BEGIN
         DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
         WHERE s.kind = d.kind AND s.id = d.id;
     END IF;
+    IF personal_changes IS NOT NULL THEN
+        FOR change IN SELECT * FROM json_to_recordset(personal_changes) AS c(
+            customer_id text, erase boolean, parts text[],
+            first_name text, last_name text, email text, phone text)
+        LOOP
+            IF change.erase THEN
+                DELETE FROM personal.customer AS p WHERE p.customer_id = change.customer_id;
+            ELSE
+                INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
+                VALUES (change.customer_id, change.first_name, change.last_name, change.email, change.phone)
+                ON CONFLICT (customer_id) DO UPDATE SET
+                    first_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.first_name ELSE p.first_name END,
+                    last_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.last_name ELSE p.last_name END,
+                    email = CASE WHEN 'email' = ANY(change.parts) THEN excluded.email ELSE p.email END,
+                    phone = CASE WHEN 'phone' = ANY(change.parts) THEN excluded.phone ELSE p.phone END;
+            END IF;
+        END LOOP;
+    END IF;
     RETURN true;
 END $$;
 
@@ -151,13 +183,4 @@ CREATE TABLE ledger.instance (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     mode       text    NOT NULL CHECK (mode IN ('live', 'test')),
     server_key text    NOT NULL
-);
-
--- Personal data, outside the log so that it can be erased; events carry only the customer's id.
-CREATE TABLE personal.customer (
-    customer_id text COLLATE "C" PRIMARY KEY,
-    first_name  text,
-    last_name   text,
-    email       text,
-    phone       text
 );

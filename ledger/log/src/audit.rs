@@ -197,7 +197,7 @@ fn verify_batch(report: &mut Report, progress: &mut Progress, batch: &RecordBatc
     match found - expected {
         0 => {}
         ..0 => {
-            report.find(|| format!("position {found}: a record batch begins before the one before it ends"))
+            report.find(|| format!("position {found}: a record batch begins before the one before it ends"));
         }
         1 => report.find(|| format!("position {expected}: the event is missing")),
         _ => report.find(|| format!("positions {expected} to {}: the events are missing", found - 1)),

@@ -141,6 +141,30 @@ fn migrate_rebuilds_an_instance_in_another_shape() {
 }
 
 #[test]
+fn a_running_gateway_appends_nothing_to_a_log_of_another_shape() {
+    run(async {
+        let instance = instance().await;
+        let shop = Shop::open(instance).await;
+        shop.call().await;
+        let sql = &shop.merchant.log.sql;
+        // As `farthing migrate` of a newer program does: the shape and the epoch move, and states may be written.
+        sql.batch_execute("UPDATE ledger.heads SET shape = shape + 1, epoch = epoch + 1").await.unwrap();
+        let head = shop.merchant.log.head().await;
+        for _ in 0..3 {
+            let request = forward("POST", &shop.endpoint.url);
+            shop.merchant.send(&shop.credential, request).await.refused(503, "ledger_unavailable");
+            shop.merchant.post("/v1/customers", &json!({})).await.refused(503, "ledger_unavailable");
+        }
+        assert_eq!(shop.merchant.log.head().await, head);
+        sql.batch_execute("UPDATE ledger.heads SET shape = shape - 1, epoch = epoch + 1").await.unwrap();
+        shop.call().await;
+        let report = instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+        put_away(instance).await;
+    });
+}
+
+#[test]
 fn states_are_not_folded_from_a_log_that_does_not_verify() {
     run(async {
         let instance = instance().await;

@@ -53,6 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_two_kinds_have_the_same_name() {
+        let mut names: Vec<_> = kinds().collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
     fn an_unknown_kind_or_version_is_an_error() {
         assert!(matches!(decode("wallet.exploded", 1, "{}"), Err(Error::UnknownKind(_))));
         assert!(matches!(decode("wallet.debited", 9, "{}"), Err(Error::UnknownVersion { .. })));

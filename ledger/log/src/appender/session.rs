@@ -1,5 +1,6 @@
 //! Postgres as the store of a log: the writing connection and its statements, prepared once.
 
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
@@ -32,19 +33,7 @@ SELECT position, hash, epoch, shape FROM ledger.heads WHERE partition = $1 FOR U
 /// Appends a decided batch if the head is still at the position it was decided at. One statement is one transaction and
 /// one round trip.
 const APPEND: &str = "\
-SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
-
-/// Writes a customer's personal data; $6, $7 and $8 say whether name, e-mail and phone change.
-const PUT_PERSONAL: &str = "\
-INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (customer_id) DO UPDATE SET
-    first_name = CASE WHEN $6::boolean THEN excluded.first_name ELSE p.first_name END,
-    last_name = CASE WHEN $6::boolean THEN excluded.last_name ELSE p.last_name END,
-    email = CASE WHEN $7::boolean THEN excluded.email ELSE p.email END,
-    phone = CASE WHEN $8::boolean THEN excluded.phone ELSE p.phone END";
-
-const ERASE_PERSONAL: &str = "DELETE FROM personal.customer WHERE customer_id = $1";
+SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::text::json)";
 
 /// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
 const NEXT_EPOCH: &str = "UPDATE ledger.heads SET epoch = epoch + 1 WHERE partition = $1";
@@ -71,8 +60,6 @@ pub(super) struct PostgresSession {
     load: Statement,
     append: Statement,
     claims: claims::Statements,
-    put_personal: Statement,
-    erase_personal: Statement,
 }
 
 impl LogStore for PostgresStore {
@@ -81,27 +68,15 @@ impl LogStore for PostgresStore {
     async fn open(&self) -> StoreResult<PostgresSession> {
         let client = connect::connect(&self.database_url, self.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lock_head, read_head, read, load, append, claims, put_personal, erase_personal) = tokio::try_join!(
+        let (lock_head, read_head, read, load, append, claims) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
             client.prepare(reader::READ_HEAD),
             client.prepare(reader::READ),
             client.prepare(states::LOAD),
             client.prepare(APPEND),
             claims::Statements::prepare(&client),
-            client.prepare(PUT_PERSONAL),
-            client.prepare(ERASE_PERSONAL),
         )?;
-        Ok(PostgresSession {
-            client,
-            lock_head,
-            read_head,
-            read,
-            load,
-            append,
-            claims,
-            put_personal,
-            erase_personal,
-        })
+        Ok(PostgresSession { client, lock_head, read_head, read, load, append, claims })
     }
 }
 
@@ -154,23 +129,6 @@ impl LogSession for PostgresSession {
         Ok(self.claims.write(&self.client, changes).await?)
     }
 
-    async fn change_personal(&self, id: CustomerId, change: &PersonalChange) -> StoreResult<()> {
-        let id = id.to_string();
-        match change {
-            PersonalChange::Write { parts, data } => {
-                let [name, email, phone] = [ContactPart::Name, ContactPart::Email, ContactPart::Phone]
-                    .map(|part| parts.contains(&part));
-                let row: [&(dyn ToSql + Sync); 8] =
-                    [&id, &data.first_name, &data.last_name, &data.email, &data.phone, &name, &email, &phone];
-                self.client.execute(&self.put_personal, &row).await?;
-            }
-            PersonalChange::Erase => {
-                self.client.execute(&self.erase_personal, &[&id]).await?;
-            }
-        }
-        Ok(())
-    }
-
     async fn append(
         &self,
         expected: Head,
@@ -191,7 +149,8 @@ impl LogSession for PostgresSession {
             }
         }
         let (fact_keys, fact_positions) = &batch.indexed;
-        let parameters: [&(dyn ToSql + Sync); 16] = [
+        let personal = personal_changes(&batch.personal)?;
+        let parameters: [&(dyn ToSql + Sync); 17] = [
             &PARTITION,
             &expected.position,
             &expected.epoch,
@@ -208,6 +167,7 @@ impl LogSession for PostgresSession {
             &put_bodies,
             &deleted_kinds,
             &deleted_ids,
+            &personal,
         ];
         Ok(self.client.query_one(&self.append, &parameters).await?.get(0))
     }
@@ -254,6 +214,47 @@ impl From<tokio_postgres::Error> for StoreError {
 /// (limits).
 fn is_about_data(code: &SqlState) -> bool {
     ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
+}
+
+/// A change of personal data, as `ledger.append` takes it.
+#[derive(Debug, Serialize)]
+struct PersonalChangeRow<'a> {
+    customer_id: CustomerId,
+    erase: bool,
+    /// The parts that are written; null clears one.
+    parts: &'a [ContactPart],
+    first_name: Option<&'a str>,
+    last_name: Option<&'a str>,
+    email: Option<&'a str>,
+    phone: Option<&'a str>,
+}
+
+/// The changes as JSON; `None` if there are none.
+fn personal_changes(changes: &[(CustomerId, PersonalChange)]) -> StoreResult<Option<String>> {
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let rows: Vec<_> = changes.iter().map(|(id, change)| PersonalChangeRow::new(*id, change)).collect();
+    let json = serde_json::to_string(&rows);
+    json.map(Some).map_err(|error| StoreError::Data(format!("personal data: {error}")))
+}
+
+impl<'a> PersonalChangeRow<'a> {
+    fn new(customer_id: CustomerId, change: &'a PersonalChange) -> Self {
+        let (erase, parts, data) = match change {
+            PersonalChange::Write { parts, data } => (false, parts.as_slice(), Some(data)),
+            PersonalChange::Erase => (true, [].as_slice(), None),
+        };
+        Self {
+            customer_id,
+            erase,
+            parts,
+            first_name: data.and_then(|data| data.first_name.as_deref()),
+            last_name: data.and_then(|data| data.last_name.as_deref()),
+            email: data.and_then(|data| data.email.as_deref()),
+            phone: data.and_then(|data| data.phone.as_deref()),
+        }
+    }
 }
 
 /// Reads a row of [`LOCK_HEAD`]. Fails if the log's states have another program's shape: this one must not append.

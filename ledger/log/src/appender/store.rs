@@ -3,10 +3,8 @@
 //! Postgres is the only store of a running program ([`super::session`]). The simulation of many writers over failing
 //! connections has one in memory.
 
-use farthing_core::command::PersonalChange;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::ids::CustomerId;
 use farthing_core::state::{State, StateKey};
 
 use super::batch::{AppendBatch, EventId};
@@ -77,14 +75,7 @@ pub(super) trait LogSession: Send + Sync + Sized {
     /// Writes changes of claims, in the open transaction.
     fn write_claims(&self, changes: &Changes) -> impl Future<Output = StoreResult<()>> + Send;
 
-    /// Writes or erases the personal data of a customer, in the open transaction.
-    fn change_personal(
-        &self,
-        id: CustomerId,
-        change: &PersonalChange,
-    ) -> impl Future<Output = StoreResult<()>> + Send;
-
-    /// Appends `batch` with its changes of states if the head is still `expected`, in a transaction of its own. Returns
+    /// Appends `batch` with its changes of states and personal data if the head is still `expected`, in a transaction of its own. Returns
     /// whether it was; if not, nothing is written.
     fn append(
         &self,

@@ -172,13 +172,11 @@ impl<S: LogStore> Writer<S> {
             false
         } else if batch.is_empty() {
             session.head_position().await? == head.position
-        } else if batch.personal.is_empty() {
+        } else {
             let changes = self.states.take_changes();
             self.in_flight = batch.first_event();
             let appended = session.append(head, &batch, &changes).await;
             appended.map_err(|error| FailedAttempt::of_append(error, &batch))?
-        } else {
-            false // personal data is written beside the log, which takes a transaction
         };
         if appended {
             self.head = Some(Head { position: batch.last_position, hash: batch.last_hash, ..head });
@@ -207,9 +205,6 @@ impl<S: LogStore> Writer<S> {
         if batch.is_empty() && batch.claims.changes.is_empty() {
             session.roll_back().await?;
             return Ok(());
-        }
-        for (customer_id, change) in &batch.personal {
-            session.change_personal(*customer_id, change).await?;
         }
         session.write_claims(&batch.claims.changes).await?;
         if batch.is_empty() {

@@ -30,6 +30,8 @@ pub(super) struct Append {
     pub(super) rows: Vec<Row>,
     pub(super) hash: Hash,
     pub(super) changes: Vec<((&'static str, String), Option<String>)>,
+    /// The customers whose personal data is written, or erased.
+    pub(super) personal: Vec<(CustomerId, bool)>,
 }
 
 /// A statement.
@@ -53,7 +55,6 @@ pub(super) enum Statement {
 /// A write that takes effect with the commit of its transaction.
 #[derive(Debug, Clone)]
 pub(super) enum Write {
-    Personal(CustomerId, bool),
     Claims {
         put: Vec<(ClaimId, StoredClaim)>,
         answered: Vec<(ClaimId, String, Vec<u8>)>,
@@ -249,13 +250,6 @@ impl Backend {
     fn write(&self, write: Write) {
         let mut disk = self.database.disk();
         match write {
-            Write::Personal(customer_id, is_kept) => {
-                if is_kept {
-                    disk.personal.insert(customer_id);
-                } else {
-                    disk.personal.remove(&customer_id);
-                }
-            }
             Write::Claims { put, answered, released } => {
                 disk.claims.extend(put);
                 for (id, request_id, answer) in answered {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use farthing_core::command::PersonalChange;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::ids::CustomerId;
 use farthing_core::state::{State, StateKey};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -145,8 +144,17 @@ fn append_of(expected: Head, batch: &AppendBatch, changes: &[(StateKey, Option<S
             writer: batch.writer.clone(),
             hash: hash.to_vec(),
         });
+    let is_kept = |change: &PersonalChange| matches!(change, PersonalChange::Write { .. });
+    let personal = batch.personal.iter().map(|(id, change)| (*id, is_kept(change)));
     let changes = changes.iter().map(|(key, body)| (key.stored(), body.clone())).collect();
-    Append { in_transaction: false, expected, rows: rows.collect(), hash: batch.last_hash, changes }
+    Append {
+        in_transaction: false,
+        expected,
+        rows: rows.collect(),
+        hash: batch.last_hash,
+        changes,
+        personal: personal.collect(),
+    }
 }
 
 impl LogSession for Session {
@@ -196,11 +204,6 @@ impl LogSession for Session {
         let Changes { put, answered, released } = changes;
         let (put, answered, released) = (put.clone(), answered.clone(), released.clone());
         self.done(Statement::Write(Write::Claims { put, answered, released })).await
-    }
-
-    async fn change_personal(&self, id: CustomerId, change: &PersonalChange) -> StoreResult<()> {
-        let is_kept = matches!(change, PersonalChange::Write { .. });
-        self.done(Statement::Write(Write::Personal(id, is_kept))).await
     }
 
     async fn append(

@@ -47,11 +47,18 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn append(&mut self, append: Append) {
-        let Append { rows, hash, changes, .. } = append;
+        let Append { rows, hash, changes, personal, .. } = append;
         self.head =
             Head { position: rows.last().map_or(self.head.position, |row| row.position), hash, ..self.head };
         self.keys.extend(rows.iter().map(|row| row.key.clone()));
         self.events.extend(rows);
+        for (customer_id, is_kept) in personal {
+            if is_kept {
+                self.personal.insert(customer_id);
+            } else {
+                self.personal.remove(&customer_id);
+            }
+        }
         for (key, body) in changes {
             match body {
                 Some(body) => self.states.insert(key, body),
