@@ -108,6 +108,8 @@ async fn batch_of(merchant: &Merchant, position: i64) -> (i64, i64, i64) {
 /// The owner of the tables can remove the triggers; the hash chain still detects the change and its position.
 async fn log(merchant: &Merchant, id: &str) {
     let sql = &merchant.log.sql;
+    // A batch follows that of the call.
+    merchant.credit_own("1").await;
     let head = merchant.log.head().await;
     let here = merchant.log.event(&format!("{id}/metered")).await.unwrap().position;
     let (first, count, next) = batch_of(merchant, here).await;
