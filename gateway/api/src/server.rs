@@ -12,7 +12,7 @@ use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_egress::{AddressGuard, connector, tls};
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
 use farthing_log::reads::{PoolError, ReadPool, pool};
@@ -85,6 +85,8 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The timeouts.
     pub timeouts: Timeouts,
+    /// The bounds of the queue of commands.
+    pub queue: QueueLimits,
     /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
     pub webhooks: Option<WebhookTiming>,
 }
@@ -131,6 +133,7 @@ pub async fn run(
             role: Role::Gateway,
             writer: gateway_id.to_string(),
             nats_url: config.nats_url.clone(),
+            queue: config.queue,
         },
         abort.clone(),
         &tasks,

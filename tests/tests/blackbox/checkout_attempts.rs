@@ -203,7 +203,9 @@ fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_c
         assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
         // The second form reads the open session, and then waits for the lock of the counters of attempts.
         let sql = &checkout.merchant.log.sql;
-        sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE")
+            .await
+            .unwrap();
         let (second, gateway) = (form(&checkout.path, &fields), checkout.merchant.instance.gateway(1));
         let second = tokio::spawn(async move { second.send(gateway).await });
         eventually("the second form waits", async || {

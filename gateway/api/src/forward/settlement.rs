@@ -123,7 +123,7 @@ pub(crate) async fn until_durable(
         let now = app.now();
         let command = SettleRequest { request_id, settled: settled.clone(), now };
         let submitted = match closing.clone() {
-            None => app.ledger.submit(command).await,
+            None => app.ledger.settle(command).await,
             Some((claim, closing)) => app.ledger.submit_closing(command, claim, request_id, closing).await,
         };
         match submitted {
@@ -132,8 +132,8 @@ pub(crate) async fn until_durable(
                 tracing::error!(event = "forward.settlement_refused", %request_id, %refusal, "the settlement was refused");
                 return Err(Unsettled::Ended);
             }
-            Err(Error::Unavailable(why)) => {
-                tracing::warn!(event = "forward.settlement_retried", %request_id, why, "the ledger is unavailable; the settlement is retried");
+            Err(error @ (Error::Unavailable(_) | Error::Overloaded)) => {
+                tracing::warn!(event = "forward.settlement_retried", %request_id, %error, "the settlement is retried");
             }
         }
         tokio::select! {

@@ -70,7 +70,8 @@ fn server_key() -> ServerKey {
     ServerKey::from_hex(&"7".repeat(64)).unwrap()
 }
 
-fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
+/// The command that issues a secret key of the merchant.
+pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
     IssueSecretKey {
         merchant_id: merchant_id(),
         secret_key_id,
@@ -93,7 +94,7 @@ pub(super) async fn register(appender: &Appender) {
 fn failed(error: &Error) -> Answer {
     match error {
         Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
-        Error::Refused(_) | Error::Unavailable(_) => Answer::Nothing,
+        Error::Refused(_) | Error::Unavailable(_) | Error::Overloaded => Answer::Nothing,
     }
 }
 
