@@ -232,7 +232,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             again,
             futures_util::future::join_all(others.into_iter().map(|key| appender.submit(key)))
         );
-        assert!(matches!(again, Err(appender::Error::Unavailable(_))), "{again:?}");
+        assert!(matches!(again, Err(appender::Error::Internal(_))), "{again:?}");
         for other in others {
             other.unwrap();
         }

@@ -119,6 +119,7 @@ impl From<appender::Error> for ApiError {
         match error {
             appender::Error::Refused(refusal) => refusal.into(),
             appender::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            appender::Error::Internal(why) => Self::internal(why),
             appender::Error::Overloaded => Self::overloaded("the appender's queue"),
         }
     }

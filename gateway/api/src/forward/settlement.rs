@@ -132,7 +132,7 @@ pub(crate) async fn until_durable(
                 tracing::error!(event = "forward.settlement_refused", %request_id, %refusal, "the settlement was refused");
                 return Err(Unsettled::Ended);
             }
-            Err(error @ (Error::Unavailable(_) | Error::Overloaded)) => {
+            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded)) => {
                 tracing::warn!(event = "forward.settlement_retried", %request_id, %error, "the settlement is retried");
             }
         }

@@ -26,6 +26,7 @@ impl From<appender::Error> for Error {
         match error {
             appender::Error::Refused(refusal) => Self::Refused(refusal),
             appender::Error::Unavailable(why) => Self::Unavailable(why),
+            appender::Error::Internal(why) => Self::Internal(why),
             appender::Error::Overloaded => Self::Overloaded,
         }
     }

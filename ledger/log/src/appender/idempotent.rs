@@ -125,7 +125,7 @@ where
         self.waiter.answer = Some(match decided {
             Ok(outcome) => Ok(self.record(&mut batch.claims, Ok(outcome))),
             Err(Error::Refused(refusal)) => Ok(self.record(&mut batch.claims, Err(refusal))),
-            Err(error @ (Error::Unavailable(_) | Error::Overloaded)) => Err(error),
+            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded)) => Err(error),
         });
         DecideResult::Decided
     }

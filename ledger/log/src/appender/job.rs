@@ -145,7 +145,7 @@ pub(super) fn decide<C: Command>(
                 %broken,
                 "a decision would break an invariant and is not appended"
             );
-            return Ok(Err(Error::Unavailable(broken.to_string())));
+            return Ok(Err(Error::Internal(broken.to_string())));
         }
     }
     for fact in facts {

@@ -45,6 +45,9 @@ pub enum Error {
     /// The log cannot be written now; nothing was appended.
     #[error("the ledger is unavailable: {0}")]
     Unavailable(String),
+    /// The command cannot be decided or appended, and would fail again; nothing was appended.
+    #[error("the command failed: {0}")]
+    Internal(String),
     /// The queue is full, or the command has waited in it for too long; nothing was appended.
     #[error("too many commands wait for the ledger")]
     Overloaded,

@@ -4,18 +4,20 @@
 //! statement, which writes only if the head has not moved (optimistic). Once another writer has been seen, the writer
 //! locks the head first, applies the other's events to its states (catch-up), and then decides.
 
+use std::any::Any;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::batch::{AppendBatch, EventId};
-use super::failure::{FailedAttempt, Failure};
+use super::failure::{Blame, FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{Head, LogSession, LogStore};
 use farthing_core::idempotency::ClaimId;
-use farthing_core::state::{StateCache, StateKey};
+use farthing_core::state::{Missing, StateCache, StateKey};
 
 /// The most events of other writers that are applied to the cached states. Beyond that, loading the states again is
 /// cheaper.
@@ -86,6 +88,7 @@ impl<S: LogStore> Writer<S> {
         // Closing the connection ends a statement that was still running on it.
         self.session = None;
         self.forget();
+        let blame = if in_doubt.is_some() { Blame::Store } else { failure.blame() };
         let committed = match in_doubt {
             Some(first) => self.resolve(&first, queue, stop).await,
             None => Some(false),
@@ -96,16 +99,24 @@ impl<S: LogStore> Writer<S> {
             // The outcome is unknown, so the callers get no answer: their channels close.
             None => return,
         }
-        if failure.is_caused_by_data() && jobs.len() > 1 {
-            // Append each job alone, so that only the one with the bad data fails.
-            for job in jobs {
-                Box::pin(self.append(vec![job], queue, stop)).await;
+        match blame {
+            Blame::Job(job) => {
+                jobs.remove(job).end(failure.answer());
+                if !jobs.is_empty() {
+                    Box::pin(self.append(jobs, queue, stop)).await;
+                }
             }
-            return;
-        }
-        let why = failure.to_string();
-        for job in jobs {
-            job.fail(&why);
+            // Halves are appended until the job to blame is alone; all others succeed.
+            Blame::AnyJob if jobs.len() > 1 => {
+                let second = jobs.split_off(jobs.len() / 2);
+                Box::pin(self.append(jobs, queue, stop)).await;
+                Box::pin(self.append(second, queue, stop)).await;
+            }
+            Blame::AnyJob | Blame::Store => {
+                for job in jobs {
+                    job.end(failure.answer());
+                }
+            }
         }
     }
 
@@ -135,7 +146,7 @@ impl<S: LogStore> Writer<S> {
             Some(session) if !session.is_closed() => session,
             _ => {
                 self.forget();
-                self.store.open().await?
+                self.store.open().await.map_err(Failure::Unreachable)?
             }
         };
         let needs_transaction = jobs.iter().any(|job| job.needs_transaction());
@@ -255,13 +266,13 @@ impl<S: LogStore> Writer<S> {
     ) -> Result<bool, Failure> {
         let mut loads = 0;
         for at in 0..jobs.len() {
-            while let DecideResult::Missing(missing) = jobs[at].decide(&mut self.states, batch) {
+            while let DecideResult::Missing(missing) = self.decide_one(jobs, at, batch)? {
                 loads += 1;
                 if loads > MAX_LOADS {
                     return Err(Failure::TooManyLoads);
                 }
                 // One load also serves the jobs behind this one.
-                let rest = jobs[at + 1..].iter().filter_map(|job| job.missing_state(&self.states));
+                let rest = jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
                 let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
                 let keys: Vec<StateKey> = keys.into_iter().collect();
                 let (position, found) = session.load(&keys).await?;
@@ -275,4 +286,34 @@ impl<S: LogStore> Writer<S> {
         }
         Ok(true)
     }
+    /// Decides the job at `at`. A panic of the decision fails the attempt: states and batch may be half changed.
+    fn decide_one(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        at: usize,
+        batch: &mut AppendBatch,
+    ) -> Result<DecideResult, Failure> {
+        let decided = catch_unwind(AssertUnwindSafe(|| jobs[at].decide(&mut self.states, batch)));
+        decided.map_err(|panic| {
+            let message = panic_message(&*panic);
+            tracing::error!(
+                event = "appender.decision_panicked",
+                message,
+                "the decision of a command panicked; the command fails alone"
+            );
+            Failure::Panicked { job: at, message }
+        })
+    }
+}
+
+/// The first state that the decision of `job` needs and `states` lacks; `None` if the decision panics, which it will do
+/// again in its turn.
+fn missing_state(job: &dyn Job, states: &StateCache) -> Option<Missing> {
+    catch_unwind(AssertUnwindSafe(|| job.missing_state(states))).ok().flatten()
+}
+
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -10,6 +10,8 @@ mod check;
 mod client;
 mod connection;
 mod database;
+mod isolation;
+mod one;
 mod overload;
 
 use std::collections::BTreeMap;

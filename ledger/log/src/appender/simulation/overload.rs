@@ -2,55 +2,31 @@
 
 use std::time::Duration;
 
-use farthing_core::ids::SecretKeyId;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
-use ulid::Ulid;
 
-use super::client::{issue, register};
-use super::database::Database;
+use super::client::issue;
+use super::one::{id, queued, with_appender};
 use crate::appender::{Appender, Error, QueueLimits};
 
 const LIMITS: QueueLimits = QueueLimits { commands: 3, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
 
-fn id(number: u128) -> SecretKeyId {
-    SecretKeyId::new(Ulid::from_parts(3, number))
-}
-
-/// Runs `test` in simulated time with an appender that has a registered merchant.
-fn with_appender<T: Future<Output = ()>>(test: impl FnOnce(Database, Appender) -> T) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(async {
-        let database = Database::new(fastrand::Rng::with_seed(1));
-        let stop = CancellationToken::new();
-        let (appender, task) = Appender::over(database.clone(), "writer", LIMITS, stop.clone());
-        let task = tokio::spawn(task);
-        register(&appender).await;
-        test(database, appender).await;
-        stop.cancel();
-        task.await.unwrap();
-    });
-}
-
 /// Starts a command of each number. Returns once they are queued or refused.
-async fn start(
-    appender: &Appender,
-    numbers: std::ops::Range<u128>,
-) -> Vec<tokio::task::JoinHandle<Result<(), Error>>> {
+async fn start(appender: &Appender, numbers: std::ops::Range<u128>) -> Vec<JoinHandle<Result<(), Error>>> {
     let submit = |number| {
         let appender = appender.clone();
         tokio::spawn(async move { appender.submit(issue(id(number))).await })
     };
     let started = numbers.map(submit).collect();
-    sleep(Duration::from_millis(100)).await;
+    queued().await;
     started
 }
 
 #[test]
 fn a_full_queue_refuses_a_command_at_once_and_takes_a_settlement() {
-    with_appender(async |database, appender| {
+    with_appender(LIMITS, async |database, appender| {
         let lock = database.lock_head().await;
-        let queued = start(&appender, 0..3).await;
+        let waiting = start(&appender, 0..3).await;
         let before = Instant::now();
         assert_eq!(appender.submit(issue(id(3))).await, Err(Error::Overloaded));
         assert_eq!(before.elapsed(), Duration::ZERO, "the refusal waited");
@@ -58,9 +34,9 @@ fn a_full_queue_refuses_a_command_at_once_and_takes_a_settlement() {
             let appender = appender.clone();
             async move { appender.settle(issue(id(4))).await }
         });
-        sleep(Duration::from_millis(100)).await;
+        queued().await;
         drop(lock);
-        for command in queued {
+        for command in waiting {
             assert_eq!(command.await.unwrap(), Ok(()));
         }
         assert_eq!(settlement.await.unwrap(), Ok(()));
@@ -70,7 +46,7 @@ fn a_full_queue_refuses_a_command_at_once_and_takes_a_settlement() {
 
 #[test]
 fn a_command_that_waited_for_too_long_is_refused_and_a_settlement_is_not() {
-    with_appender(async |database, appender| {
+    with_appender(LIMITS, async |database, appender| {
         let lock = database.lock_head().await;
         // The batch of the first command waits for the lock, and the others for that batch.
         let first = start(&appender, 0..1).await;
