@@ -9,6 +9,7 @@ mod forward;
 mod headers;
 mod idempotency;
 mod input;
+mod known_keys;
 mod lookups;
 mod openapi;
 mod providers;

@@ -30,6 +30,7 @@ use crate::app::App;
 use crate::checkout;
 use crate::docs;
 use crate::forward::{self, Forwarder};
+use crate::known_keys::KnownKeys;
 use crate::providers::catalogue::Catalogue;
 use crate::providers::{ProviderHost, ProviderKey, Providers};
 use crate::rest;
@@ -165,6 +166,7 @@ pub async fn run(
         timeouts,
         payments,
     });
+        known_keys: KnownKeys::default(),
 
     let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));

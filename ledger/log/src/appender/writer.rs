@@ -23,8 +23,9 @@ use farthing_core::state::{Missing, StateCache, StateKey};
 /// cheaper.
 const MAX_CATCH_UP: i64 = 2_000;
 
-/// The number of cached states above which the cache is cleared.
+/// The number of cached states above which the cache is shrunk, and the number that it is shrunk to.
 const MAX_CACHED: usize = 200_000;
+const CACHED_AFTER_SHRINKING: usize = 150_000;
 
 /// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
@@ -128,8 +129,9 @@ impl<S: LogStore> Writer<S> {
         for job in jobs {
             job.confirm();
         }
+        self.states.forget_unknown_keys();
         if self.states.len() > MAX_CACHED {
-            self.states.clear();
+            self.states.shrink_to(CACHED_AFTER_SHRINKING);
         }
     }
 
