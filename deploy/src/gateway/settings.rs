@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
-use farthing_api::{ProviderHost, ProviderKey, Timeouts, WebhookTiming};
+use farthing_api::{ProviderHost, ProviderKey, ServerLimits, Timeouts, WebhookTiming};
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
 use farthing_log::appender::QueueLimits;
@@ -113,6 +113,12 @@ struct TimeoutFlags {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct Limits {
+    /// Most connections of callers. Further ones wait until they are accepted.
+    #[arg(long, env = "FARTHING_MAX_CONNECTIONS", default_value_t = 4_096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+    /// Most calls in flight.
+    #[arg(long, env = "FARTHING_MAX_CALLS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_calls: u32,
     /// Most commands that wait for the ledger. Settlements do not count.
     #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_queued_commands: u32,
@@ -177,6 +183,14 @@ impl Settings {
             silence: Duration::from_secs(self.timeouts.silence),
             grace,
         }
+    }
+
+    /// The limits of connections and calls in flight.
+    pub(super) fn server_limits(&self) -> Result<ServerLimits> {
+        Ok(ServerLimits {
+            connections: usize::try_from(self.limits.max_connections)?,
+            calls: usize::try_from(self.limits.max_calls)?,
+        })
     }
 
     /// The bounds of the queue of commands.

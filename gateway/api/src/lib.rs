@@ -21,6 +21,7 @@ mod target;
 mod timeouts;
 
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
+pub use self::serve::ServerLimits;
 pub use self::server::{Config, Error, run};
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

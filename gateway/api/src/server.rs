@@ -34,7 +34,7 @@ use crate::known_keys::KnownKeys;
 use crate::providers::catalogue::Catalogue;
 use crate::providers::{ProviderHost, ProviderKey, Providers};
 use crate::rest;
-use crate::serve::serve;
+use crate::serve::{ServerLimits, serve};
 use crate::timeouts::Timeouts;
 
 /// Connections for reads.
@@ -86,6 +86,8 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The timeouts.
     pub timeouts: Timeouts,
+    /// The limits of connections and calls in flight.
+    pub limits: ServerLimits,
     /// The bounds of the queue of commands.
     pub queue: QueueLimits,
     /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
@@ -164,9 +166,9 @@ pub async fn run(
         settings,
         trust_forwarded: config.trust_forwarded,
         timeouts,
+        known_keys: KnownKeys::default(),
         payments,
     });
-        known_keys: KnownKeys::default(),
 
     let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
@@ -199,7 +201,7 @@ pub async fn run(
     ready(address);
     tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
-    let until = serve(listener, &app, router(&app, forwarder), stop.clone()).await;
+    let until = serve(listener, &app, router(&app, forwarder), config.limits, stop.clone()).await;
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
     let _ = tokio::time::timeout_at(until, calls.wait()).await;

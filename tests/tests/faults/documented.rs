@@ -67,7 +67,9 @@ fn every_operation_reports_an_unavailable_ledger_and_nothing_is_charged() {
     run(async {
         let instance = instance().await;
         let (merchant, endpoint) = merchant(instance).await;
-        let operations = naming(instance, "ledger_unavailable").await;
+        let mut operations = naming(instance, "ledger_unavailable").await;
+        // The API document needs no ledger; it is refused only because of overload.
+        operations.retain(|operation| operation.id != "get_openapi");
         let ready = instance.ready();
         let (proxy, url) = Proxy::before(&ready.database_url).await;
         let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;

@@ -50,6 +50,8 @@ impl TimeoutFlags {
 impl Limits {
     fn arguments(&self) -> Vec<String> {
         vec![
+            format!("--max-connections={}", self.max_connections),
+            format!("--max-calls={}", self.max_calls),
             format!("--max-queued-commands={}", self.max_queued_commands),
             format!("--max-queued-mib={}", self.max_queued_mib),
             format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
@@ -111,6 +113,8 @@ mod tests {
             "--connect-timeout-seconds=4",
             "--answer-timeout-seconds=5",
             "--silence-timeout-seconds=6",
+            "--max-connections=14",
+            "--max-calls=15",
             "--max-queued-commands=11",
             "--max-queued-mib=12",
             "--queue-timeout-seconds=13",
