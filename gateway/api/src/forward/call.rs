@@ -22,7 +22,7 @@ use super::metered_body::MeteredBody;
 use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
-use super::settlement::{ResponseEnd, settle, until_durable};
+use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
 use super::usage::{ChunkFilter, Scanner, Shape};
 use crate::error::{ApiError, AuthError, BillingError, ForwardError};
 
@@ -147,9 +147,12 @@ async fn settled(
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
-    until_durable(app, request_id, settled, closing, forwarder.abort.clone())
-        .await
-        .map_err(|unsettled| ApiError::ledger_unavailable(unsettled.to_string()))
+    until_durable(app, request_id, settled, closing, forwarder.abort.clone()).await.map_err(|unsettled| {
+        match unsettled {
+            Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
+            Unsettled::Unsettleable => ApiError::internal(format!("{request_id}: {unsettled}")),
+        }
+    })
 }
 
 /// The reason for the log, and the error for the caller, of a call that no provider answered.
