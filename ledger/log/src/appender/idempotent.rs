@@ -70,7 +70,7 @@ impl Appender {
     ) -> Result<C::Outcome, Error> {
         let (waiter, answer) = Waiter::new(Place::of_settlement());
         let job = ClosingJob { command, id, request_id, end, waiter };
-        self.enqueue(Box::new(job), answer).await
+        self.enqueue_settlement(Box::new(job), answer).await
     }
 }
 

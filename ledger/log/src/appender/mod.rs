@@ -17,6 +17,7 @@ mod simulation;
 mod store;
 mod writer;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -119,24 +120,40 @@ impl Appender {
     /// The number of such commands is bounded by the number of calls in flight.
     pub async fn settle<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
         let (waiter, answer) = Waiter::new(Place::of_settlement());
-        self.enqueue(Box::new(CommandJob { command, waiter }), answer).await
+        self.enqueue_settlement(Box::new(CommandJob { command, waiter }), answer).await
     }
 
-    /// Queues `job` and waits for its answer.
+    /// Queues `job`, which has a place, and waits for its answer. Settlements beyond their places leave it none.
     async fn enqueue<T>(
         &self,
         job: Box<dyn Job>,
         answer: oneshot::Receiver<Result<T, Error>>,
     ) -> Result<T, Error> {
-        let unavailable = || Error::Unavailable("the appender has stopped".to_owned());
-        self.queue.send(job).await.map_err(|_| unavailable())?;
-        answer.await.map_err(|_| unavailable())?
+        self.queue.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => Error::Overloaded,
+            TrySendError::Closed(_) => stopped(),
+        })?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Queues the settlement `job` and waits for its answer.
+    async fn enqueue_settlement<T>(
+        &self,
+        job: Box<dyn Job>,
+        answer: oneshot::Receiver<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.queue.send(job).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 
     /// The newest position that this appender has seen.
     pub fn head(&self) -> i64 {
         *self.head.borrow()
     }
+}
+
+fn stopped() -> Error {
+    Error::Unavailable("the appender has stopped".to_owned())
 }
 
 /// Aborts the process when the writer panics. Otherwise the process would run on and answer every write with 503.
