@@ -74,48 +74,51 @@ impl<S: LogStore> Writer<S> {
         queue: &mut mpsc::Receiver<Box<dyn Job>>,
         stop: &CancellationToken,
     ) {
-        let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
-        let FailedAttempt { failure, in_doubt } = match attempted {
-            Ok(Ok(())) => return self.confirm(jobs),
-            Ok(Err(failed)) => failed,
-            Err(_) => FailedAttempt { failure: Failure::Timeout, in_doubt: self.in_flight.take() },
-        };
-        tracing::warn!(
-            event = "appender.append_failed",
-            %failure,
-            in_doubt = in_doubt.is_some(),
-            "an append failed"
-        );
-        // Closing the connection ends a statement that was still running on it.
-        self.session = None;
-        self.forget();
-        let blame = if in_doubt.is_some() { Blame::Store } else { failure.blame() };
-        let committed = match in_doubt {
-            Some(first) => self.resolve(&first, queue, stop).await,
-            None => Some(false),
-        };
-        match committed {
-            Some(true) => return self.confirm(jobs),
-            Some(false) => {}
-            // The outcome is unknown, so the callers get no answer: their channels close.
-            None => return,
-        }
-        match blame {
-            Blame::Job(job) => {
-                jobs.remove(job).end(failure.answer());
-                if !jobs.is_empty() {
-                    Box::pin(self.append(jobs, queue, stop)).await;
+        loop {
+            let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
+            let FailedAttempt { failure, in_doubt } = match attempted {
+                Ok(Ok(())) => return self.confirm(jobs),
+                Ok(Err(failed)) => failed,
+                Err(_) => FailedAttempt { failure: Failure::Timeout, in_doubt: self.in_flight.take() },
+            };
+            tracing::warn!(
+                event = "appender.append_failed",
+                %failure,
+                in_doubt = in_doubt.is_some(),
+                "an append failed"
+            );
+            // Closing the connection ends a statement that was still running on it.
+            self.session = None;
+            self.forget();
+            let blame = if in_doubt.is_some() { Blame::Store } else { failure.blame() };
+            let committed = match in_doubt {
+                Some(first) => self.resolve(&first, queue, stop).await,
+                None => Some(false),
+            };
+            match committed {
+                Some(true) => return self.confirm(jobs),
+                Some(false) => {}
+                // The outcome is unknown, so the callers get no answer: their channels close.
+                None => return,
+            }
+            match blame {
+                Blame::Job(job) => {
+                    jobs.remove(job).end(failure.answer());
+                    if jobs.is_empty() {
+                        return;
+                    }
                 }
-            }
-            // Halves are appended until the job to blame is alone; all others succeed.
-            Blame::AnyJob if jobs.len() > 1 => {
-                let second = jobs.split_off(jobs.len() / 2);
-                Box::pin(self.append(jobs, queue, stop)).await;
-                Box::pin(self.append(second, queue, stop)).await;
-            }
-            Blame::AnyJob | Blame::Store => {
-                for job in jobs {
-                    job.end(failure.answer());
+                // Halves are appended until the job to blame is alone; all others succeed.
+                Blame::AnyJob if jobs.len() > 1 => {
+                    let second = jobs.split_off(jobs.len() / 2);
+                    Box::pin(self.append(jobs, queue, stop)).await;
+                    return Box::pin(self.append(second, queue, stop)).await;
+                }
+                Blame::AnyJob | Blame::Store => {
+                    for job in jobs {
+                        job.end(failure.answer());
+                    }
+                    return;
                 }
             }
         }
@@ -288,6 +291,7 @@ impl<S: LogStore> Writer<S> {
         }
         Ok(true)
     }
+
     /// Decides the job at `at`. A panic of the decision fails the attempt: states and batch may be half changed.
     fn decide_one(
         &mut self,
