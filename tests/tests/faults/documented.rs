@@ -18,8 +18,8 @@ use crate::{instance, put_away};
 /// The flags of the dev instance's gateways: loopback addresses are allowed, and the sweeper is fast.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
-/// Forwarded calls read nothing before the ledger decides, and a state that the appender cannot read makes the ledger
-/// unavailable. A 500 would require a bug in the program.
+/// Forwarded calls of a key that the gateway has seen read nothing before the ledger decides, and a state that the
+/// appender cannot read makes the ledger unavailable. A 500 would require a bug in the program.
 const READ_NOTHING: [&str; 2] = ["GET", "HEAD"];
 
 const GARBLE: &str = "\
