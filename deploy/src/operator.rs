@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use farthing_core::command::{Command, to_millisecond};
 use farthing_core::ids::Mint;
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,6 +41,7 @@ impl Operator {
             role: Role::Gateway,
             writer: "operator".to_owned(),
             nats_url: None,
+            queue: QueueLimits::default(),
         };
         let appender = Appender::start(config, stop.clone(), &tasks);
         Ok(Self { instance, mint: Mint::default(), appender, stop, tasks })

@@ -62,6 +62,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
         trust_forwarded: args.trust_forwarded,
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
+        limits: settings.server_limits()?,
+        queue: settings.queue()?,
         webhooks: (!args.no_webhooks).then(|| settings.webhook_timing()),
         provider_hosts: settings.providers.provider_hosts,
         allow_addresses: settings.providers.allow_addresses,

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
-use farthing_api::{ProviderHost, ProviderKey, Timeouts, WebhookTiming};
+use farthing_api::{ProviderHost, ProviderKey, ServerLimits, Timeouts, WebhookTiming};
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
+use farthing_log::appender::QueueLimits;
 use http::uri::Authority;
 use ipnet::IpNet;
 use rust_decimal::Decimal;
@@ -22,6 +23,8 @@ use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;
 
+const MIB: usize = 1024 * 1024;
+
 /// Settings shared by all gateways of an instance.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Settings {
@@ -31,6 +34,8 @@ pub(crate) struct Settings {
     billing: Billing,
     #[command(flatten)]
     timeouts: TimeoutFlags,
+    #[command(flatten)]
+    limits: Limits,
     #[command(flatten)]
     webhooks: Webhooks,
 }
@@ -104,6 +109,27 @@ struct TimeoutFlags {
     silence: u64,
 }
 
+/// Flags that bound the work in progress. Beyond them a call gets 503 with `Retry-After`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct Limits {
+    /// Most connections of callers. Further ones wait until they are accepted.
+    #[arg(long, env = "FARTHING_MAX_CONNECTIONS", default_value_t = 4_096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+    /// Most calls in flight.
+    #[arg(long, env = "FARTHING_MAX_CALLS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_calls: u32,
+    /// Most commands that wait for the ledger. Settlements do not count.
+    #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_queued_commands: u32,
+    /// Most memory of commands that wait for the ledger, in MiB.
+    #[arg(long, env = "FARTHING_MAX_QUEUED_MIB", default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    max_queued_mib: u32,
+    /// Longest time that a command waits for the ledger.
+    #[arg(long, env = "FARTHING_QUEUE_TIMEOUT_SECONDS", default_value_t = 5, value_name = "N", value_parser = seconds())]
+    queue_timeout_seconds: u64,
+}
+
 /// Flags for the delivery of webhooks and its retries.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Webhooks")]
@@ -157,6 +183,23 @@ impl Settings {
             silence: Duration::from_secs(self.timeouts.silence),
             grace,
         }
+    }
+
+    /// The limits of connections and calls in flight.
+    pub(super) fn server_limits(&self) -> Result<ServerLimits> {
+        Ok(ServerLimits {
+            connections: usize::try_from(self.limits.max_connections)?,
+            calls: usize::try_from(self.limits.max_calls)?,
+        })
+    }
+
+    /// The bounds of the queue of commands.
+    pub(super) fn queue(&self) -> Result<QueueLimits> {
+        Ok(QueueLimits {
+            commands: usize::try_from(self.limits.max_queued_commands)?,
+            bytes: usize::try_from(self.limits.max_queued_mib)? * MIB,
+            timeout: Duration::from_secs(self.limits.queue_timeout_seconds),
+        })
     }
 
     /// The timeout and the retries of webhook deliveries.

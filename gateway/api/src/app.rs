@@ -11,6 +11,7 @@ use farthing_log::clock::Clock;
 use farthing_log::reads::ReadPool;
 use farthing_worker::payments::Payments;
 
+use crate::known_keys::KnownKeys;
 use crate::providers::Providers;
 use crate::timeouts::Timeouts;
 
@@ -38,6 +39,8 @@ pub(crate) struct App {
     pub(crate) trust_forwarded: bool,
     /// The timeouts.
     pub(crate) timeouts: Timeouts,
+    /// Keys that exist.
+    pub(crate) known_keys: KnownKeys,
     /// Carries out payments.
     pub(crate) payments: Arc<Payments>,
 }

@@ -9,6 +9,7 @@ mod forward;
 mod headers;
 mod idempotency;
 mod input;
+mod known_keys;
 mod lookups;
 mod openapi;
 mod providers;
@@ -21,6 +22,7 @@ mod timeouts;
 mod values;
 
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
+pub use self::serve::ServerLimits;
 pub use self::server::{Config, Error, run};
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

@@ -12,7 +12,7 @@ use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_egress::{AddressGuard, connector, tls};
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
 use farthing_log::reads::{PoolError, ReadPool, pool};
@@ -30,10 +30,11 @@ use crate::app::App;
 use crate::checkout;
 use crate::docs;
 use crate::forward::{self, Forwarder};
+use crate::known_keys::KnownKeys;
 use crate::providers::catalogue::Catalogue;
 use crate::providers::{ProviderHost, ProviderKey, Providers};
 use crate::rest;
-use crate::serve::serve;
+use crate::serve::{ServerLimits, serve};
 use crate::timeouts::Timeouts;
 
 /// Connections for reads.
@@ -85,6 +86,10 @@ pub struct Config {
     pub trust_forwarded: bool,
     /// The timeouts.
     pub timeouts: Timeouts,
+    /// The limits of connections and calls in flight.
+    pub limits: ServerLimits,
+    /// The bounds of the queue of commands.
+    pub queue: QueueLimits,
     /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
     pub webhooks: Option<WebhookTiming>,
 }
@@ -131,6 +136,7 @@ pub async fn run(
             role: Role::Gateway,
             writer: gateway_id.to_string(),
             nats_url: config.nats_url.clone(),
+            queue: config.queue,
         },
         abort.clone(),
         &tasks,
@@ -160,6 +166,7 @@ pub async fn run(
         settings,
         trust_forwarded: config.trust_forwarded,
         timeouts,
+        known_keys: KnownKeys::default(),
         payments,
     });
 
@@ -194,7 +201,7 @@ pub async fn run(
     ready(address);
     tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
-    let until = serve(listener, &app, router(&app, forwarder), stop.clone()).await;
+    let until = serve(listener, &app, router(&app, forwarder), config.limits, stop.clone()).await;
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
     let _ = tokio::time::timeout_at(until, calls.wait()).await;

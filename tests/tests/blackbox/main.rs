@@ -32,6 +32,7 @@ mod meters;
 mod models;
 mod openapi;
 mod operator;
+mod overload;
 mod paging;
 mod payments;
 mod plan_changes;

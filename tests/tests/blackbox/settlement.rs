@@ -1,6 +1,7 @@
 //! A call is settled before its last byte is released, even if the caller or the provider disconnects.
 
 use farthing_tests::client::Connection;
+use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, head, json, last_chunk};
 use farthing_tests::run;
@@ -231,5 +232,58 @@ fn an_early_response_is_passed_back_and_settled() {
         assert_eq!(response.status, 413);
         assert_eq!(merchant.failed(&response).await["reason"], "provider_status");
         merchant.nothing_is_held().await;
+    });
+}
+
+/// Makes the database refuse the settlements of one merchant for good, as a bug would.
+fn refusing(merchant: &Merchant) -> String {
+    let name = format!("unsettleable_{}", merchant.id);
+    format!(
+        "CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'a test' USING ERRCODE = 'check_violation';
+        END $$;
+        CREATE TRIGGER {name} BEFORE INSERT ON ledger.events FOR EACH ROW
+            WHEN (NEW.kind = 'request.metered' AND NEW.merchant_id = '{}')
+            EXECUTE FUNCTION ledger.{name}()",
+        merchant.id
+    )
+}
+
+#[test]
+fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let credential = merchant.billing(&customer, &meter);
+        let endpoint =
+            merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 500_000}})));
+        let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
+        merchant.log.sql.batch_execute(&refusing(&merchant)).await.unwrap();
+        let mut connection = Connection::open(gateway.address).await.unwrap();
+        connection.send(&forward("GET", &endpoint.url).bearer(&credential)).await.unwrap();
+        let response = connection.response("GET").await;
+        assert!(
+            !response.is_ok_and(|response| response.complete),
+            "the response is complete and not charged"
+        );
+        let events = merchant.events().await;
+        let failed = &events.iter().find(|event| event.kind == "request.failed").unwrap().body;
+        assert_eq!((&failed["reason"], &failed["http_status"]), (&json!("unsettleable"), &json!(200)));
+        assert!(failed["raw_usage"].as_str().unwrap().contains("500000"), "{failed}");
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "100.0000000000");
+        assert!(gateway.logged().contains("settlement.unsettleable"), "{}", gateway.logged());
+        let request_id = failed["request_id"].as_str().unwrap();
+        let shown = merchant.get(&format!("/v1/requests/{request_id}")).await.expect(200);
+        assert_eq!(shown["status"], "error", "{shown}");
+        // The others are settled meanwhile.
+        let other = Merchant::funded("1").await;
+        let url = other.instance.provider.endpoint(|_| json(200, &json!({}))).url;
+        let response = other.call(&other.secret_key, &url).await;
+        other.charged(&response).await;
+        let name = format!("unsettleable_{}", merchant.id);
+        let drop = format!("DROP FUNCTION ledger.{name}() CASCADE");
+        merchant.log.sql.batch_execute(&drop).await.unwrap();
+        let response = merchant.call(&credential, &endpoint.url).await;
+        merchant.charged(&response).await;
     });
 }

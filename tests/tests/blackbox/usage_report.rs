@@ -7,7 +7,7 @@ use farthing_core::command::{Command, DecideError, Decision};
 use farthing_core::event::{Fact, codec};
 use farthing_core::ids::{GatewayId, Mint, RequestId};
 use farthing_core::state::StateCache;
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
@@ -182,6 +182,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
             role: Role::Gateway,
             writer: "a test".to_owned(),
             nats_url: None,
+            queue: QueueLimits::default(),
         };
         let appender = Appender::start(config, stop.clone(), &tasks);
         let first: DateTime<Utc> = "2026-02-27T21:03:00Z".parse().unwrap();

@@ -18,8 +18,8 @@ use crate::{instance, put_away};
 /// The flags of the dev instance's gateways: loopback addresses are allowed, and the sweeper is fast.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
-/// Forwarded calls read nothing before the ledger decides, and a state that the appender cannot read makes the ledger
-/// unavailable. A 500 would require a bug in the program.
+/// Forwarded calls of a key that the gateway has seen read nothing before the ledger decides, and a state that the
+/// appender cannot read makes the ledger unavailable. A 500 would require a bug in the program.
 const READ_NOTHING: [&str; 2] = ["GET", "HEAD"];
 
 const GARBLE: &str = "\
@@ -67,7 +67,9 @@ fn every_operation_reports_an_unavailable_ledger_and_nothing_is_charged() {
     run(async {
         let instance = instance().await;
         let (merchant, endpoint) = merchant(instance).await;
-        let operations = naming(instance, "ledger_unavailable").await;
+        let mut operations = naming(instance, "ledger_unavailable").await;
+        // The API document needs no ledger; it is refused only because of overload.
+        operations.retain(|operation| operation.id != "get_openapi");
         let ready = instance.ready();
         let (proxy, url) = Proxy::before(&ready.database_url).await;
         let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;

@@ -7,7 +7,7 @@ use chrono::Utc;
 use farthing_core::command::{IssueSecretKey, to_millisecond};
 use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
 use farthing_core::secret::ServerKey;
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway};
@@ -207,6 +207,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             role: Role::Gateway,
             writer: "a test".to_owned(),
             nats_url: None,
+            queue: QueueLimits::default(),
         };
         let appender = Appender::start(config, stop.clone(), &tasks);
         let server_key = ServerKey::from_hex(&"7".repeat(64)).unwrap();
@@ -231,7 +232,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             again,
             futures_util::future::join_all(others.into_iter().map(|key| appender.submit(key)))
         );
-        assert!(matches!(again, Err(appender::Error::Unavailable(_))), "{again:?}");
+        assert!(matches!(again, Err(appender::Error::Internal(_))), "{again:?}");
         for other in others {
             other.unwrap();
         }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Billing, Providers, Settings, TimeoutFlags, Webhooks};
+use super::{Billing, Limits, Providers, Settings, TimeoutFlags, Webhooks};
 
 impl Settings {
     /// The settings as command-line arguments of `farthing gateway`, without the provider keys.
@@ -10,6 +10,7 @@ impl Settings {
         let parts = [
             self.billing.arguments(),
             self.timeouts.arguments(),
+            self.limits.arguments(),
             self.webhooks.arguments(),
             self.providers.arguments(),
         ];
@@ -42,6 +43,18 @@ impl TimeoutFlags {
             format!("--connect-timeout-seconds={}", self.connect),
             format!("--answer-timeout-seconds={}", self.answer),
             format!("--silence-timeout-seconds={}", self.silence),
+        ]
+    }
+}
+
+impl Limits {
+    fn arguments(&self) -> Vec<String> {
+        vec![
+            format!("--max-connections={}", self.max_connections),
+            format!("--max-calls={}", self.max_calls),
+            format!("--max-queued-commands={}", self.max_queued_commands),
+            format!("--max-queued-mib={}", self.max_queued_mib),
+            format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
         ]
     }
 }
@@ -100,6 +113,11 @@ mod tests {
             "--connect-timeout-seconds=4",
             "--answer-timeout-seconds=5",
             "--silence-timeout-seconds=6",
+            "--max-connections=14",
+            "--max-calls=15",
+            "--max-queued-commands=11",
+            "--max-queued-mib=12",
+            "--queue-timeout-seconds=13",
             "--webhook-timeout-seconds=7",
             "--webhook-retry-ms=8,9",
             "--webhook-give-up-seconds=10",

@@ -82,6 +82,11 @@ impl ApiError {
         Self::Server(ServerError::LedgerUnavailable(reason.into()))
     }
 
+    /// A 503 because of too much work. The limit that was reached is logged and never sent to the caller.
+    pub(crate) const fn overloaded(limit: &'static str) -> Self {
+        Self::Server(ServerError::Overloaded(limit))
+    }
+
     /// The HTTP status.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status_and_code().0
@@ -215,6 +220,7 @@ mod tests {
         for (error, status) in [
             (ApiError::internal("a password"), StatusCode::INTERNAL_SERVER_ERROR),
             (ApiError::ledger_unavailable("a password"), StatusCode::SERVICE_UNAVAILABLE),
+            (ApiError::overloaded("a password"), StatusCode::SERVICE_UNAVAILABLE),
         ] {
             let (answered_status, _, body) = answered(error).await;
             assert_eq!(answered_status, status);
@@ -225,6 +231,11 @@ mod tests {
 
     #[tokio::test]
     async fn errors_carry_the_headers_of_their_status() {
+        for unavailable in [ApiError::ledger_unavailable(""), ApiError::overloaded("")] {
+            let (_, headers, body) = answered(unavailable).await;
+            assert_eq!(headers[RETRY_AFTER], "1");
+            assert_eq!(body["error"]["code"], "ledger_unavailable");
+        }
         let limited = LimitError::RateLimitExceeded { retry_after_seconds: 17 };
         let (_, headers, _) = answered(ApiError::Limit(limited)).await;
         assert_eq!(headers[RETRY_AFTER], "17");

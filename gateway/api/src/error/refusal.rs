@@ -119,6 +119,8 @@ impl From<appender::Error> for ApiError {
         match error {
             appender::Error::Refused(refusal) => refusal.into(),
             appender::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            appender::Error::Internal(why) => Self::internal(why),
+            appender::Error::Overloaded => Self::overloaded("the appender's queue"),
         }
     }
 }
@@ -128,6 +130,7 @@ impl From<payments::Error> for ApiError {
         match error {
             payments::Error::Refused(refusal) => refusal.into(),
             payments::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            payments::Error::Overloaded => Self::overloaded("the appender's queue"),
             payments::Error::Internal(why) => Self::internal(why),
         }
     }

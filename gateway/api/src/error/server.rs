@@ -3,8 +3,8 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// `Retry-After` of an unavailable ledger, in seconds.
-const LEDGER_RETRY_AFTER_SECONDS: u64 = 1;
+/// `Retry-After` of a 503, in seconds.
+const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// The gateway or the ledger failed. The text is the reason, for the log only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,21 +15,27 @@ pub(crate) enum ServerError {
     /// 503: the ledger is unavailable; nothing was charged.
     #[error("The ledger is unavailable; nothing was charged.")]
     LedgerUnavailable(String),
+    /// 503: a limit of this gateway is reached; nothing was charged. It has the code of an unavailable ledger, the only
+    /// 503 of the specification: a caller does the same in both cases.
+    #[error("The service is overloaded; nothing was charged. Retry the call later.")]
+    Overloaded(&'static str),
 }
 
 impl ServerError {
     pub(super) const fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "rest_internal_server_error"),
-            Self::LedgerUnavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable"),
+            Self::LedgerUnavailable(_) | Self::Overloaded(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable")
+            }
         }
     }
 
     pub(super) fn add_headers(&self, headers: &mut HeaderMap) {
         match self {
             Self::Internal(_) => {}
-            Self::LedgerUnavailable(_) => {
-                headers.insert(RETRY_AFTER, LEDGER_RETRY_AFTER_SECONDS.into());
+            Self::LedgerUnavailable(_) | Self::Overloaded(_) => {
+                headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
             }
         }
     }
@@ -41,6 +47,9 @@ impl ServerError {
             }
             Self::LedgerUnavailable(reason) => {
                 tracing::warn!(event = "api.ledger_unavailable", reason, "answering 503");
+            }
+            Self::Overloaded(limit) => {
+                tracing::warn!(event = "api.overloaded", limit, "answering 503: too much work");
             }
         }
     }

@@ -22,9 +22,9 @@ use super::metered_body::MeteredBody;
 use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
-use super::settlement::{ResponseEnd, settle, until_durable};
+use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
 use super::usage::{ChunkFilter, Scanner, Shape};
-use crate::error::{ApiError, BillingError, ForwardError};
+use crate::error::{ApiError, AuthError, BillingError, ForwardError};
 
 /// Runs the call. `disconnected` is cancelled when the caller disconnects before the answer's head.
 pub(super) async fn run(
@@ -35,7 +35,7 @@ pub(super) async fn run(
 ) -> Result<Response, ApiError> {
     let PreparedCall { command, outgoing, method, shape, idempotent_call, usage_requested_by } =
         prepare(&forwarder, request_id, request).await?;
-    let provider_key_type = command.provider_key_type;
+    let (caller, provider_key_type) = (command.caller.clone(), command.provider_key_type);
     let outcome = match &idempotent_call {
         None => forwarder.app.ledger.submit(command).await.map(OpenOutcome::Opened).map_err(ApiError::from),
         Some(idempotent_call) => idempotent_call.open(&forwarder.app, command).await,
@@ -44,6 +44,9 @@ pub(super) async fn run(
         Ok(OpenOutcome::Opened(opened)) => opened,
         Ok(OpenOutcome::Replayed(response)) => return Ok(response),
         Err(refused) => {
+            if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
+                forwarder.app.known_keys.forget(&caller);
+            }
             if let ApiError::Billing(BillingError::InsufficientBalance {
                 needed,
                 auto_recharge: Some(shortfall),
@@ -144,9 +147,12 @@ async fn settled(
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
-    until_durable(app, request_id, settled, closing, forwarder.abort.clone())
-        .await
-        .map_err(|unsettled| ApiError::ledger_unavailable(unsettled.to_string()))
+    until_durable(app, request_id, settled, closing, forwarder.abort.clone()).await.map_err(|unsettled| {
+        match unsettled {
+            Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
+            Unsettled::Unsettleable => ApiError::internal(format!("{request_id}: {unsettled}")),
+        }
+    })
 }
 
 /// The reason for the log, and the error for the caller, of a call that no provider answered.

@@ -18,6 +18,7 @@ use super::forwarder::Forwarder;
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
+use crate::serve::CallInFlight;
 
 /// The methods that are forwarded.
 const METHODS: [Method; 6] =
@@ -88,7 +89,13 @@ async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>
 async fn respond(forwarder: Arc<Forwarder>, request_id: RequestId, request: Request<Body>) -> Response {
     let disconnected = CancellationToken::new();
     let _cancels_when_dropped = disconnected.clone().drop_guard();
-    let call = forwarder.tasks.spawn(run(Arc::clone(&forwarder), request_id, request, disconnected));
+    // The call counts as one in flight until its answer begins, even if the caller disconnects before.
+    let in_flight = request.extensions().get::<CallInFlight>().cloned();
+    let run = run(Arc::clone(&forwarder), request_id, request, disconnected);
+    let call = forwarder.tasks.spawn(async move {
+        let _in_flight = in_flight;
+        run.await
+    });
     match call.await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),

@@ -68,6 +68,8 @@ pub(super) async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
+    app.known_keys.check(&found.credential.caller, &app.reads).await?;
+
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
     let timeout = app.timeouts.body;

@@ -17,6 +17,10 @@ use crate::app::App;
 /// The first and the longest pause between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// The failures of a settlement for a reason of its own, not the ledger's, after which it is given up. The pauses between
+/// them add up to 3 s.
+const MAX_FAILURES: u32 = 10;
+
 /// Why a call could not be settled. Its response must not be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unsettled {
@@ -26,6 +30,9 @@ pub(crate) enum Unsettled {
     /// This process stops.
     #[error("the gateway is stopping")]
     Stopping,
+    /// The settlement failed again and again. The request has ended as failed, uncharged.
+    #[error("the request cannot be settled")]
+    Unsettleable,
 }
 
 /// How a provider's response ended.
@@ -79,8 +86,8 @@ pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: Respons
     })
 }
 
-/// Logs a call that this process leaves unsettled, with the facts that only this process knows. Another gateway will
-/// end it as `abandoned` without a charge; its `request.opened` has the terms for a charge by hand.
+/// Logs a call that is left without a charge, with the facts that only this process knows. Its `request.opened` has the
+/// terms for a charge by hand.
 fn log_unsettled(request_id: RequestId, settled: &Settled) {
     match settled {
         Settled::Metered(Metered {
@@ -109,8 +116,7 @@ fn log_unsettled(request_id: RequestId, settled: &Settled) {
     }
 }
 
-/// Submits the settlement until it is durable, together with the closing of the call's idempotency key. Retries while
-/// the ledger is unavailable, until `stop`.
+/// Submits the settlement until it is durable, together with the closing of the call's idempotency key.
 pub(crate) async fn until_durable(
     app: Arc<App>,
     request_id: RequestId,
@@ -118,30 +124,211 @@ pub(crate) async fn until_durable(
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
-    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
+        let app = Arc::clone(&app);
+        async move {
+            let command = SettleRequest { request_id, settled, now: app.now() };
+            match closing {
+                None => app.ledger.settle(command).await,
+                Some((claim, end)) => app.ledger.submit_closing(command, claim, request_id, end).await,
+            }
+        }
+    };
+    settle_or_fail(request_id, settled, closing, stop, submit).await
+}
+
+/// Settles the call by `submit`. A settlement that fails again and again raises an alarm and ends the call as failed,
+/// which frees its hold.
+async fn settle_or_fail<S, F>(
+    request_id: RequestId,
+    settled: Settled,
+    closing: Option<(ClaimId, ClaimEnd)>,
+    stop: CancellationToken,
+    submit: S,
+) -> Result<(), Unsettled>
+where
+    S: Fn(Settled, Option<(ClaimId, ClaimEnd)>) -> F,
+    F: Future<Output = Result<(), Error>>,
+{
+    let why = match retried(request_id, &stop, || submit(settled.clone(), closing.clone())).await {
+        Ok(()) => return Ok(()),
+        Err(GivenUp::Refused) => return Err(Unsettled::Ended),
+        Err(GivenUp::Stopping) => {
+            log_unsettled(request_id, &settled);
+            return Err(Unsettled::Stopping);
+        }
+        Err(GivenUp::Failing(why)) => why,
+    };
+    tracing::error!(
+        event = "settlement.unsettleable",
+        %request_id,
+        why,
+        "a settlement fails again and again; the request ends as failed and is not charged"
+    );
+    log_unsettled(request_id, &settled);
+    let failed = Settled::Failed(unsettleable(&settled));
+    match retried(request_id, &stop, || submit(failed.clone(), None)).await {
+        Ok(()) | Err(GivenUp::Refused) => {}
+        Err(GivenUp::Stopping) => return Err(Unsettled::Stopping),
+        Err(GivenUp::Failing(why)) => tracing::error!(
+            event = "settlement.hold_kept",
+            %request_id,
+            why,
+            "a request can neither be settled nor ended as failed; its hold is kept"
+        ),
+    }
+    Err(Unsettled::Unsettleable)
+}
+
+/// The end of a call whose settlement fails. It holds no text of the provider, which may be the cause.
+fn unsettleable(settled: &Settled) -> Failed {
+    let (http_status, usage) = match settled {
+        Settled::Metered(Metered { http_status, usage, .. }) => (Some(*http_status), usage.as_ref()),
+        Settled::Failed(Failed { http_status, .. }) => (*http_status, None),
+    };
+    let raw_usage = usage.and_then(|usage| serde_json::to_string(usage).ok());
+    Failed { http_status, raw_usage, ..Failed::because(FailureReason::Unsettleable) }
+}
+
+/// Why a settlement is not submitted any more.
+#[derive(Debug)]
+enum GivenUp {
+    /// The ledger refuses it.
+    Refused,
+    /// This process stops.
+    Stopping,
+    /// It failed [`MAX_FAILURES`] times for a reason of its own.
+    Failing(String),
+}
+
+/// Submits until it succeeds, is refused, or fails too often. Retries for ever while the ledger is unavailable, until
+/// `stop`.
+async fn retried<F>(
+    request_id: RequestId,
+    stop: &CancellationToken,
+    submit: impl Fn() -> F,
+) -> Result<(), GivenUp>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let (mut backoff, mut failures) = (Backoff::new(PAUSES.0, PAUSES.1), 0);
     loop {
-        let now = app.now();
-        let command = SettleRequest { request_id, settled: settled.clone(), now };
-        let submitted = match closing.clone() {
-            None => app.ledger.submit(command).await,
-            Some((claim, closing)) => app.ledger.submit_closing(command, claim, request_id, closing).await,
-        };
-        match submitted {
+        let error = match submit().await {
             Ok(()) => return Ok(()),
             Err(Error::Refused(refusal)) => {
                 tracing::error!(event = "forward.settlement_refused", %request_id, %refusal, "the settlement was refused");
-                return Err(Unsettled::Ended);
+                return Err(GivenUp::Refused);
             }
-            Err(Error::Unavailable(why)) => {
-                tracing::warn!(event = "forward.settlement_retried", %request_id, why, "the ledger is unavailable; the settlement is retried");
+            Err(Error::Internal(why)) if failures + 1 == MAX_FAILURES => return Err(GivenUp::Failing(why)),
+            Err(error @ Error::Internal(_)) => {
+                failures += 1;
+                error
             }
-        }
+            Err(error @ (Error::Unavailable(_) | Error::Overloaded)) => error,
+        };
+        tracing::warn!(event = "forward.settlement_retried", %request_id, %error, "the settlement is retried");
         tokio::select! {
             () = tokio::time::sleep(backoff.next_delay()) => {}
-            () = stop.cancelled() => {
-                log_unsettled(request_id, &settled);
-                return Err(Unsettled::Stopping);
-            }
+            () = stop.cancelled() => return Err(GivenUp::Stopping),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use farthing_core::usage::Usage;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// What was submitted, and how often.
+    #[derive(Default)]
+    struct Submitted(Mutex<Vec<Settled>>);
+
+    impl Submitted {
+        /// Settles a metered call under a ledger that answers the attempts, by their number, with `answer`.
+        async fn settle(
+            &self,
+            answer: impl Fn(usize, &Settled) -> Result<(), Error>,
+        ) -> Result<(), Unsettled> {
+            let submit = |settled: Settled, _| {
+                let mut all = self.0.lock().unwrap();
+                let answer = answer(all.len(), &settled);
+                all.push(settled);
+                async move { answer }
+            };
+            let request_id = RequestId::new(ulid::Ulid::nil());
+            settle_or_fail(request_id, metered(), None, CancellationToken::new(), submit).await
+        }
+
+        fn all(&self) -> Vec<Settled> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    fn metered() -> Settled {
+        Settled::Metered(Metered {
+            http_status: 200,
+            usage: Some(Usage::default()),
+            ending: Completeness::Whole,
+            raw_usage: None,
+            response_id: Some("a provider's text".to_owned()),
+            model: Some("another".to_owned()),
+            provider_timestamp: None,
+        })
+    }
+
+    fn internal() -> Result<(), Error> {
+        Err(Error::Internal("a constraint".to_owned()))
+    }
+
+    fn unavailable() -> Result<(), Error> {
+        Err(Error::Unavailable("Postgres is away".to_owned()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_is_retried_for_as_long_as_the_ledger_is_away() {
+        let submitted = Submitted::default();
+        let answer = |attempt, _: &Settled| if attempt < 5_000 { unavailable() } else { Ok(()) };
+        assert_eq!(submitted.settle(answer).await, Ok(()));
+        assert_eq!(submitted.all(), vec![metered(); 5_001]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_that_fails_by_itself_ends_the_request_as_failed() {
+        let (submitted, started) = (Submitted::default(), Instant::now());
+        let answer = |_, settled: &Settled| match settled {
+            Settled::Metered(_) => internal(),
+            Settled::Failed(_) => Ok(()),
+        };
+        assert_eq!(submitted.settle(answer).await, Err(Unsettled::Unsettleable));
+        let all = submitted.all();
+        assert_eq!(all.len(), MAX_FAILURES as usize + 1);
+        let Some(Settled::Failed(failed)) = all.last() else { panic!("{all:?}") };
+        assert_eq!((failed.reason, failed.http_status), (FailureReason::Unsettleable, Some(200)));
+        assert_eq!(failed.raw_usage, serde_json::to_string(&Usage::default()).ok());
+        assert_eq!((&failed.response_id, &failed.model), (&None, &None));
+        assert!((3..5).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_the_ledger_do_not_count() {
+        let submitted = Submitted::default();
+        let answer = |attempt: usize, _: &Settled| match attempt {
+            0..9 => internal(),
+            9..100 => unavailable(),
+            _ => Ok(()),
+        };
+        assert_eq!(submitted.settle(answer).await, Ok(()));
+        assert!(submitted.all().iter().all(|settled| *settled == metered()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_cannot_end_as_failed_either_is_given_up() {
+        let submitted = Submitted::default();
+        assert_eq!(submitted.settle(|_, _| internal()).await, Err(Unsettled::Unsettleable));
+        assert_eq!(submitted.all().len(), 2 * MAX_FAILURES as usize);
     }
 }

@@ -7,20 +7,20 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{Codes, envelope};
 
-/// Errors of every endpoint: the gateway refuses the request's head before it has read all of it.
-const OF_A_HEAD: [&str; 2] = ["uri_too_long", "headers_too_large"];
+/// Errors of every endpoint: the gateway refuses the request before a handler sees it, because of its head or because
+/// too many calls are in flight.
+const OF_EVERY_CALL: [&str; 3] = ["uri_too_long", "headers_too_large", "ledger_unavailable"];
 
 /// Statuses of errors that occur before the key is known. They carry no rate limit headers.
 const BEFORE_THE_KEY: [&str; 3] = ["401", "414", "431"];
 
 /// Errors of every endpoint that takes a secret key.
-const OF_A_KEY: [&str; 6] = [
+const OF_A_KEY: [&str; 5] = [
     "auth_header_missing",
     "auth_header_invalid",
     "secret_key_invalid",
     "rate_limit_exceeded",
     "rest_internal_server_error",
-    "ledger_unavailable",
 ];
 
 /// Errors of an endpoint with a body.
@@ -80,7 +80,7 @@ pub(super) fn apply(document: &mut Value) {
 /// Adds the conventions to an operation.
 fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     let mut codes = Codes::default();
-    codes.add(OF_A_HEAD);
+    codes.add(OF_EVERY_CALL);
     match kind {
         Kind::Standard => {
             operation.insert("security".to_owned(), json!([{"secretKey": []}]));

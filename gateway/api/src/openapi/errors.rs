@@ -13,7 +13,7 @@ use crate::error::{
     ProtocolError, Resource,
 };
 
-/// One error for each code.
+/// Every error.
 fn every() -> Vec<ApiError> {
     let request_id = RequestId::new(ulid::Ulid::nil());
     vec![
@@ -80,6 +80,7 @@ fn every() -> Vec<ApiError> {
         ApiError::internal(""),
         ApiError::Forward(ForwardError::ProviderUnreachable),
         ApiError::ledger_unavailable(""),
+        ApiError::overloaded(""),
         ApiError::Forward(ForwardError::ProviderTimeout),
     ]
 }
@@ -130,7 +131,7 @@ impl Codes {
 
 fn response(status: u16, codes: &[&str], exact: bool) -> Value {
     let errors = every();
-    let described = codes.iter().filter_map(|code| errors.iter().find(|error| error.code() == *code));
+    let described = codes.iter().flat_map(|code| errors.iter().filter(move |error| error.code() == *code));
     let description: Vec<_> =
         described.map(|error| format!("`{}`: {}", error.code(), error.message())).collect();
     let envelope = json!({

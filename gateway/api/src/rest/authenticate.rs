@@ -36,7 +36,10 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
 /// Counts the call against the key's rate limit. Returns the state under the key's hash.
 async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State>, ApiError> {
-    let Some((state, status)) = rate_limit::count_call(app, key).await? else { return Ok(None) };
+    let turn = app.known_keys.turn(&key).await?;
+    let Some((state, status)) = rate_limit::count_call(app, key.clone()).await? else { return Ok(None) };
+    drop(turn);
+    app.known_keys.found(key);
     if let Some(notes) = parts.extensions.get::<Notes>() {
         notes.rate_limit(status);
     }

@@ -18,6 +18,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use super::limits::CallInFlight;
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 
@@ -60,9 +61,9 @@ impl Speaker {
 pub(super) struct HandlerResponse(Speaker);
 
 impl HandlerResponse {
-    /// The response's body. The response ends when it is dropped.
-    pub(super) fn until_end_of(self, body: Body) -> HandlerBody {
-        HandlerBody { body, _response: self }
+    /// The response's body. The response, and `call` with it, ends when it is dropped.
+    pub(super) fn until_end_of(self, body: Body, call: Option<CallInFlight>) -> HandlerBody {
+        HandlerBody { body, _response: self, _call: call }
     }
 }
 
@@ -77,6 +78,7 @@ impl Drop for HandlerResponse {
 pub(super) struct HandlerBody {
     body: Body,
     _response: HandlerResponse,
+    _call: Option<CallInFlight>,
 }
 
 impl HttpBody for HandlerBody {
@@ -312,7 +314,7 @@ mod tests {
         let handler = speaker.start_handler();
         speaker.flushed();
         assert!(!speaker.is_hyper(), "part of a response was flushed");
-        drop(handler.until_end_of(Body::empty()));
+        drop(handler.until_end_of(Body::empty(), None));
         assert!(!speaker.is_hyper(), "the end of the response is not sent");
         speaker.flushed();
         assert!(speaker.is_hyper());

@@ -1,6 +1,8 @@
-//! Serves connections, with timeouts for reading requests and writing answers, and shuts them down gracefully.
+//! Serves connections, with limits of their number and of the calls in flight, and timeouts for reading requests and
+//! writing answers. Shuts them down gracefully.
 
 mod caller;
+mod limits;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,21 +10,28 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::IntoResponse as _;
 use farthing_core::ids::RequestId;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
 use self::caller::{CallerConnection, HandlerBody, Speaker};
+pub(crate) use self::limits::CallInFlight;
+use self::limits::CallsInFlight;
+pub use self::limits::ServerLimits;
 use crate::app::App;
+use crate::error::ApiError;
+use crate::headers::SERVICE_REQUEST_ID;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -33,15 +42,21 @@ pub(crate) async fn serve(
     listener: TcpListener,
     app: &Arc<App>,
     router: Router,
+    limits: ServerLimits,
     stop: CancellationToken,
 ) -> Instant {
+    let (places, calls) = (Arc::new(Semaphore::new(limits.connections)), CallsInFlight::new(limits.calls));
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let http = http(app.timeouts.head);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let accept = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            accepted = accept => accepted,
             () = stop.cancelled() => break,
         };
         let stream = match accepted {
@@ -57,11 +72,12 @@ pub(crate) async fn serve(
         let speaker = Speaker::default();
         let ids = Arc::clone(app);
         let new_id = move || RequestId::new(ids.mint.next(ids.now()));
-        let caller = CallerConnection::new(stream, speaker.clone(), app.timeouts.stall, new_id);
-        let service = service(router.clone(), speaker);
+        let caller = CallerConnection::new(stream, speaker.clone(), app.timeouts.stall, new_id.clone());
+        let service = service(router.clone(), speaker, calls.clone(), new_id);
         let connection = graceful.watch(http.serve_connection(TokioIo::new(caller), service));
         let cut = cut.clone();
         connections.spawn(async move {
+            let _place = place;
             tokio::select! {
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!(event = "server.connection_failed", %error, "a connection ended early");
@@ -88,19 +104,38 @@ fn http(head_timeout: Duration) -> http1::Builder {
     http
 }
 
-/// Answers the calls of one connection, and tells `speaker` while a handler responds.
+/// Answers the calls of one connection, and tells `speaker` while a handler responds. A call beyond the limit of `calls`
+/// is refused under an id of `new_id`.
 fn service(
     router: Router,
     speaker: Speaker,
+    calls: CallsInFlight,
+    new_id: impl Fn() -> RequestId + Clone + Send + 'static,
 ) -> impl Service<Request<Incoming>, Response = Response<HandlerBody>, Error = Infallible, Future: Send> {
     service_fn(move |request: Request<Incoming>| {
-        let (mut router, speaker) = (router.clone(), speaker.clone());
+        let (mut router, speaker, call) = (router.clone(), speaker.clone(), calls.begin());
+        let new_id = new_id.clone();
         async move {
             let handler = speaker.start_handler();
-            let answered: Result<_, Infallible> = router.call(request.map(Body::new)).await;
-            answered.map(|response| response.map(|body| handler.until_end_of(body)))
+            let response = match &call {
+                Some(call) => {
+                    let mut request = request.map(Body::new);
+                    request.extensions_mut().insert(call.clone());
+                    router.call(request).await?
+                }
+                None => overloaded(new_id()),
+            };
+            Ok(response.map(|body| handler.until_end_of(body, call)))
         }
     })
+}
+
+/// The answer to a call beyond the limit.
+fn overloaded(id: RequestId) -> Response<Body> {
+    let mut response = ApiError::overloaded("calls in flight").into_response();
+    let id = HeaderValue::try_from(id.to_string()).expect("an id is ASCII");
+    response.headers_mut().insert(SERVICE_REQUEST_ID, id);
+    response
 }
 
 #[cfg(test)]
@@ -125,13 +160,14 @@ mod tests {
     /// The caller's end of a new connection, and the instant at which the gateway closes it.
     fn connect() -> (DuplexStream, JoinHandle<Instant>) {
         let (caller, gateway) = duplex(BUFFERED);
+        let new_id = || RequestId::new(Ulid::nil());
         let speaker = Speaker::default();
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
             .route("/long", get(|| async { vec![b'x'; LONG] }));
-        let stream =
-            CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, || RequestId::new(Ulid::nil()));
-        let connection = http(HEAD_TIMEOUT).serve_connection(TokioIo::new(stream), service(router, speaker));
+        let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
+        let connection = http(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service(router, speaker, CallsInFlight::new(1), new_id));
         let ended = tokio::spawn(async move {
             let _ = connection.await;
             Instant::now()
@@ -193,7 +229,8 @@ mod tests {
         let router = Router::new().route("/", get(slow));
         let new_id = || RequestId::new(Ulid::nil());
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
-        let connection = http(HEAD_TIMEOUT).serve_connection(TokioIo::new(stream), service(router, speaker));
+        let connection = http(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service(router, speaker, CallsInFlight::new(1), new_id));
         let ended = tokio::spawn(async move { connection.await.is_ok() });
         caller.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();

@@ -13,6 +13,9 @@ pub enum Error {
     /// Postgres or the payment processor is unavailable.
     #[error("{0}")]
     Unavailable(String),
+    /// Too many commands wait for the ledger.
+    #[error("too many commands wait for the ledger")]
+    Overloaded,
     /// The log or a state contradicts the payment.
     #[error("{0}")]
     Internal(String),
@@ -23,6 +26,8 @@ impl From<appender::Error> for Error {
         match error {
             appender::Error::Refused(refusal) => Self::Refused(refusal),
             appender::Error::Unavailable(why) => Self::Unavailable(why),
+            appender::Error::Internal(why) => Self::Internal(why),
+            appender::Error::Overloaded => Self::Overloaded,
         }
     }
 }

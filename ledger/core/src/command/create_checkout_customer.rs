@@ -19,6 +19,10 @@ pub struct CreateCheckoutCustomer {
 impl Command for CreateCheckoutCustomer {
     type Outcome = CreatedCustomer;
 
+    fn text_bytes(&self) -> usize {
+        self.create.text_bytes()
+    }
+
     fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
         let CreateCustomer { merchant_id, customer_id, now, .. } = self.create;
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;

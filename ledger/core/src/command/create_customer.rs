@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::personal_data::{PersonalChange, PersonalData};
 use crate::event::{ContactPart, CustomerCreated, Event};
 use crate::ids::{CustomerId, MerchantId, WalletId};
@@ -40,6 +40,10 @@ pub enum CreatedCustomer {
 
 impl Command for CreateCustomer {
     type Outcome = CreatedCustomer;
+
+    fn text_bytes(&self) -> usize {
+        metadata_bytes(&self.metadata)
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
         if let Some(reference) = &self.reference_id

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, list_bytes};
 use super::refusal::{CustomerRefusal, MerchantRefusal};
 use super::spend_key_snapshot::SpendKeySnapshot;
 use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
@@ -32,6 +32,11 @@ pub struct CreateSpendKey {
 
 impl Command for CreateSpendKey {
     type Outcome = SpendKeySnapshot;
+
+    fn text_bytes(&self) -> usize {
+        let SpendKeySettings { allowed_models, allowed_providers, .. } = &self.settings;
+        list_bytes(allowed_models.iter().chain(allowed_providers))
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let wallet_id = match self.customer_id {

@@ -1,5 +1,7 @@
 //! Commands and the decisions about them.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 
 use super::personal_data::PersonalChange;
@@ -46,8 +48,24 @@ pub trait Command: Send + 'static {
     /// The value returned once the events are durable.
     type Outcome: Send + 'static;
 
+    /// The bytes of text that the command holds beside its own fields, where a caller chooses their length. Queues of
+    /// commands are bounded by it.
+    fn text_bytes(&self) -> usize {
+        0
+    }
+
     /// Decides by the states; an error names a state that is not loaded.
     fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError>;
+}
+
+/// The bytes of all keys and values of `metadata`.
+pub(super) fn metadata_bytes(metadata: &BTreeMap<String, String>) -> usize {
+    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// The bytes of all texts of the lists.
+pub(super) fn list_bytes<'a>(lists: impl IntoIterator<Item = &'a Vec<String>>) -> usize {
+    lists.into_iter().flatten().map(String::len).sum()
 }
 
 /// Decides `command` and moves each fact from the machine's time to the time of its merchant's clock.

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
 use super::bill::{self, Conditions, RequestSettings};
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::key_limits::KeyLimits;
 use super::refusal::{
     CustomerRefusal, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, WalletRefusal, WalletShortfall,
@@ -253,6 +253,10 @@ pub(super) fn usage_period_start(
 
 impl Command for OpenRequest {
     type Outcome = Opened;
+
+    fn text_bytes(&self) -> usize {
+        self.endpoint.len() + self.model.as_ref().map_or(0, String::len) + metadata_bytes(&self.metadata)
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
         let Principals { merchant_id, customer, key } = self.principals(states)?;

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 
 use super::bill;
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::open_request::{CustomerRef, MeterRef, usage_period_start};
 use super::refusal::{MerchantRefusal, Refusal, RequestRefusal};
 use super::settle_request::{Metered, SettleRequest, Settled};
@@ -106,6 +106,10 @@ impl ReportRequest {
 
 impl Command for ReportRequest {
     type Outcome = Reported;
+
+    fn text_bytes(&self) -> usize {
+        self.endpoint.len() + metadata_bytes(&self.metadata)
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Reported>, DecideError> {
         if let Some(existing) = states.reported(self.merchant_id, &self.reported_id)? {

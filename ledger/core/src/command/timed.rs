@@ -22,6 +22,10 @@ impl<C: Command> Command for Timed<C> {
     /// The command's own outcome, and the instant of its decision.
     type Outcome = (C::Outcome, DateTime<Utc>);
 
+    fn text_bytes(&self) -> usize {
+        self.command.text_bytes()
+    }
+
     fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
         let Decision { facts, personal, outcome } = self.command.decide(states)?;
         let at = states.now(self.merchant_id, self.now)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::edit::Edit;
 use super::personal_data::{PersonalChange, PersonalData};
 use super::refusal::CustomerRefusal;
@@ -58,6 +58,10 @@ impl UpdateCustomer {
 
 impl Command for UpdateCustomer {
     type Outcome = ();
+
+    fn text_bytes(&self) -> usize {
+        self.metadata.as_ref().map_or(0, metadata_bytes)
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let customer = states.customer(self.customer_id)?;

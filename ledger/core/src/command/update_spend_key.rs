@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::decision::{Command, DecideError, Decision};
+use super::decision::{Command, DecideError, Decision, list_bytes};
 use super::edit::Edit;
 use super::refusal::SpendKeyRefusal;
 use super::spend_key_snapshot::SpendKeySnapshot;
@@ -75,6 +75,14 @@ pub struct UpdateSpendKey {
 
 impl Command for UpdateSpendKey {
     type Outcome = SpendKeySnapshot;
+
+    fn text_bytes(&self) -> usize {
+        let lists = [&self.edits.allowed_models, &self.edits.allowed_providers];
+        list_bytes(lists.into_iter().filter_map(|edit| match edit {
+            Edit::Set(list) => Some(list),
+            Edit::Keep | Edit::Clear => None,
+        }))
+    }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<SpendKeySnapshot>, DecideError> {
         let key = states.spend_key(self.spend_key_id)?.filter(|key| key.merchant_id == self.merchant_id);

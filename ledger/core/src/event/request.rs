@@ -272,6 +272,8 @@ pub enum FailureReason {
     UsageInvalid,
     /// The gateway died with the call in flight; reconcile it by hand.
     Abandoned,
+    /// The settlement of the call could not be appended; reconcile it by hand.
+    Unsettleable,
 }
 
 /// A call ended without being metered. Its hold is released and nothing is charged.

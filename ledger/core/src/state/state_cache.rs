@@ -1,5 +1,6 @@
 //! The states that decisions see: loaded from the database and changed by earlier decisions of the batch.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use rust_decimal::Decimal;
@@ -44,6 +45,8 @@ pub enum EvolveError {
 pub struct StateCache {
     known: HashMap<StateKey, Option<State>>,
     changed: HashSet<StateKey>,
+    /// Hashes of keys that were looked up and do not exist.
+    unknown_keys: Vec<StateKey>,
 }
 
 macro_rules! lookup {
@@ -141,7 +144,36 @@ impl StateCache {
 
     /// Adds a loaded state; `None` if it does not exist.
     pub fn load(&mut self, key: StateKey, state: Option<State>) {
+        if state.is_none() && matches!(key, StateKey::SecretKey(_) | StateKey::SpendKeyHash(_)) {
+            self.unknown_keys.push(key.clone());
+        }
         self.known.insert(key, state);
+    }
+
+    /// Forgets the hashes of keys that do not exist: strangers choose them, and there is no end of them.
+    pub fn forget_unknown_keys(&mut self) {
+        for key in self.unknown_keys.drain(..) {
+            if let Entry::Occupied(entry) = self.known.entry(key)
+                && entry.get().is_none()
+                && !self.changed.contains(entry.key())
+            {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Forgets states until at most `most` are known: first those that do not exist, then any. States with changes that
+    /// are not taken yet stay.
+    pub fn shrink_to(&mut self, most: usize) {
+        let mut surplus = self.known.len().saturating_sub(most);
+        for is_first in [true, false] {
+            let changed = &self.changed;
+            self.known.retain(|key, state| {
+                let stays = surplus == 0 || (is_first && state.is_some()) || changed.contains(key);
+                surplus -= usize::from(!stays);
+                stays
+            });
+        }
     }
 
     /// Returns true if the state of `key` is known.
@@ -163,6 +195,7 @@ impl StateCache {
     pub fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
+        self.unknown_keys.clear();
     }
 
     /// Applies `facts`, all or none, and records the changes.
@@ -211,5 +244,60 @@ impl StateCache {
             changes.push((key, json));
         }
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::ServerKey;
+
+    fn reference(number: u32) -> StateKey {
+        StateKey::Reference("mer_00000000000000000000000001".parse().unwrap(), number.to_string())
+    }
+
+    fn customer() -> State {
+        State::Reference("con_00000000000000000000000001".parse().unwrap())
+    }
+
+    #[test]
+    fn unknown_keys_are_forgotten_and_other_states_stay() {
+        let (server_key, mut states) = (ServerKey::random(), StateCache::default());
+        let known = StateKey::SpendKeyHash(server_key.hash("spk_known"));
+        let id = "sk_00000000000000000000000001".parse().unwrap();
+        states.load(known.clone(), Some(State::SpendKeyHash(id)));
+        let unknown = [
+            StateKey::SpendKeyHash(server_key.hash("spk_unknown")),
+            StateKey::SecretKey(server_key.hash("aks_unknown")),
+        ];
+        for key in &unknown {
+            states.load(key.clone(), None);
+            assert!(states.knows(key), "the batch that looked it up sees it");
+        }
+        states.load(reference(1), None);
+        states.forget_unknown_keys();
+        assert!(unknown.iter().all(|key| !states.knows(key)));
+        assert!(states.knows(&known) && states.knows(&reference(1)));
+    }
+
+    #[test]
+    fn a_cache_shrinks_by_absent_states_first_and_never_by_changed_ones() {
+        let mut states = StateCache::default();
+        for number in 0..100 {
+            states.load(reference(number), (number >= 40).then(customer));
+        }
+        for number in 90..100 {
+            states.changed.insert(reference(number));
+        }
+        states.shrink_to(1_000);
+        assert_eq!(states.len(), 100);
+        states.shrink_to(70);
+        assert_eq!(states.len(), 70);
+        assert!((40..100).all(|number| states.knows(&reference(number))), "only absent states are forgotten");
+        states.shrink_to(20);
+        assert_eq!(states.len(), 20);
+        states.shrink_to(0);
+        assert_eq!(states.len(), 10);
+        assert!((90..100).all(|number| states.knows(&reference(number))), "changes are kept");
     }
 }

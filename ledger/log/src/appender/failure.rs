@@ -1,5 +1,6 @@
 //! Failed attempts to append: the cause, and whether the batch may have been committed.
 
+use super::Error;
 use super::batch::{AppendBatch, EventId};
 use super::store::StoreError;
 
@@ -14,12 +15,46 @@ pub(super) enum Failure {
     TooManyLoads,
     #[error("Postgres does not answer")]
     Timeout,
+    #[error("no connection: {0}")]
+    Unreachable(StoreError),
+    /// The job at this index of the batch panicked while it was decided.
+    #[error("the decision of a command panicked: {message}")]
+    Panicked { job: usize, message: String },
+}
+
+/// The commands that a failure can be blamed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// None: the store is away.
+    Store,
+    /// Perhaps one of the batch, which would fail again alone.
+    AnyJob,
+    /// This one of the batch.
+    Job(usize),
 }
 
 impl Failure {
-    /// Whether the data of one command caused it, so that the others can go on without that command.
-    pub(super) fn is_caused_by_data(&self) -> bool {
-        matches!(self, Self::Store(StoreError::Data(_)))
+    /// The commands to blame, if nothing is in doubt.
+    pub(super) fn blame(&self) -> Blame {
+        match self {
+            Self::Timeout | Self::Unreachable(_) => Blame::Store,
+            Self::Store(_) | Self::CatchUp(_) | Self::TooManyLoads => Blame::AnyJob,
+            Self::Panicked { job, .. } => Blame::Job(*job),
+        }
+    }
+
+    /// The answer to a command that fails so in a batch of its own.
+    pub(super) fn answer(&self) -> Error {
+        let why = self.to_string();
+        match self {
+            // The same command would fail again.
+            Self::Store(StoreError::Data(_)) | Self::TooManyLoads | Self::Panicked { .. } => {
+                Error::Internal(why)
+            }
+            Self::Store(StoreError::Other(_)) | Self::CatchUp(_) | Self::Timeout | Self::Unreachable(_) => {
+                Error::Unavailable(why)
+            }
+        }
     }
 }
 
@@ -52,11 +87,36 @@ impl<F: Into<Failure>> From<F> for FailedAttempt {
 mod tests {
     use super::*;
 
+    fn data() -> Failure {
+        StoreError::Data(String::new()).into()
+    }
+
+    fn other() -> Failure {
+        StoreError::Other(String::new()).into()
+    }
+
+    fn panicked() -> Failure {
+        Failure::Panicked { job: 3, message: String::new() }
+    }
+
     #[test]
-    fn only_a_refusal_of_the_data_is_blamed_on_a_command() {
-        assert!(Failure::from(StoreError::Data(String::new())).is_caused_by_data());
-        assert!(!Failure::from(StoreError::Other(String::new())).is_caused_by_data());
-        assert!(!Failure::Timeout.is_caused_by_data());
+    fn a_store_that_is_away_is_blamed_on_no_command() {
+        assert_eq!(Failure::Timeout.blame(), Blame::Store);
+        assert_eq!(Failure::Unreachable(StoreError::Other(String::new())).blame(), Blame::Store);
+        for failure in [data(), other(), Failure::TooManyLoads, Failure::CatchUp(String::new())] {
+            assert_eq!(failure.blame(), Blame::AnyJob, "{failure:?}");
+        }
+        assert_eq!(panicked().blame(), Blame::Job(3));
+    }
+
+    #[test]
+    fn a_failure_that_would_repeat_is_internal() {
+        for failure in [data(), Failure::TooManyLoads, panicked()] {
+            assert!(matches!(failure.answer(), Error::Internal(_)), "{failure:?}");
+        }
+        for failure in [other(), Failure::CatchUp(String::new()), Failure::Timeout] {
+            assert!(matches!(failure.answer(), Error::Unavailable(_)), "{failure:?}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! (completion.md section 1). Invariant: a key is used once, on any number of gateways, because every such batch is
 //! decided under the head's lock.
 
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::batch::{AppendBatch, Claims};
-use super::job::{DecideResult, Job, decide, missing_state};
+use super::job::{DecideResult, Job, Waiter, decide, missing_state};
+use super::queue::Place;
 use super::{Appender, Error};
 use farthing_core::command::{Command, Refusal};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
@@ -55,11 +56,11 @@ impl Appender {
         C: Command,
         K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        self.enqueue(Box::new(IdempotentJob { command, claim, record, reply, answer: None }), answer).await
+        let (waiter, answer) = Waiter::new(self.places.take(command.text_bytes())?);
+        self.enqueue(Box::new(IdempotentJob { command, claim, record, waiter }), answer).await
     }
 
-    /// As [`Appender::submit`], for the end of the call `request_id` that began under the claim `id`.
+    /// As [`Appender::settle`], for the end of the call `request_id` that began under the claim `id`.
     pub async fn submit_closing<C: Command>(
         &self,
         command: C,
@@ -67,9 +68,9 @@ impl Appender {
         request_id: RequestId,
         end: ClaimEnd,
     ) -> Result<C::Outcome, Error> {
-        let (reply, answer) = oneshot::channel();
-        let job = ClosingJob { command, id, request_id, end, reply, answer: None };
-        self.enqueue(Box::new(job), answer).await
+        let (waiter, answer) = Waiter::new(Place::of_settlement());
+        let job = ClosingJob { command, id, request_id, end, waiter };
+        self.enqueue_settlement(Box::new(job), answer).await
     }
 }
 
@@ -78,8 +79,7 @@ struct IdempotentJob<C: Command, K> {
     command: C,
     claim: Claim,
     record: K,
-    reply: oneshot::Sender<Result<IdempotentOutcome<C::Outcome>, Error>>,
-    answer: Option<Result<IdempotentOutcome<C::Outcome>, Error>>,
+    waiter: Waiter<IdempotentOutcome<C::Outcome>>,
 }
 
 impl<C, K> IdempotentJob<C, K>
@@ -115,17 +115,17 @@ where
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult {
         let recorded = batch.claims.recorded.get(&self.claim.id);
         if let Some(status) = recorded.and_then(|recorded| recorded.meets(&self.claim)) {
-            self.answer = Some(Ok(IdempotentOutcome::Repeated(status)));
+            self.waiter.answer = Some(Ok(IdempotentOutcome::Repeated(status)));
             return DecideResult::Decided;
         }
         let decided = match decide(&self.command, states, batch) {
             Ok(decided) => decided,
             Err(missing) => return DecideResult::Missing(missing),
         };
-        self.answer = Some(match decided {
+        self.waiter.answer = Some(match decided {
             Ok(outcome) => Ok(self.record(&mut batch.claims, Ok(outcome))),
             Err(Error::Refused(refusal)) => Ok(self.record(&mut batch.claims, Err(refusal))),
-            Err(unavailable @ Error::Unavailable(_)) => Err(unavailable),
+            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded)) => Err(error),
         });
         DecideResult::Decided
     }
@@ -142,13 +142,16 @@ where
         Some(&self.claim.id)
     }
 
-    fn confirm(self: Box<Self>) {
-        let Self { reply, answer, .. } = *self;
-        let _ = answer.map(|answer| reply.send(answer));
+    fn has_expired(&self, now: Instant) -> bool {
+        self.waiter.has_expired(now)
     }
 
-    fn fail(self: Box<Self>, why: &str) {
-        let _ = self.reply.send(Err(Error::Unavailable(why.to_owned())));
+    fn confirm(self: Box<Self>) {
+        self.waiter.confirm();
+    }
+
+    fn end(self: Box<Self>, error: Error) {
+        self.waiter.end(error);
     }
 }
 
@@ -158,8 +161,7 @@ struct ClosingJob<C: Command> {
     id: ClaimId,
     request_id: RequestId,
     end: ClaimEnd,
-    reply: oneshot::Sender<Result<C::Outcome, Error>>,
-    answer: Option<Result<C::Outcome, Error>>,
+    waiter: Waiter<C::Outcome>,
 }
 
 impl<C: Command> Job for ClosingJob<C> {
@@ -176,7 +178,7 @@ impl<C: Command> Job for ClosingJob<C> {
                 ClaimEnd::Release => changes.released.push((id, request_id)),
             }
         }
-        self.answer = Some(decided);
+        self.waiter.answer = Some(decided);
         DecideResult::Decided
     }
 
@@ -188,13 +190,16 @@ impl<C: Command> Job for ClosingJob<C> {
         true
     }
 
-    fn confirm(self: Box<Self>) {
-        let Self { reply, answer, .. } = *self;
-        let _ = answer.map(|answer| reply.send(answer));
+    fn has_expired(&self, now: Instant) -> bool {
+        self.waiter.has_expired(now)
     }
 
-    fn fail(self: Box<Self>, why: &str) {
-        let _ = self.reply.send(Err(Error::Unavailable(why.to_owned())));
+    fn confirm(self: Box<Self>) {
+        self.waiter.confirm();
+    }
+
+    fn end(self: Box<Self>, error: Error) {
+        self.waiter.end(error);
     }
 }
 
@@ -220,9 +225,9 @@ mod tests {
 
     /// Decides a job under `claim` into `batch` and returns the answer to its caller.
     fn decide_job(claim: Claim, record: ClaimRecord, batch: &mut AppendBatch) -> Answer {
-        let (reply, mut answer) = oneshot::channel();
+        let (waiter, mut answer) = Waiter::new(Place::of_settlement());
         let record = move |_: &Result<(), Refusal>| record.clone();
-        let mut job = Box::new(IdempotentJob { command: AlreadyApplied, claim, record, reply, answer: None });
+        let mut job = Box::new(IdempotentJob { command: AlreadyApplied, claim, record, waiter });
         assert!(matches!(job.decide(&mut StateCache::default(), batch), DecideResult::Decided));
         job.confirm();
         answer.try_recv().unwrap()
@@ -273,15 +278,9 @@ mod tests {
         let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let mut batch = batch();
         for end in [ClaimEnd::Answer(b"sealed".to_vec()), ClaimEnd::Release] {
-            let (reply, mut answer) = oneshot::channel();
-            let mut job = Box::new(ClosingJob {
-                command: AlreadyApplied,
-                id: id.clone(),
-                request_id,
-                end,
-                reply,
-                answer: None,
-            });
+            let (waiter, mut answer) = Waiter::new(Place::of_settlement());
+            let mut job =
+                Box::new(ClosingJob { command: AlreadyApplied, id: id.clone(), request_id, end, waiter });
             assert!(matches!(job.decide(&mut StateCache::default(), &mut batch), DecideResult::Decided));
             job.confirm();
             assert_eq!(answer.try_recv(), Ok(Ok(())));

@@ -1,9 +1,11 @@
 //! A job: a queued command, and the channel to the caller that waits for its outcome.
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Error;
 use super::batch::AppendBatch;
+use super::queue::Place;
 use farthing_core::command::{self, Command, DecideError, Decision};
 use farthing_core::idempotency::ClaimId;
 use farthing_core::state::{EvolveError, Missing, StateCache};
@@ -16,7 +18,7 @@ pub(super) enum DecideResult {
     Missing(Missing),
 }
 
-/// A queued command. Its caller gets one answer, by [`Job::confirm`] or [`Job::fail`].
+/// A queued command. Its caller gets one answer, by [`Job::confirm`] or [`Job::end`].
 pub(super) trait Job: Send {
     /// Decides on `states` and evolves them; adds the facts to `batch`.
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult;
@@ -34,11 +36,21 @@ pub(super) trait Job: Send {
         None
     }
 
+    /// Whether the command has waited in the queue for too long.
+    fn has_expired(&self, now: Instant) -> bool;
+
     /// Sends the decided answer: the batch is durable.
     fn confirm(self: Box<Self>);
 
-    /// Sends a failure: nothing was appended.
-    fn fail(self: Box<Self>, why: &str);
+    /// Sends an error: nothing was appended.
+    fn end(self: Box<Self>, error: Error);
+}
+
+impl dyn Job {
+    /// Sends the error that the log cannot be written now.
+    pub(super) fn fail(self: Box<Self>, why: &str) {
+        self.end(Error::Unavailable(why.to_owned()));
+    }
 }
 
 impl std::fmt::Debug for dyn Job {
@@ -47,24 +59,48 @@ impl std::fmt::Debug for dyn Job {
     }
 }
 
-/// A command without an idempotency key.
-pub(super) struct CommandJob<C: Command> {
-    command: C,
-    reply: oneshot::Sender<Result<C::Outcome, Error>>,
-    answer: Option<Result<C::Outcome, Error>>,
+/// The caller of a job: the channel to it, the answer for it, and its place in the queue.
+pub(super) struct Waiter<T> {
+    reply: oneshot::Sender<Result<T, Error>>,
+    pub(super) answer: Option<Result<T, Error>>,
+    place: Place,
 }
 
-impl<C: Command> CommandJob<C> {
-    pub(super) fn boxed(command: C, reply: oneshot::Sender<Result<C::Outcome, Error>>) -> Box<dyn Job> {
-        Box::new(Self { command, reply, answer: None })
+impl<T> Waiter<T> {
+    /// A caller in `place`, and the channel that it waits on.
+    pub(super) fn new(place: Place) -> (Self, oneshot::Receiver<Result<T, Error>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { reply, answer: None, place }, answer)
     }
+
+    /// Whether it has waited in the queue for too long.
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
+        self.place.has_expired(now)
+    }
+
+    /// Sends the decided answer.
+    pub(super) fn confirm(self) {
+        // The facts stand even if the caller has gone.
+        let _ = self.answer.map(|answer| self.reply.send(answer));
+    }
+
+    /// Sends an error.
+    pub(super) fn end(self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// A command without an idempotency key.
+pub(super) struct CommandJob<C: Command> {
+    pub(super) command: C,
+    pub(super) waiter: Waiter<C::Outcome>,
 }
 
 impl<C: Command> Job for CommandJob<C> {
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult {
         match decide(&self.command, states, batch) {
             Ok(answer) => {
-                self.answer = Some(answer);
+                self.waiter.answer = Some(answer);
                 DecideResult::Decided
             }
             Err(missing) => DecideResult::Missing(missing),
@@ -75,14 +111,16 @@ impl<C: Command> Job for CommandJob<C> {
         missing_state(&self.command, states)
     }
 
-    fn confirm(self: Box<Self>) {
-        let Self { reply, answer, .. } = *self;
-        // The facts stand even if the caller has gone.
-        let _ = answer.map(|answer| reply.send(answer));
+    fn has_expired(&self, now: Instant) -> bool {
+        self.waiter.has_expired(now)
     }
 
-    fn fail(self: Box<Self>, why: &str) {
-        let _ = self.reply.send(Err(Error::Unavailable(why.to_owned())));
+    fn confirm(self: Box<Self>) {
+        self.waiter.confirm();
+    }
+
+    fn end(self: Box<Self>, error: Error) {
+        self.waiter.end(error);
     }
 }
 
@@ -107,7 +145,7 @@ pub(super) fn decide<C: Command>(
                 %broken,
                 "a decision would break an invariant and is not appended"
             );
-            return Ok(Err(Error::Unavailable(broken.to_string())));
+            return Ok(Err(Error::Internal(broken.to_string())));
         }
     }
     for fact in facts {

@@ -210,10 +210,10 @@ impl From<tokio_postgres::Error> for StoreError {
     }
 }
 
-/// Whether Postgres refused the data: the SQLSTATE classes 22 (data), 23 (constraints), 42 (access rules) and 54
+/// Whether Postgres refused the data: the SQLSTATE classes 22 (data), 23 (constraints) and 54
 /// (limits).
 fn is_about_data(code: &SqlState) -> bool {
-    ["22", "23", "42", "54"].iter().any(|class| code.code().starts_with(class))
+    ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
 /// A change of personal data, as `ledger.append` takes it.

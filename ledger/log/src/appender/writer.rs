@@ -4,19 +4,21 @@
 //! statement, which writes only if the head has not moved (optimistic). Once another writer has been seen, the writer
 //! locks the head first, applies the other's events to its states (catch-up), and then decides.
 
+use std::any::Any;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::batch::{AppendBatch, EventId};
-use super::failure::{FailedAttempt, Failure};
+use super::failure::{Blame, FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{Head, LogSession, LogStore};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::ClaimId;
-use farthing_core::state::{StateCache, StateKey};
+use farthing_core::state::{Missing, StateCache, StateKey};
 
 /// The most events of other writers that are applied to the cached states. Beyond that, loading the states again is
 /// cheaper.
@@ -25,8 +27,9 @@ const MAX_CATCH_UP: i64 = 2_000;
 /// A position that no event follows.
 const BEYOND_THE_LOG: i64 = i64::MAX / 2;
 
-/// The number of cached states above which the cache is cleared.
+/// The number of cached states above which the cache is shrunk, and the number that it is shrunk to.
 const MAX_CACHED: usize = 200_000;
+const CACHED_AFTER_SHRINKING: usize = 150_000;
 
 /// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
@@ -74,41 +77,53 @@ impl<S: LogStore> Writer<S> {
         queue: &mut mpsc::Receiver<Box<dyn Job>>,
         stop: &CancellationToken,
     ) {
-        let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
-        let FailedAttempt { failure, in_doubt } = match attempted {
-            Ok(Ok(())) => return self.confirm(jobs),
-            Ok(Err(failed)) => failed,
-            Err(_) => FailedAttempt { failure: Failure::Timeout, in_doubt: self.in_flight.take() },
-        };
-        tracing::warn!(
-            event = "appender.append_failed",
-            %failure,
-            in_doubt = in_doubt.is_some(),
-            "an append failed"
-        );
-        // Closing the connection ends a statement that was still running on it.
-        self.session = None;
-        self.forget();
-        let committed = match in_doubt {
-            Some(first) => self.resolve(&first, queue, stop).await,
-            None => Some(false),
-        };
-        match committed {
-            Some(true) => return self.confirm(jobs),
-            Some(false) => {}
-            // The outcome is unknown, so the callers get no answer: their channels close.
-            None => return,
-        }
-        if failure.is_caused_by_data() && jobs.len() > 1 {
-            // Append each job alone, so that only the one with the bad data fails.
-            for job in jobs {
-                Box::pin(self.append(vec![job], queue, stop)).await;
+        loop {
+            let attempted = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&mut jobs)).await;
+            let FailedAttempt { failure, in_doubt } = match attempted {
+                Ok(Ok(())) => return self.confirm(jobs),
+                Ok(Err(failed)) => failed,
+                Err(_) => FailedAttempt { failure: Failure::Timeout, in_doubt: self.in_flight.take() },
+            };
+            tracing::warn!(
+                event = "appender.append_failed",
+                %failure,
+                in_doubt = in_doubt.is_some(),
+                "an append failed"
+            );
+            // Closing the connection ends a statement that was still running on it.
+            self.session = None;
+            self.forget();
+            let blame = if in_doubt.is_some() { Blame::Store } else { failure.blame() };
+            let committed = match in_doubt {
+                Some(first) => self.resolve(&first, queue, stop).await,
+                None => Some(false),
+            };
+            match committed {
+                Some(true) => return self.confirm(jobs),
+                Some(false) => {}
+                // The outcome is unknown, so the callers get no answer: their channels close.
+                None => return,
             }
-            return;
-        }
-        let why = failure.to_string();
-        for job in jobs {
-            job.fail(&why);
+            match blame {
+                Blame::Job(job) => {
+                    jobs.remove(job).end(failure.answer());
+                    if jobs.is_empty() {
+                        return;
+                    }
+                }
+                // Halves are appended until the job to blame is alone; all others succeed.
+                Blame::AnyJob if jobs.len() > 1 => {
+                    let second = jobs.split_off(jobs.len() / 2);
+                    Box::pin(self.append(jobs, queue, stop)).await;
+                    return Box::pin(self.append(second, queue, stop)).await;
+                }
+                Blame::AnyJob | Blame::Store => {
+                    for job in jobs {
+                        job.end(failure.answer());
+                    }
+                    return;
+                }
+            }
         }
     }
 
@@ -120,8 +135,9 @@ impl<S: LogStore> Writer<S> {
         for job in jobs {
             job.confirm();
         }
+        self.states.forget_unknown_keys();
         if self.states.len() > MAX_CACHED {
-            self.states.clear();
+            self.states.shrink_to(CACHED_AFTER_SHRINKING);
         }
     }
 
@@ -138,7 +154,7 @@ impl<S: LogStore> Writer<S> {
             Some(session) if !session.is_closed() => session,
             _ => {
                 self.forget();
-                self.store.open().await?
+                self.store.open().await.map_err(Failure::Unreachable)?
             }
         };
         let needs_transaction = jobs.iter().any(|job| job.needs_transaction());
@@ -252,13 +268,13 @@ impl<S: LogStore> Writer<S> {
     ) -> Result<bool, Failure> {
         let mut loads = 0;
         for at in 0..jobs.len() {
-            while let DecideResult::Missing(missing) = jobs[at].decide(&mut self.states, batch) {
+            while let DecideResult::Missing(missing) = self.decide_one(jobs, at, batch)? {
                 loads += 1;
                 if loads > MAX_LOADS {
                     return Err(Failure::TooManyLoads);
                 }
                 // One load also serves the jobs behind this one.
-                let rest = jobs[at + 1..].iter().filter_map(|job| job.missing_state(&self.states));
+                let rest = jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
                 let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
                 let keys: Vec<StateKey> = keys.into_iter().collect();
                 let (position, found) = session.load(&keys).await?;
@@ -272,4 +288,35 @@ impl<S: LogStore> Writer<S> {
         }
         Ok(true)
     }
+
+    /// Decides the job at `at`. A panic of the decision fails the attempt: states and batch may be half changed.
+    fn decide_one(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        at: usize,
+        batch: &mut AppendBatch,
+    ) -> Result<DecideResult, Failure> {
+        let decided = catch_unwind(AssertUnwindSafe(|| jobs[at].decide(&mut self.states, batch)));
+        decided.map_err(|panic| {
+            let message = panic_message(&*panic);
+            tracing::error!(
+                event = "appender.decision_panicked",
+                message,
+                "the decision of a command panicked; the command fails alone"
+            );
+            Failure::Panicked { job: at, message }
+        })
+    }
+}
+
+/// The first state that the decision of `job` needs and `states` lacks; `None` if the decision panics, which it will do
+/// again in its turn.
+fn missing_state(job: &dyn Job, states: &StateCache) -> Option<Missing> {
+    catch_unwind(AssertUnwindSafe(|| job.missing_state(states))).ok().flatten()
+}
+
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

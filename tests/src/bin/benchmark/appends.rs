@@ -16,7 +16,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::ServerKey;
 use farthing_core::usage::Usage;
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
@@ -131,6 +131,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
         role: Role::Gateway,
         writer: "benchmark".to_owned(),
         nats_url: Some(ready.nats_url),
+        queue: QueueLimits::default(),
     };
     let appender = Appender::start(config, stop.clone(), &tracker);
     let before = merchant.log.head().await;

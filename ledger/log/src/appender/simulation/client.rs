@@ -20,7 +20,7 @@ use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
 use super::{Processes, WRITERS};
 
 /// The time of every command: the appender does not look at it.
-const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
+pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
 
 /// Reference ids and idempotency keys that clients compete for, of each.
 const CONTESTED: u32 = 200;
@@ -62,15 +62,18 @@ impl Book {
     }
 }
 
-fn merchant_id() -> MerchantId {
+/// The merchant of all commands.
+pub(super) fn merchant_id() -> MerchantId {
     MerchantId::new(Ulid::from_parts(1, 1))
 }
 
-fn server_key() -> ServerKey {
+/// The key that hashes keys.
+pub(super) fn server_key() -> ServerKey {
     ServerKey::from_hex(&"7".repeat(64)).unwrap()
 }
 
-fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
+/// The command that issues a secret key of the merchant.
+pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
     IssueSecretKey {
         merchant_id: merchant_id(),
         secret_key_id,
@@ -93,7 +96,7 @@ pub(super) async fn register(appender: &Appender) {
 fn failed(error: &Error) -> Answer {
     match error {
         Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
-        Error::Refused(_) | Error::Unavailable(_) => Answer::Nothing,
+        Error::Refused(_) | Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded => Answer::Nothing,
     }
 }
 

@@ -186,8 +186,11 @@ impl LogSession for Session {
         match self.ask(Statement::Load(keys.to_vec())).await? {
             Reply::Loaded(position, bodies) => {
                 let states = keys.iter().zip(bodies);
-                let states = states.map(|(key, body)| body.map(|body| State::from_json(key, &body).unwrap()));
-                Ok((position, states.collect()))
+                let states = states.map(|(key, body)| {
+                    let state = body.map(|body| State::from_json(key, &body)).transpose();
+                    state.map_err(|error| StoreError::Other(error.to_string()))
+                });
+                Ok((position, states.collect::<StoreResult<_>>()?))
             }
             other => unreachable!("{other:?}"),
         }

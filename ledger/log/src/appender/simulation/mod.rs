@@ -10,6 +10,9 @@ mod check;
 mod client;
 mod connection;
 mod database;
+mod isolation;
+mod one;
+mod overload;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::check::check;
 use self::client::{Book, Client, Habits, register};
 use self::database::{APPENDED_TWICE, Counts, Database};
-use super::Appender;
+use super::{Appender, QueueLimits};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
 const KEPT: [u64; 2] = [53, 36];
@@ -55,7 +58,8 @@ struct Process {
 impl Process {
     fn start(database: &Database, at: usize) -> Self {
         let stop = CancellationToken::new();
-        let (appender, task) = Appender::over(database.clone(), &format!("writer {at}"), stop.clone());
+        let (appender, task) =
+            Appender::over(database.clone(), &format!("writer {at}"), QueueLimits::default(), stop.clone());
         Self { appender, stop, task: tokio::spawn(task) }
     }
 }

@@ -1,0 +1,156 @@
+//! Overload: what is beyond a gateway's limits is refused at once, and what was begun is finished. Each test has a
+//! gateway of its own with small limits.
+
+use std::time::Duration;
+
+use farthing_tests::client::{Connection, Request, Response};
+use farthing_tests::instance::SideGateway;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Endpoint, Gate, Step, json};
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use futures_util::future::{Either, select};
+use serde_json::json;
+use tokio_postgres::Client;
+
+const LOCAL: &str = "--allow-address=127.0.0.0/8";
+
+/// A refusal or an answer that needs no ledger comes within this time, on a busy machine too.
+const AT_ONCE: Duration = Duration::from_secs(4);
+
+/// Keeps every gateway from appending until the transaction ends.
+const LOCK_HEAD: &str = "BEGIN; SELECT position FROM ledger.head FOR UPDATE";
+
+/// A provider that answers once the gate is open.
+fn waiting(merchant: &Merchant, gate: &Gate) -> Endpoint {
+    let gate = gate.clone();
+    merchant.instance.provider.endpoint(move |_| {
+        let mut steps = vec![Step::Wait(gate.clone())];
+        steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
+        steps
+    })
+}
+
+/// Starts a call and returns once its provider has it.
+async fn in_flight(merchant: &Merchant, gateway: &SideGateway, endpoint: &Endpoint) -> Connection {
+    let mut connection = Connection::open(gateway.address).await.unwrap();
+    connection.send(&forward("GET", &endpoint.url).bearer(&merchant.secret_key)).await.unwrap();
+    eventually("the provider is called", async || (!endpoint.calls().is_empty()).then_some(())).await;
+    connection
+}
+
+/// A connection of its own, so that its transaction is no other test's.
+async fn sql(merchant: &Merchant) -> Client {
+    farthing_tests::log::Log::open(&merchant.instance.ready().database_url).await.sql
+}
+
+fn is_overload(response: &Response) {
+    response.refused(503, "ledger_unavailable");
+    assert_eq!(response.head.header("retry-after"), Some("1"));
+    assert!(response.text().contains("overloaded"), "{}", response.text());
+    response.request_id();
+}
+
+#[test]
+fn a_call_beyond_the_limit_is_refused_at_once_and_the_one_in_flight_is_finished() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let gateway = SideGateway::start(merchant.instance, &[LOCAL, "--max-calls=1"]).await;
+        let gate = Gate::default();
+        let endpoint = waiting(&merchant, &gate);
+        let mut first = in_flight(&merchant, &gateway, &endpoint).await;
+        let wallet = Request::new("GET", "/v1/wallet").bearer(&merchant.secret_key);
+        for request in [forward("GET", &endpoint.url).bearer(&merchant.secret_key), wallet.clone()] {
+            is_overload(&request.send(gateway.address).await.unwrap());
+        }
+        assert_eq!(endpoint.calls().len(), 1, "the refused call was sent");
+        gate.open();
+        first.response("GET").await.unwrap().expect(200);
+        eventually("the next call is taken", async || {
+            let response = wallet.send(gateway.address).await.unwrap();
+            (response.status == 200).then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let gateway = SideGateway::start(merchant.instance, &["--max-connections=1"]).await;
+        let request = Request::new("GET", "/v1/openapi.json");
+        let mut first = Connection::open(gateway.address).await.unwrap();
+        first.send(&request).await.unwrap();
+        first.response("GET").await.unwrap().expect(200);
+        let to = gateway.address;
+        let second = tokio::spawn({
+            let request = request.clone();
+            async move { request.send(to).await.unwrap() }
+        });
+        for _ in 0..20 {
+            first.send(&request).await.unwrap();
+            first.response("GET").await.unwrap().expect(200);
+        }
+        assert!(!second.is_finished(), "a second connection was served");
+        drop(first);
+        second.await.unwrap().expect(200);
+    });
+}
+
+#[test]
+fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let gateway = SideGateway::start(merchant.instance, &[LOCAL, "--max-queued-commands=1"]).await;
+        let gate = Gate::default();
+        let endpoint = waiting(&merchant, &gate);
+        let mut call = in_flight(&merchant, &gateway, &endpoint).await;
+        let sql = sql(&merchant).await;
+        sql.batch_execute(LOCK_HEAD).await.unwrap();
+        let create = |reference: &str| {
+            let body = json!({"reference_id": reference});
+            let request = Request::new("POST", "/v1/customers").bearer(&merchant.secret_key).json(&body);
+            let to = gateway.address;
+            Box::pin(async move { request.send(to).await.unwrap() })
+        };
+        let answered = tokio::time::timeout(AT_ONCE, select(create("a"), create("b"))).await;
+        let (Either::Left((refused, waits)) | Either::Right((refused, waits))) =
+            answered.expect("the refusal comes at once");
+        is_overload(&refused);
+        // The queue is full, and the call's settlement is taken.
+        gate.open();
+        let (answer, created) = tokio::join!(call.response("GET"), async {
+            let sent = async || endpoint.calls()[0].finished.load(std::sync::atomic::Ordering::SeqCst);
+            eventually("the provider has answered", async || sent().await.then_some(())).await;
+            sql.batch_execute("COMMIT").await.unwrap();
+            waits.await
+        });
+        answer.unwrap().expect(200);
+        created.expect(201);
+        assert!(!gateway.logged().contains("forward.settlement_retried"), "{}", gateway.logged());
+    });
+}
+
+#[test]
+fn an_unknown_key_does_not_reach_the_writer_and_a_new_one_works_at_once() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let gateway = SideGateway::start(merchant.instance, &[LOCAL]).await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let call = |key: &str| forward("GET", &endpoint.url).bearer(key);
+        let sql = sql(&merchant).await;
+        sql.batch_execute(LOCK_HEAD).await.unwrap();
+        for (key, code) in [("spk_nobodys", "spend_key_invalid"), ("aks_test_nobodys", "secret_key_invalid")]
+        {
+            let request = call(key);
+            let answered = tokio::time::timeout(AT_ONCE, request.send(gateway.address)).await;
+            answered.expect("the writer is not asked").unwrap().refused(401, code);
+        }
+        sql.batch_execute("COMMIT").await.unwrap();
+        assert!(endpoint.calls().is_empty());
+        call(&merchant.secret_key).send(gateway.address).await.unwrap().expect(200);
+        let made = merchant.post("/v1/spend_keys", &json!({"name": "new"})).await.expect(201);
+        call(made["key"].as_str().unwrap()).send(gateway.address).await.unwrap().expect(200);
+    });
+}
