@@ -202,6 +202,8 @@ fn a_webhook_receives_the_events_it_names_and_none_while_it_is_disabled() {
         let received: Vec<_> = some.received().iter().map(customer_of).collect();
         assert_eq!(received.len(), 2);
         assert!(received.contains(&first.id) && received.contains(&third.id), "{received:?}");
+        // A delivery is recorded after it was received.
+        all.once(&merchant, "every delivery is recorded", |delivery| delivery["status"] == "delivered").await;
         let listed = all.deliveries(&merchant).await;
         assert_eq!(listed.len(), 6);
         let paths = [&all.id, &some.id].map(|id| format!("/v1/webhooks/{id}/deliveries"));
