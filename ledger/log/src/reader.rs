@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::connect::{self, Role, redacted};
-use super::record::{self, Record, Unreadable};
+use super::record::{self, Unreadable};
 use super::record_batch::{Damaged, RecordBatch};
 use farthing_core::event::Recorded;
 
@@ -104,15 +104,9 @@ impl Entry {
         self.batch.line(self.index)
     }
 
-    /// Its record, which may be of a kind that this program does not know.
-    pub fn record(&self) -> Result<Record<'_>, Error> {
-        let record = Record::parse(self.line());
-        record.map_err(|unreadable| Error::Unreadable { position: self.position, unreadable })
-    }
-
-    /// Its hash in the hash chain.
-    pub fn hash(&self) -> &[u8] {
-        self.batch.hash(self.index)
+    /// Its record batch, and its index there.
+    pub(crate) const fn batch(&self) -> (&Arc<RecordBatch>, usize) {
+        (&self.batch, self.index)
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::READ_EVENTS;
 use crate::reader::Entry;
+use crate::record_batch::RecordBatch;
 
 /// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
@@ -195,6 +196,21 @@ impl<E> Page<E> {
     /// Always `false`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Page {
+    /// The record batches of the events, each once and whole, and the index of the first event that is in the page. The
+    /// last batch may have events beyond the end of the page.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = (&Arc<RecordBatch>, usize)> {
+        let mut last = 0;
+        self.entries().filter_map(move |entry| {
+            let (batch, index) = entry.batch();
+            (entry.position() > last).then(|| {
+                last = batch.last_position();
+                (batch, index)
+            })
+        })
     }
 }
 
