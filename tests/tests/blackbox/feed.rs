@@ -24,6 +24,22 @@ fn the_stream_holds_every_event_in_order_and_proves_the_hash_chain() {
 }
 
 #[test]
+fn the_relay_keeps_its_connection() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let instance = merchant.instance;
+        // Two checks of the stream, a second apart.
+        eventually("the stream is three seconds old", async || {
+            let created = feed::stream(instance).await?.get_info().await.ok()?.created;
+            (chrono::Utc::now().timestamp() - created.unix_timestamp() > 3).then_some(())
+        })
+        .await;
+        let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).unwrap();
+        assert!(!said.contains("relay.restarted"), "{said}");
+    });
+}
+
+#[test]
 fn the_wake_up_notification_carries_the_newest_position() {
     run(async {
         use futures_util::StreamExt as _;

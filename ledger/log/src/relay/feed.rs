@@ -70,10 +70,11 @@ struct Ack {
 impl Feed {
     /// Opens the stream and finds its end; creates the stream if it is gone.
     pub(super) async fn resume(config: &RelayConfig, client: Client) -> Result<Self, Error> {
-        let connects = client.statistics().connects.load(Ordering::Relaxed);
         let context = jetstream::new(client.clone());
         let wanted = stream::config(PARTITION, config.replicas);
         let stream = context.get_or_create_stream(wanted).await.map_err(nats)?;
+        // The client connects behind its first request. Before the reply the count is still 0.
+        let connects = client.statistics().connects.load(Ordering::Relaxed);
         let info = stream.get_info().await.map_err(nats)?;
         set_replicas(&context, info.config, config.replicas).await;
         let extent = Extent::from(&info.state);
