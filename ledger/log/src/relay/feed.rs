@@ -19,9 +19,9 @@ use super::{Error, RelayConfig, nats};
 use crate::reader::{PARTITION, Reader};
 use crate::tail::Follower;
 
-/// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so the events of a
-/// page are gathered already and no message waits for more.
-const PAGE_EVENTS: usize = 2_048;
+/// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they are gathered
+/// already and no message waits for more.
+const READ_EVENTS: usize = 2_048;
 /// The most acknowledgements awaited at once: up to 4 MB of messages.
 const MAX_AWAITED: usize = 8;
 /// How long an acknowledgement may take.
@@ -135,8 +135,8 @@ impl Feed {
             () = ack_timeout => Err(Error::AckTimeout),
             () = tokio::time::sleep_until(self.next_check) => self.check().await,
             () = std::future::ready(()), if may_send && !self.unsent.is_empty() => self.publish().await,
-            page = follower.next(self.position, PAGE_EVENTS), if self.unsent.is_empty() => {
-                self.unsent = message::pack(page?.batches(), self.client.max_payload());
+            batches = follower.next_batches(self.position, READ_EVENTS), if self.unsent.is_empty() => {
+                self.unsent = message::pack(batches?, self.client.max_payload());
                 Ok(())
             }
         }

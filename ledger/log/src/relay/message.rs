@@ -75,13 +75,13 @@ struct Size {
 
 /// Packs the events of `batches` into messages. An item is a record batch and the index of its first event to publish.
 /// A message has at most `max_payload` bytes, unless one event alone is larger.
-pub(super) fn pack<'a>(
-    batches: impl IntoIterator<Item = (&'a Arc<RecordBatch>, usize)>,
+pub(super) fn pack(
+    batches: impl IntoIterator<Item = (Arc<RecordBatch>, usize)>,
     max_payload: usize,
 ) -> VecDeque<Message> {
     let mut messages: VecDeque<Message> = VecDeque::new();
     for (batch, first) in batches {
-        let part = Part { batch: Arc::clone(batch), events: first..batch.len() };
+        let part = Part { events: first..batch.len(), batch };
         match messages.back_mut() {
             Some(last) if last.has_room_for(&part, max_payload.min(MAX_MESSAGE_BYTES)) => last.push(part),
             _ => messages.extend(part.split(max_payload).into_iter().map(Message::from)),
@@ -248,7 +248,10 @@ mod tests {
 
     /// The first and last position of each message.
     fn packed(batches: &[Arc<RecordBatch>], first: usize, max_payload: usize) -> Vec<(i64, i64)> {
-        let items = batches.iter().enumerate().map(|(at, batch)| (batch, if at == 0 { first } else { 0 }));
+        let items = batches
+            .iter()
+            .enumerate()
+            .map(|(at, batch)| (Arc::clone(batch), if at == 0 { first } else { 0 }));
         let messages = pack(items, max_payload);
         for message in &messages {
             let headers = message.headers(0, 1, 0);
@@ -266,7 +269,7 @@ mod tests {
     #[test]
     fn a_message_carries_the_lines_hashes_and_batches_of_its_events() {
         let (one, two) = (batch(7, 3, 4), batch(10, 1, 2));
-        let messages = pack([(&one, 1), (&two, 0)], 1 << 20);
+        let messages = pack([(one, 1), (two, 0)], 1 << 20);
         assert_eq!(messages.len(), 1);
         let message = &messages[0];
         assert_eq!(message.body().as_ref(), b"xxxx\nxxxx\nxx");
@@ -318,7 +321,7 @@ mod tests {
 
     #[test]
     fn headers_that_no_relay_wrote_say_nothing() {
-        let good = pack([(&batch(1, 2, 1), 0)], 1 << 20)[0].headers(0, 1, 0);
+        let good = pack([(batch(1, 2, 1), 0)], 1 << 20)[0].headers(0, 1, 0);
         assert!(Published::read(&good).is_some());
         assert_eq!(Published::read(&HeaderMap::new()), None);
         let past_the_end = i64::MAX.to_string();

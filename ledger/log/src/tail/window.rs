@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::READ_EVENTS;
+use super::follower::Batches;
 use crate::reader::Entry;
-use crate::record_batch::RecordBatch;
 
 /// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
@@ -202,15 +202,16 @@ impl<E> Page<E> {
 impl Page {
     /// The record batches of the events, each once and whole, and the index of the first event that is in the page. The
     /// last batch may have events beyond the end of the page.
-    pub(crate) fn batches(&self) -> impl Iterator<Item = (&Arc<RecordBatch>, usize)> {
+    pub(super) fn batches(&self) -> Batches {
         let mut last = 0;
-        self.entries().filter_map(move |entry| {
+        let batches = self.entries().filter_map(|entry| {
             let (batch, index) = entry.batch();
             (entry.position() > last).then(|| {
                 last = batch.last_position();
-                (batch, index)
+                (Arc::clone(batch), index)
             })
-        })
+        });
+        batches.collect()
     }
 }
 
