@@ -77,8 +77,8 @@ pub async fn end(stream: &Stream) -> Option<i64> {
     Some(Headers::read(&last.headers).last_position())
 }
 
-/// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without writers: in
-/// order, each once, with its headers.
+/// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without
+/// writers: in order, each once, with its headers.
 pub async fn check(instance: &Instance, events: &[Logged]) {
     let (first, last) = (events.first().expect("there are events"), events.last().expect("there are events"));
     let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
@@ -92,7 +92,8 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
     check_beginning(&stream, events).await;
 }
 
-/// Asserts that the feed begins with `events`, the beginning of the log. The hash chain is verified from the feed alone.
+/// Asserts that the feed begins with `events`, the beginning of the log. The hash chain is verified from the
+/// feed alone.
 pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
     let config = consumer::pull::OrderedConfig::default();
     let consumer = stream.create_consumer(config).await.expect("the stream can be read");

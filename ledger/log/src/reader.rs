@@ -195,8 +195,8 @@ impl Reader {
         Ok(entries)
     }
 
-    /// Reads the record batches of the events that [`Self::read`] reads, each with the index of its first event after
-    /// `position`. No event is decoded.
+    /// Reads the record batches of the events that [`Self::read`] reads, each with the index of its first
+    /// event after `position`. No event is decoded.
     pub(crate) async fn read_batches(
         &self,
         position: i64,

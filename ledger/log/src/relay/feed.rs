@@ -1,7 +1,7 @@
 //! The open end of the feed: publishes messages and checks their acknowledgements.
 //!
-//! Each message names the sequence that it must follow (`Nats-Expected-Last-Sequence`), so when one is lost the server
-//! refuses all messages after it, and the next acknowledgement reports that.
+//! Each message names the sequence that it must follow (`Nats-Expected-Last-Sequence`), so when one is lost
+//! the server refuses all messages after it, and the next acknowledgement reports that.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use super::{Error, RelayConfig, nats};
 use crate::reader::{PARTITION, Reader};
 use crate::tail::Follower;
 
-/// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they are gathered
-/// already and no message waits for more.
+/// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they
+/// are gathered already and no message waits for more.
 const READ_EVENTS: usize = 2_048;
 /// The most acknowledgements awaited at once: up to 4 MB of messages.
 const MAX_AWAITED: usize = 8;
@@ -118,8 +118,8 @@ impl Feed {
         })
     }
 
-    /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream, whichever is due
-    /// first.
+    /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,
+    /// whichever is due first.
     pub(super) async fn step(&mut self, follower: &mut Follower) -> Result<(), Error> {
         let deadline = self.awaited.front().map(|awaited| awaited.deadline);
         let ack_timeout = async {
@@ -191,8 +191,8 @@ impl Ack {
     }
 }
 
-/// Changes the number of replicas of an existing stream. A stream with another number is as good a copy, so a server
-/// that refuses does not stop the feed.
+/// Changes the number of replicas of an existing stream. A stream with another number is as good a copy, so a
+/// server that refuses does not stop the feed.
 async fn set_replicas(context: &jetstream::Context, config: Config, replicas: usize) {
     let before = config.num_replicas;
     if before == replicas {
@@ -209,7 +209,8 @@ async fn set_replicas(context: &jetstream::Context, config: Config, replicas: us
     }
 }
 
-/// Reads the last message of a stream that is not empty; `None` if the stream does not hold all messages up to it.
+/// Reads the last message of a stream that is not empty; `None` if the stream does not hold all messages up
+/// to it.
 async fn last_published(stream: &Stream, extent: Extent) -> Result<Option<Published>, Error> {
     let published = async |sequence| -> Result<Option<Published>, Error> {
         match stream.get_raw_message(sequence).await {

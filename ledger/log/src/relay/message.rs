@@ -1,7 +1,7 @@
 //! Messages of the feed: which events one carries, its headers and its body.
 //!
-//! A message carries whole record batches, as many as fit in [`MAX_MESSAGE_BYTES`] and [`MAX_HEADER_BYTES`]. A record
-//! batch that is larger than the server or the headers allow is split between two events.
+//! A message carries whole record batches, as many as fit in [`MAX_MESSAGE_BYTES`] and [`MAX_HEADER_BYTES`].
+//! A record batch that is larger than the server or the headers allow is split between two events.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -73,8 +73,8 @@ struct Size {
     body: usize,
 }
 
-/// Packs the events of `batches` into messages. An item is a record batch and the index of its first event to publish.
-/// A message has at most `max_payload` bytes, unless one event alone is larger.
+/// Packs the events of `batches` into messages. An item is a record batch and the index of its first event to
+/// publish. A message has at most `max_payload` bytes, unless one event alone is larger.
 pub(super) fn pack(
     batches: impl IntoIterator<Item = (Arc<RecordBatch>, usize)>,
     max_payload: usize,
@@ -117,8 +117,8 @@ impl Message {
         self.parts.last().map_or(0, |part| part.batch.position_of(part.events.end) - 1)
     }
 
-    /// The headers of the message with `number` in the stream of `partition`. It must follow the message of sequence
-    /// `previous`.
+    /// The headers of the message with `number` in the stream of `partition`. It must follow the message of
+    /// sequence `previous`.
     pub(super) fn headers(&self, partition: i16, number: u64, previous: u64) -> HeaderMap {
         let first_position = self.first_position();
         let mut hashes = Vec::new();
@@ -163,7 +163,8 @@ impl Part {
         Size { headers: header + HASH_DIGITS * self.events.len(), body: lines }
     }
 
-    /// The parts that fit in a message of `max_bytes` each: this one, if it does. A part has at least one event.
+    /// The parts that fit in a message of `max_bytes` each: this one, if it does. A part has at least one
+    /// event.
     fn split(self, max_bytes: usize) -> Vec<Self> {
         let part = |events| Self { batch: Arc::clone(&self.batch), events };
         let mut parts = Vec::new();
@@ -234,7 +235,8 @@ mod tests {
     use super::*;
     use chrono::DateTime;
 
-    /// A record batch of `count` lines of `length` bytes each. The bytes of a hash are the position of its event.
+    /// A record batch of `count` lines of `length` bytes each. The bytes of a hash are the position of its
+    /// event.
     fn batch(first_position: i64, count: u8, length: usize) -> Arc<RecordBatch> {
         let lines: Vec<String> = (0..count).map(|_| "x".repeat(length)).collect();
         let hashes = (0..count).flat_map(|at| [u8::try_from(first_position).unwrap() + at; HASH_BYTES]);

@@ -1,9 +1,9 @@
-//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER-<partition>`: the public
-//! feed. A message carries whole record batches.
+//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER-<partition>`: the
+//! public feed. A message carries whole record batches.
 //!
-//! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes from the
-//! first event when the stream is gone. Invariant: while the relay works, the stream holds exactly the events from the
-//! first on, each once. A stream that breaks this is deleted and created again.
+//! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes
+//! from the first event when the stream is gone. Invariant: while the relay works, the stream holds exactly
+//! the events from the first on, each once. A stream that breaks this is deleted and created again.
 
 mod feed;
 mod message;

@@ -1,4 +1,5 @@
-//! The JetStream stream of a partition's feed: its name, its configuration, and the checks that it holds the whole log.
+//! The JetStream stream of a partition's feed: its name, its configuration, and the checks that it holds the
+//! whole log.
 
 use std::time::Duration;
 
@@ -63,14 +64,14 @@ impl Extent {
         self.messages + first == self.last + 1
     }
 
-    /// Whether the stream holds all messages up to `last`, its last message, and no other. `before` is the message before
-    /// it; `None` if there is none.
+    /// Whether the stream holds all messages up to `last`, its last message, and no other. `before` is the
+    /// message before it; `None` if there is none.
     ///
-    /// A relay gives number n + 1 to a message only after it has found message n, by this check, and the server stores it
-    /// only directly behind message n. So a stream without a gap whose last message has the number of messages begins
-    /// with message 1, and each of its messages but the last follows the one before. That the last one does, too, is
-    /// checked here: a message that another client published, even a copy of one of the relay's, has another number or
-    /// repeats or skips positions.
+    /// A relay publishes only directly behind a message that passed this check or that it published itself;
+    /// the server refuses the rest. So if no sequence is missing and the number of the last message is the
+    /// number of messages, the stream begins with message 1, and each message but the last follows the one
+    /// before. The last one may be of another client, even a copy of one of the relay's: then its number is
+    /// wrong, or it repeats or skips positions.
     pub(super) fn holds_all_up_to(self, last: &Published, before: Option<&Published>) -> bool {
         let follows = match before {
             None => last.number == 1 && last.first_position == 1,

@@ -53,8 +53,8 @@ impl Follower {
         }
     }
 
-    /// As [`Self::next`], but returns the record batches of the events: each once and whole, with the index of its first
-    /// event after `position`. Behind the window no event is decoded.
+    /// As [`Self::next`], but returns the record batches of the events: each once and whole, with the index
+    /// of its first event after `position`. Behind the window no event is decoded.
     pub(crate) async fn next_batches(&mut self, position: i64, max: usize) -> Result<Batches, Error> {
         loop {
             match self.look_up(position, max) {
@@ -104,8 +104,8 @@ impl Follower {
         }
     }
 
-    /// Clears the window, which holds events of a log that no longer exists: the next read starts from this follower's
-    /// position.
+    /// Clears the window, which holds events of a log that no longer exists: the next read starts from this
+    /// follower's position.
     fn leave_other_log(&self) {
         self.shared.window().clear();
     }

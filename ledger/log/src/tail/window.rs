@@ -200,8 +200,8 @@ impl<E> Page<E> {
 }
 
 impl Page {
-    /// The record batches of the events, each once and whole, and the index of the first event that is in the page. The
-    /// last batch may have events beyond the end of the page.
+    /// The record batches of the events, each once and whole, and the index of the first event that is in the
+    /// page. The last batch may have events beyond the end of the page.
     pub(super) fn batches(&self) -> Batches {
         let mut last = 0;
         let batches = self.entries().filter_map(|entry| {
