@@ -12,6 +12,10 @@ pub(crate) struct Args {
     database: Database,
     #[command(flatten)]
     nats: Nats,
+    /// Number of NATS servers that store the feed. More than 1 needs a cluster.
+    #[arg(long, env = "FARTHING_FEED_REPLICAS", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=5))]
+    feed_replicas: u8,
     #[command(flatten)]
     lifetime: Lifetime,
 }
@@ -19,8 +23,11 @@ pub(crate) struct Args {
 /// Runs the role until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
-    let config =
-        farthing_projector::Config { database_url: args.database.database_url, nats_url: args.nats.nats_url };
+    let config = farthing_projector::Config {
+        database_url: args.database.database_url,
+        nats_url: args.nats.nats_url,
+        feed_replicas: args.feed_replicas.into(),
+    };
     let lifetime = args.lifetime;
     let result = farthing_projector::run(config, stop, || lifetime.report_ready(Vec::new())).await;
     result.context("the projector failed")

@@ -21,7 +21,7 @@ use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
 use farthing_log::chain::HASH_BYTES;
-use farthing_log::{reader, record};
+use farthing_log::{reader, record, relay};
 use farthing_projector::{Config, ReadModel, checkpoint};
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
@@ -216,6 +216,14 @@ async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item =
     head
 }
 
+/// The position of the last event in the feed.
+async fn published(context: &async_nats::jetstream::Context) -> Option<i64> {
+    let stream = context.get_stream(relay::stream_name(0)).await.ok()?;
+    let last = stream.get_last_raw_message_by_subject(&relay::subject(0)).await.ok()?;
+    let number = |name| last.headers.get(name)?.as_str().parse::<i64>().ok();
+    Some(number(relay::POSITION_HEADER)? + number(relay::COUNT_HEADER)? - 1)
+}
+
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -246,7 +254,7 @@ async fn main() {
     client.batch_execute("CHECKPOINT; ANALYZE ledger.batches").await.unwrap();
 
     let stop = CancellationToken::new();
-    let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone() };
+    let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone(), feed_replicas: 1 };
     let (cpu, started) = (cpu_seconds(), Instant::now());
     let projector = tokio::spawn(farthing_projector::run(config, stop.clone(), || println!("ready")));
     let mut waiting = ReadModel::ALL.to_vec();
@@ -265,8 +273,7 @@ async fn main() {
     }
     if let Some(nats_url) = nats_url {
         let context = async_nats::jetstream::new(async_nats::connect(nats_url).await.unwrap());
-        let mut stream = context.get_stream("LEDGER").await.unwrap();
-        while i64::try_from(stream.info().await.unwrap().state.last_sequence).unwrap() < head {
+        while published(&context).await.is_none_or(|position| position < head) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         println!("{:<12} {:>8.0} events/s", "feed", count / started.elapsed().as_secs_f64());

@@ -24,6 +24,8 @@ pub struct Config {
     pub database_url: String,
     /// The NATS server. Without one there is no feed, and the log is polled.
     pub nats_url: Option<String>,
+    /// The number of NATS servers that store the feed.
+    pub feed_replicas: usize,
 }
 
 /// Relays and projects until `stop`. Calls `ready` once every read model can be written.
@@ -44,8 +46,12 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
         &tasks,
     );
     if let Some(nats_url) = config.nats_url {
-        let config =
-            relay::RelayConfig { database_url: database_url.clone(), role: Role::Projector, nats_url };
+        let config = relay::RelayConfig {
+            database_url: database_url.clone(),
+            role: Role::Projector,
+            nats_url,
+            replicas: config.feed_replicas,
+        };
         relay::start(config, &tail, stop.clone(), &tasks);
     }
     for model in ReadModel::ALL {

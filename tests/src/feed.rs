@@ -2,48 +2,124 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream;
-use async_nats::jetstream::stream::Stream;
-use farthing_core::secret::hex;
+use async_nats::HeaderMap;
+use async_nats::jetstream::{self, consumer, stream::Stream};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 
 use crate::instance::Instance;
-use crate::log::Logged;
+use crate::log::{Logged, next_hash};
 use crate::wait::within;
+
+/// The name of the stream.
+pub const STREAM: &str = "LEDGER-0";
+/// The subject of every message.
+pub const SUBJECT: &str = "ledger.0";
 
 /// The timeout for the feed to hold the whole log.
 const FEED_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// A record batch in the headers.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    count: usize,
+    recorded_at_us: i64,
+    writer: String,
+}
+
+/// What the headers of a message say, as a consumer reads them.
+pub struct Headers {
+    /// The number of the message.
+    pub number: u64,
+    /// The position of the first event.
+    pub first_position: i64,
+    /// The hash of each event.
+    pub hashes: Vec<Vec<u8>>,
+    batches: Vec<Batch>,
+}
+
+impl Headers {
+    /// Reads the headers of the relay.
+    pub fn read(headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).unwrap_or_else(|| panic!("header {name}")).as_str();
+        let number = |name| text(name).parse::<i64>().expect("a number");
+        let hashes = BASE64_STANDARD.decode(text("farthing-hashes")).expect("base64");
+        let hashes: Vec<_> = hashes.chunks(32).map(<[u8]>::to_vec).collect();
+        let batches: Vec<Batch> = serde_json::from_str(text("farthing-batches")).expect("JSON");
+        let first_position = number("farthing-position");
+        assert_eq!(number("farthing-count"), i64::try_from(hashes.len()).unwrap());
+        assert_eq!(batches.iter().map(|batch| batch.count).sum::<usize>(), hashes.len());
+        assert!(batches.iter().all(|batch| batch.count > 0));
+        assert_eq!(text("Nats-Msg-Id"), format!("0-{first_position}"));
+        let number = number("farthing-message").try_into().expect("a number from 1");
+        Self { number, first_position, hashes, batches }
+    }
+
+    /// The position of the last event.
+    pub fn last_position(&self) -> i64 {
+        self.first_position + i64::try_from(self.hashes.len()).unwrap() - 1
+    }
+}
+
 /// The stream, if it exists.
 pub async fn stream(instance: &Instance) -> Option<Stream> {
     let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(instance.try_ready()?.nats_url));
-    jetstream::new(client.await.ok()?.ok()?).get_stream("LEDGER").await.ok()
+    jetstream::new(client.await.ok()?.ok()?).get_stream(STREAM).await.ok()
 }
 
-/// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without writers: in order,
-/// each once, with its headers.
+/// The position of the last event in the stream, if there is one.
+pub async fn end(stream: &Stream) -> Option<i64> {
+    let last = stream.get_last_raw_message_by_subject(SUBJECT).await.ok()?;
+    // A foreign message has none.
+    last.headers.get("farthing-hashes")?;
+    Some(Headers::read(&last.headers).last_position())
+}
+
+/// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without
+/// writers: in order, each once, with its headers.
 pub async fn check(instance: &Instance, events: &[Logged]) {
-    let (first, count) = (events.first().expect("there are events"), events.len() as u64);
+    let (first, last) = (events.first().expect("there are events"), events.last().expect("there are events"));
     let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
         let stream = stream(instance).await?;
         let state = stream.get_info().await.ok()?.state;
         let begins = stream.get_raw_message(state.first_sequence).await.ok()?;
-        let own = begins.headers.get("Nats-Msg-Id").is_some_and(|key| key.as_str() == first.key);
-        (state.messages == count && own).then_some(stream)
+        let own = Headers::read(&begins.headers).hashes.first() == Some(&first.hash);
+        (own && end(&stream).await? == last.position).then_some(stream)
     })
     .await;
-    let config = jetstream::consumer::pull::OrderedConfig::default();
+    check_beginning(&stream, events).await;
+}
+
+/// Asserts that the feed begins with `events`, the beginning of the log. The hash chain is verified from the
+/// feed alone.
+pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
+    let config = consumer::pull::OrderedConfig::default();
     let consumer = stream.create_consumer(config).await.expect("the stream can be read");
     let mut messages = consumer.messages().await.expect("the stream can be read");
-    for event in events {
+    let (mut position, mut previous) = (0, vec![0; 32]);
+    let mut expected = events.iter();
+    for number in 1.. {
         let next = tokio::time::timeout(FEED_TIMEOUT, messages.next()).await.expect("the feed goes on");
         let message = next.expect("the feed goes on").expect("a message");
-        let headers = message.headers.as_ref().expect("headers");
-        let header = |name: &str| headers.get(name).map(|value| value.as_str().to_owned());
-        assert_eq!(header("farthing-position"), Some(event.position.to_string()));
-        assert_eq!(header("Nats-Msg-Id").as_deref(), Some(event.key.as_str()));
-        assert_eq!(header("farthing-hash"), Some(hex(&event.hash)), "{}", event.key);
-        assert_eq!(message.subject.as_str(), format!("ledger.{}.{}", event.merchant_id, event.kind));
-        assert_eq!(message.payload.as_ref(), event.text.as_bytes(), "the exact bytes of the body");
+        assert_eq!(message.subject.as_str(), SUBJECT);
+        let headers = Headers::read(message.headers.as_ref().expect("headers"));
+        assert_eq!((headers.number, headers.first_position), (number, position + 1));
+        let body = std::str::from_utf8(&message.payload).expect("UTF-8");
+        let lines: Vec<_> = body.split('\n').collect();
+        assert_eq!(lines.len(), headers.hashes.len());
+        let batches = headers.batches.iter().flat_map(|batch| std::iter::repeat_n(batch, batch.count));
+        for ((line, hash), batch) in lines.iter().zip(&headers.hashes).zip(batches) {
+            position += 1;
+            previous = next_hash(&previous, position, batch.recorded_at_us, &batch.writer, line);
+            assert_eq!(&previous, hash, "the hash of {position}");
+            let Some(event) = expected.next() else { continue };
+            assert_eq!((event.position, event.record.as_str()), (position, *line), "the exact line");
+            assert_eq!(event.hash, previous, "{}", event.key);
+        }
+        if position >= events.last().map_or(0, |event| event.position) {
+            return;
+        }
     }
 }

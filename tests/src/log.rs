@@ -147,23 +147,25 @@ impl Log {
     }
 }
 
+/// The hash of an event after the one with the hash `previous`, without the ledger's code.
+pub fn next_hash(previous: &[u8], position: i64, recorded_at_us: i64, writer: &str, record: &str) -> Vec<u8> {
+    let mut digest = Sha256::new_with_prefix(previous);
+    let fields: [&[u8]; 4] =
+        [&position.to_be_bytes(), &recorded_at_us.to_be_bytes(), writer.as_bytes(), record.as_bytes()];
+    for field in fields {
+        digest.update(u32::try_from(field.len()).unwrap().to_be_bytes());
+        digest.update(field);
+    }
+    digest.finalize().to_vec()
+}
+
 /// Checks the positions and the hash chain of the whole log, without the ledger's code.
 pub fn check_chain(events: &[Logged], head: (i64, &[u8])) {
     let mut previous = vec![0_u8; 32];
     for (at, event) in events.iter().enumerate() {
         assert_eq!(event.position, i64::try_from(at).unwrap() + 1, "positions have no gap");
-        let fields: [Vec<u8>; 4] = [
-            event.position.to_be_bytes().to_vec(),
-            event.recorded_at.timestamp_micros().to_be_bytes().to_vec(),
-            event.writer.clone().into_bytes(),
-            event.record.clone().into_bytes(),
-        ];
-        let mut bytes = previous;
-        for field in fields {
-            bytes.extend_from_slice(&u32::try_from(field.len()).unwrap().to_be_bytes());
-            bytes.extend_from_slice(&field);
-        }
-        previous = Sha256::digest(&bytes).to_vec();
+        let recorded_at_us = event.recorded_at.timestamp_micros();
+        previous = next_hash(&previous, event.position, recorded_at_us, &event.writer, &event.record);
         assert_eq!(previous, event.hash, "the hash of {}", event.position);
     }
     let last = events.last().map_or(0, |event| event.position);

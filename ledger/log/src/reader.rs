@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::TryStreamExt as _;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::connect::{self, Role, redacted};
-use super::record::{self, Record, Unreadable};
+use super::record::{self, Unreadable};
 use super::record_batch::{Damaged, RecordBatch};
 use farthing_core::event::Recorded;
 
@@ -84,7 +84,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn read(batch: &Arc<RecordBatch>, index: usize, position: i64) -> Self {
+    fn read(batch: &Arc<RecordBatch>, index: usize) -> Self {
+        let position = batch.position_of(index);
         let recorded = record::decode(batch.line(index)).map(|fact| Recorded { position, fact });
         Self { position, recorded, batch: Arc::clone(batch), index }
     }
@@ -104,15 +105,9 @@ impl Entry {
         self.batch.line(self.index)
     }
 
-    /// Its record, which may be of a kind that this program does not know.
-    pub fn record(&self) -> Result<Record<'_>, Error> {
-        let record = Record::parse(self.line());
-        record.map_err(|unreadable| Error::Unreadable { position: self.position, unreadable })
-    }
-
-    /// Its hash in the hash chain.
-    pub fn hash(&self) -> &[u8] {
-        self.batch.hash(self.index)
+    /// Its record batch, and its index there.
+    pub(crate) const fn batch(&self) -> (&Arc<RecordBatch>, usize) {
+        (&self.batch, self.index)
     }
 }
 
@@ -184,19 +179,11 @@ impl Reader {
 
     /// Reads the events after `position`, in order and without a gap: about `limit`, since a record batch is read whole.
     pub async fn read(&self, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let parameters: [&(dyn ToSql + Sync); 3] = [&PARTITION, &position, &limit];
-        let mut rows = std::pin::pin!(self.client.query_raw(&self.read, parameters).await?);
+        let mut batches = std::pin::pin!(self.batches(position, limit).await?);
         let mut entries: Vec<Entry> = Vec::new();
-        let mut expected = position + 1;
-        while let Some(row) = rows.try_next().await? {
-            let batch = Arc::new(batch(&row)?);
-            let Some(first) = batch.index_of(expected) else {
-                return Err(Error::Gap { expected, found: batch.first_position() });
-            };
+        while let Some((batch, first)) = batches.try_next().await? {
             for index in first..batch.len() {
-                entries.push(Entry::read(&batch, index, expected));
-                expected += 1;
+                entries.push(Entry::read(&batch, index));
                 if entries.len().is_multiple_of(EVENTS_BETWEEN_YIELDS) {
                     tokio::task::yield_now().await;
                 }
@@ -206,6 +193,39 @@ impl Reader {
             self.refuse_gap(position).await?;
         }
         Ok(entries)
+    }
+
+    /// Reads the record batches of the events that [`Self::read`] reads, each with the index of its first
+    /// event after `position`. No event is decoded.
+    pub(crate) async fn read_batches(
+        &self,
+        position: i64,
+        limit: usize,
+    ) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
+        let batches: Vec<_> = self.batches(position, limit).await?.try_collect().await?;
+        if batches.is_empty() {
+            self.refuse_gap(position).await?;
+        }
+        Ok(batches)
+    }
+
+    /// The record batches with the events after `position`, each with the index of its first such event.
+    async fn batches(
+        &self,
+        position: i64,
+        limit: usize,
+    ) -> Result<impl Stream<Item = Result<(Arc<RecordBatch>, usize), Error>> + use<>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let parameters: [&(dyn ToSql + Sync); 3] = [&PARTITION, &position, &limit];
+        let rows = self.client.query_raw(&self.read, parameters).await?;
+        let mut expected = position + 1;
+        Ok(rows.map(move |row| {
+            let batch = batch(&row?)?;
+            let first = batch.index_of(expected);
+            let first = first.ok_or(Error::Gap { expected, found: batch.first_position() })?;
+            expected = batch.last_position() + 1;
+            Ok((Arc::new(batch), first))
+        }))
     }
 
     /// Fails if there are events after `position`, but not the next one.

@@ -1,5 +1,7 @@
 //! A record batch: the events of one commit, as the log stores them and the feed publishes them.
 
+use std::ops::Range;
+
 use chrono::{DateTime, Utc};
 
 use crate::chain::HASH_BYTES;
@@ -91,9 +93,26 @@ impl RecordBatch {
         &self.events[start..self.ends[index]]
     }
 
+    /// The lines of the events at `indexes`, separated by line feeds.
+    pub(crate) fn lines(&self, indexes: Range<usize>) -> &str {
+        let Some(last) = indexes.clone().next_back() else { return "" };
+        let start = if indexes.start == 0 { 0 } else { self.ends[indexes.start - 1] + 1 };
+        &self.events[start..self.ends[last]]
+    }
+
+    /// The hashes of the events at `indexes`, one after the other.
+    pub(crate) fn hashes(&self, indexes: Range<usize>) -> &[u8] {
+        &self.hashes[indexes.start * HASH_BYTES..indexes.end * HASH_BYTES]
+    }
+
     /// The hash of the event at `index`.
     pub fn hash(&self, index: usize) -> &[u8] {
         &self.hashes[index * HASH_BYTES..][..HASH_BYTES]
+    }
+
+    /// The position of the event at `index`, or the one after the batch.
+    pub(crate) fn position_of(&self, index: usize) -> i64 {
+        self.first_position + i64::try_from(index).unwrap_or(i64::MAX)
     }
 
     /// The index of the event at `position`.
@@ -117,6 +136,11 @@ mod tests {
         assert_eq!((batch.first_position(), batch.last_position(), batch.len()), (7, 9, 3));
         assert_eq!([0, 1, 2].map(|at| batch.line(at)), ["a", "bc", "d"]);
         assert_eq!(batch.hash(1), [1; 32]);
+        assert_eq!(
+            [0..3, 1..3, 1..2, 2..2].map(|indexes| batch.lines(indexes)),
+            ["a\nbc\nd", "bc\nd", "bc", ""]
+        );
+        assert_eq!(batch.hashes(1..3), [[1; 32], [2; 32]].concat());
         assert_eq!([6, 7, 9, 10].map(|position| batch.index_of(position)), [None, Some(0), Some(2), None]);
     }
 

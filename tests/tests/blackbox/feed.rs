@@ -1,6 +1,6 @@
-//! The public feed: every event of the log, in order, on the JetStream stream `LEDGER`.
+//! The public feed: every event of the log, in order, on the JetStream stream `LEDGER-0`.
 
-use async_nats::jetstream;
+use farthing_tests::feed;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::provider::json;
 use farthing_tests::run;
@@ -8,29 +8,34 @@ use farthing_tests::wait::eventually;
 use serde_json::json;
 
 #[test]
-fn the_stream_holds_every_event_in_order_under_its_facts_key() {
+fn the_stream_holds_every_event_in_order_and_proves_the_hash_chain() {
     run(async {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         merchant.fetch(&merchant.secret_key, &endpoint.url).await.expect(200);
-        let client = merchant.instance.nats().await;
-        let stream = jetstream::new(client).get_stream("LEDGER").await.unwrap();
         let events = merchant.log.after(0).await;
+        let stream = feed::stream(merchant.instance).await.unwrap();
         eventually("the feed catches up", async || {
-            let info = stream.get_info().await.unwrap();
-            (info.state.messages >= events.len() as u64).then_some(())
+            (feed::end(&stream).await? >= events.last()?.position).then_some(())
         })
         .await;
-        for event in &events {
-            let sequence = u64::try_from(event.position).unwrap();
-            let message = stream.get_raw_message(sequence).await.unwrap();
-            let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
-            assert_eq!(message.subject.as_str(), format!("ledger.{}.{}", event.merchant_id, event.kind));
-            assert_eq!(header("Nats-Msg-Id").as_deref(), Some(event.key.as_str()));
-            assert_eq!(header("farthing-position"), Some(event.position.to_string()));
-            assert_eq!(header("farthing-hash"), Some(farthing_core::secret::hex(&event.hash)));
-            assert_eq!(message.payload.as_ref(), event.text.as_bytes(), "the exact bytes of the body");
-        }
+        feed::check_beginning(&stream, &events).await;
+    });
+}
+
+#[test]
+fn the_relay_keeps_its_connection() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let instance = merchant.instance;
+        // Two checks of the stream, a second apart.
+        eventually("the stream is three seconds old", async || {
+            let created = feed::stream(instance).await?.get_info().await.ok()?.created;
+            (chrono::Utc::now().timestamp() - created.unix_timestamp() > 3).then_some(())
+        })
+        .await;
+        let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).unwrap();
+        assert!(!said.contains("relay.restarted"), "{said}");
     });
 }
 

@@ -1,30 +1,29 @@
-//! The open end of the feed: publishes pages of events and checks their acknowledgements.
+//! The open end of the feed: publishes messages and checks their acknowledgements.
 //!
-//! Only the last message of a page asks for an acknowledgement. Each message names the sequence that it must follow
-//! (`Nats-Expected-Last-Sequence`), so when one is lost the server refuses all messages after it, and the next
-//! acknowledgement reports that.
+//! Each message names the sequence that it must follow (`Nats-Expected-Last-Sequence`), so when one is lost
+//! the server refuses all messages after it, and the next acknowledgement reports that.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use async_nats::{Client, HeaderMap, HeaderValue, Message, Subscriber, jetstream};
-use bytes::Bytes;
+use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
+use async_nats::{Client, Subscriber, jetstream};
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::stream::{self, Extent, HASH_HEADER, STREAM, SUBJECTS};
+use super::message::{self, Message, Published};
+use super::stream::{self, Extent};
 use super::{Error, RelayConfig, nats};
-use crate::reader::Reader;
-use crate::tail::{Follower, Page};
-use farthing_core::secret::hex;
+use crate::reader::{PARTITION, Reader};
+use crate::tail::Follower;
 
-/// The most messages per acknowledgement.
-const MESSAGES_PER_ACK: usize = 512;
-/// The most acknowledgements awaited at once.
-const MAX_AWAITED: usize = 4;
+/// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they
+/// are gathered already and no message waits for more.
+const READ_EVENTS: usize = 2_048;
+/// The most acknowledgements awaited at once: up to 4 MB of messages.
+const MAX_AWAITED: usize = 8;
 /// How long an acknowledgement may take.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two checks of the stream. Without them a stream that was deleted, cut or written into by another
@@ -34,15 +33,18 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The open end of the stream.
 pub(super) struct Feed {
     client: Client,
+    subject: String,
     inbox: String,
     acks: Subscriber,
     /// The position published last.
     position: i64,
     /// Its sequence in the stream.
     sequence: u64,
+    /// The messages to publish next.
+    unsent: VecDeque<Message>,
     awaited: VecDeque<AwaitedAck>,
-    stream: jetstream::stream::Stream,
-    /// The sequence of the first event.
+    stream: Stream,
+    /// The sequence of the first message.
     first: u64,
     next_check: Instant,
     /// How often the client had connected when the stream was opened.
@@ -68,31 +70,29 @@ struct Ack {
 impl Feed {
     /// Opens the stream and finds its end; creates the stream if it is gone.
     pub(super) async fn resume(config: &RelayConfig, client: Client) -> Result<Self, Error> {
-        let connects = client.statistics().connects.load(Ordering::Relaxed);
         let context = jetstream::new(client.clone());
-        let stream = context.get_or_create_stream(stream::config()).await.map_err(nats)?;
-        let state = stream.get_info().await.map_err(nats)?.state;
-        let extent = Extent::from(&state);
-        let position = match stream.get_last_raw_message_by_subject(SUBJECTS).await {
-            // Messages of an earlier relay may have arrived late.
-            Ok(last) if last.sequence != extent.last => return Err(nats("the stream moves")),
-            Ok(last) => {
-                let complete =
-                    stream::position(&last.headers).filter(|position| extent.holds_all_up_to(*position));
-                let Some(position) = complete else {
-                    // The stream is only a copy of the log, so it can be replaced.
-                    tracing::error!(
-                        event = "relay.stream_damaged",
-                        ?state,
-                        "the feed has lost messages or holds foreign ones; it is deleted and published again"
-                    );
-                    context.delete_stream(STREAM).await.map_err(nats)?;
-                    return Err(nats("the damaged feed was deleted"));
-                };
-                confirm(config, position, &last.headers).await?
-            }
-            Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => 0,
-            Err(error) => return Err(nats(error)),
+        let wanted = stream::config(PARTITION, config.replicas);
+        let stream = context.get_or_create_stream(wanted).await.map_err(nats)?;
+        // The client connects behind its first request. Before the reply the count is still 0.
+        let connects = client.statistics().connects.load(Ordering::Relaxed);
+        let info = stream.get_info().await.map_err(nats)?;
+        set_replicas(&context, info.config, config.replicas).await;
+        let extent = Extent::from(&info.state);
+        let position = if extent.messages == 0 {
+            0
+        } else {
+            let Some(last) = last_published(&stream, extent).await? else {
+                // The stream is only a copy of the log, so it can be replaced.
+                tracing::error!(
+                    event = "relay.stream_damaged",
+                    state = ?info.state,
+                    "the feed has lost messages or holds foreign ones; it is deleted and published again"
+                );
+                context.delete_stream(stream::stream_name(PARTITION)).await.map_err(nats)?;
+                return Err(nats("the damaged feed was deleted"));
+            };
+            confirm(config, &last).await?;
+            last.last_position
         };
         if position == 0 {
             tracing::info!(
@@ -104,19 +104,22 @@ impl Feed {
         let acks = client.subscribe(inbox.clone()).await.map_err(nats)?;
         Ok(Self {
             client,
+            subject: stream::subject(PARTITION),
             inbox,
             acks,
             position,
             sequence: extent.last,
+            unsent: VecDeque::new(),
             awaited: VecDeque::with_capacity(MAX_AWAITED),
             stream,
-            first: extent.first_event(),
+            first: extent.first_message(),
             next_check: Instant::now() + CHECK_INTERVAL,
             connects,
         })
     }
 
-    /// Publishes the next page, receives an acknowledgement or checks the stream, whichever is due first.
+    /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,
+    /// whichever is due first.
     pub(super) async fn step(&mut self, follower: &mut Follower) -> Result<(), Error> {
         let deadline = self.awaited.front().map(|awaited| awaited.deadline);
         let ack_timeout = async {
@@ -125,13 +128,16 @@ impl Feed {
                 None => std::future::pending().await,
             }
         };
+        let may_send = self.awaited.len() < MAX_AWAITED;
         tokio::select! {
             biased;
             message = self.acks.next() => self.acknowledge(message),
             () = ack_timeout => Err(Error::AckTimeout),
             () = tokio::time::sleep_until(self.next_check) => self.check().await,
-            page = follower.next(self.position, MESSAGES_PER_ACK), if self.awaited.len() < MAX_AWAITED => {
-                self.publish(&page?).await
+            () = std::future::ready(()), if may_send && !self.unsent.is_empty() => self.publish().await,
+            batches = follower.next_batches(self.position, READ_EVENTS), if self.unsent.is_empty() => {
+                self.unsent = message::pack(batches?, self.client.max_payload());
+                Ok(())
             }
         }
     }
@@ -149,32 +155,25 @@ impl Feed {
         Ok(())
     }
 
-    fn acknowledge(&mut self, message: Option<Message>) -> Result<(), Error> {
+    fn acknowledge(&mut self, message: Option<async_nats::Message>) -> Result<(), Error> {
         let message = message.ok_or_else(|| nats("the client has ended"))?;
         let ack: Ack = serde_json::from_slice(&message.payload)
             .map_err(|_| Error::Refused(format!("status {:?}", message.status)))?;
         ack.check(self.awaited.pop_front().map(|awaited| awaited.sequence))
     }
 
-    async fn publish(&mut self, page: &Page) -> Result<(), Error> {
-        let last = page.len() - 1;
-        for (at, entry) in page.entries().enumerate() {
-            let record = entry.record()?;
-            let subject = ["ledger.", record.merchant, ".", record.kind].concat();
-            let body = Bytes::copy_from_slice(record.body().as_bytes());
-            let headers = stream::headers(entry, &record, self.sequence);
-            if at == last {
-                let inbox = self.inbox.clone();
-                let sent = self.client.publish_with_reply_and_headers(subject, inbox, headers, body);
-                sent.await.map_err(nats)?;
-            } else {
-                self.client.publish_with_headers(subject, headers, body).await.map_err(nats)?;
-            }
-            self.position = entry.position();
-            self.sequence += 1;
-        }
-        let deadline = Instant::now() + ACK_TIMEOUT;
-        self.awaited.push_back(AwaitedAck { sequence: self.sequence, deadline });
+    /// Publishes the first unsent message.
+    async fn publish(&mut self) -> Result<(), Error> {
+        let Some(message) = self.unsent.pop_front() else { return Ok(()) };
+        let sequence = self.sequence + 1;
+        let headers = message.headers(PARTITION, sequence + 1 - self.first, self.sequence);
+        let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
+        let sent = self.client.publish_with_reply_and_headers(subject, inbox, headers, message.body());
+        let position = message.first_position();
+        sent.await.map_err(|error| nats(format!("the message of position {position}: {error}")))?;
+        self.position = message.last_position();
+        self.sequence = sequence;
+        self.awaited.push_back(AwaitedAck { sequence, deadline: Instant::now() + ACK_TIMEOUT });
         Ok(())
     }
 }
@@ -192,12 +191,45 @@ impl Ack {
     }
 }
 
-/// Returns `position` if the event there has the hash in `headers`, those of the stream's last message.
-async fn confirm(config: &RelayConfig, position: i64, headers: &HeaderMap) -> Result<i64, Error> {
+/// Changes the number of replicas of an existing stream. A stream with another number is as good a copy, so a
+/// server that refuses does not stop the feed.
+async fn set_replicas(context: &jetstream::Context, config: Config, replicas: usize) {
+    let before = config.num_replicas;
+    if before == replicas {
+        return;
+    }
+    match context.update_stream(Config { num_replicas: replicas, ..config }).await {
+        Ok(_) => {
+            tracing::info!(event = "relay.replicas_changed", before, replicas, "the feed has new replicas");
+        }
+        Err(error) => {
+            let event = "relay.replicas_refused";
+            tracing::warn!(event, before, replicas, %error, "the feed keeps its number of replicas");
+        }
+    }
+}
+
+/// Reads the last message of a stream that is not empty; `None` if the stream does not hold all messages up
+/// to it.
+async fn last_published(stream: &Stream, extent: Extent) -> Result<Option<Published>, Error> {
+    let published = async |sequence| -> Result<Option<Published>, Error> {
+        match stream.get_raw_message(sequence).await {
+            Ok(message) => Ok(Published::read(&message.headers)),
+            Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => Ok(None),
+            Err(error) => Err(nats(error)),
+        }
+    };
+    let Some(last) = published(extent.last).await? else { return Ok(None) };
+    let before = if extent.messages == 1 { None } else { published(extent.last - 1).await? };
+    Ok(extent.holds_all_up_to(&last, before.as_ref()).then_some(last))
+}
+
+/// Fails unless the last event of the stream's last message is the log's.
+async fn confirm(config: &RelayConfig, last: &Published) -> Result<(), Error> {
     let reader = Reader::connect(&config.database_url, config.role).await?;
-    let hash = reader.hash_at(position).await?.map(|hash| hex(&hash));
-    let published = headers.get(HASH_HEADER).map(HeaderValue::as_str);
-    if hash.as_deref() == published { Ok(position) } else { Err(Error::Forked { position }) }
+    let position = last.last_position;
+    let hash = reader.hash_at(position).await?;
+    if hash.as_deref() == Some(&last.last_hash) { Ok(()) } else { Err(Error::Forked { position }) }
 }
 
 #[cfg(test)]
@@ -211,7 +243,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_counts_only_for_the_sequence_awaited() {
-        assert_eq!(check(r#"{"stream":"LEDGER","seq":7}"#, Some(7)), Ok(()));
+        assert_eq!(check(r#"{"stream":"LEDGER-0","seq":7}"#, Some(7)), Ok(()));
         let refused = |detail: &str| Err(format!("the stream refused a message: {detail}"));
         assert_eq!(check(r#"{"seq":6}"#, Some(7)), refused("expected sequence Some(7), got 6"));
         assert_eq!(check(r#"{"seq":7}"#, None), refused("expected sequence None, got 7"));

@@ -1,10 +1,12 @@
-//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER`: the public feed.
+//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER-<partition>`: the
+//! public feed. A message carries whole record batches.
 //!
-//! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes from the
-//! first event when the stream is gone. Invariant: while the relay works, the stream holds exactly the events from the
-//! first on, each once. A stream that breaks this is deleted and created again.
+//! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes
+//! from the first event when the stream is gone. Invariant: while the relay works, the stream holds exactly
+//! the events from the first on, each once. A stream that breaks this is deleted and created again.
 
 mod feed;
+mod message;
 mod stream;
 
 use std::time::Duration;
@@ -15,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::feed::Feed;
-pub use self::stream::{HASH_HEADER, POSITION_HEADER, STREAM, SUBJECTS};
+pub use self::message::{BATCHES_HEADER, COUNT_HEADER, HASHES_HEADER, NUMBER_HEADER, POSITION_HEADER};
+pub use self::stream::{stream_name, subject};
 use super::backoff::Backoff;
 use super::connect::{self, Role, redacted};
 use super::leadership::Leadership;
@@ -70,6 +73,8 @@ pub struct RelayConfig {
     pub role: Role,
     /// The NATS server.
     pub nats_url: String,
+    /// The number of servers that store the stream.
+    pub replicas: usize,
 }
 
 /// Starts a relay. It waits while another relay publishes.

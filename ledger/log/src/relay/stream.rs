@@ -1,57 +1,42 @@
-//! The JetStream stream of the feed: its name, configuration and headers, and the checks that it holds the whole log.
+//! The JetStream stream of a partition's feed: its name, its configuration, and the checks that it holds the
+//! whole log.
 
 use std::time::Duration;
 
-use async_nats::header::{NATS_EXPECTED_LAST_SEQUENCE, NATS_MESSAGE_ID};
 use async_nats::jetstream::stream::{Config, State, StorageType};
-use async_nats::{HeaderMap, HeaderName};
 
-use crate::reader::Entry;
-use crate::record::Record;
-use farthing_core::secret::hex;
-
-/// The stream's name.
-pub const STREAM: &str = "LEDGER";
-/// The subjects of the stream: `ledger.<merchant>.<kind>`.
-pub const SUBJECTS: &str = "ledger.>";
-/// The header with the event's position.
-pub const POSITION_HEADER: HeaderName = HeaderName::from_static("farthing-position");
-/// The header with the event's hash, hexadecimal.
-pub const HASH_HEADER: HeaderName = HeaderName::from_static("farthing-hash");
+use super::message::Published;
 
 /// How long the server remembers message ids. The sequence keeps the order; a longer window would only cost memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
 
+/// The name of the stream of `partition`.
+pub fn stream_name(partition: i16) -> String {
+    format!("LEDGER-{partition}")
+}
+
+/// The only subject of the stream of `partition`.
+pub fn subject(partition: i16) -> String {
+    format!("ledger.{partition}")
+}
+
 /// The configuration under which a missing stream is created.
-pub(super) fn config() -> Config {
+pub(super) fn config(partition: i16, replicas: usize) -> Config {
     Config {
-        name: STREAM.to_owned(),
-        subjects: vec![SUBJECTS.to_owned()],
+        name: stream_name(partition),
+        subjects: vec![subject(partition)],
         storage: StorageType::File,
+        num_replicas: replicas,
         duplicate_window: DUPLICATE_WINDOW,
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
         description: Some(
-            "The ledger's events in order. The log in Postgres is the source of truth.".to_owned(),
+            "A partition of the ledger's log, in order. The log in Postgres is the source of truth."
+                .to_owned(),
         ),
         ..Config::default()
     }
-}
-
-/// The headers of the message for `entry`, which must follow the message of sequence `previous`.
-pub(super) fn headers(entry: &Entry, record: &Record<'_>, previous: u64) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(NATS_MESSAGE_ID, record.key);
-    headers.insert(NATS_EXPECTED_LAST_SEQUENCE, previous.to_string());
-    headers.insert(POSITION_HEADER, entry.position().to_string());
-    headers.insert(HASH_HEADER, hex(entry.hash()));
-    headers
-}
-
-/// The position in the headers of a message.
-pub(super) fn position(headers: &HeaderMap) -> Option<i64> {
-    headers.get(POSITION_HEADER).and_then(|value| value.as_str().parse().ok())
 }
 
 /// The number of messages in the stream and their first and last sequence.
@@ -69,8 +54,8 @@ impl From<&State> for Extent {
 }
 
 impl Extent {
-    /// The sequence of the first event: that of the first message, or of the next one in an empty stream.
-    pub(super) const fn first_event(self) -> u64 {
+    /// The sequence of the first message, or of the next one in an empty stream.
+    pub(super) const fn first_message(self) -> u64 {
         if self.messages == 0 { self.last + 1 } else { self.first }
     }
 
@@ -79,9 +64,23 @@ impl Extent {
         self.messages + first == self.last + 1
     }
 
-    /// Whether the stream holds exactly one message per event up to `position`, the position in its last message.
-    pub(super) fn holds_all_up_to(self, position: i64) -> bool {
-        self.is_gapless_from(self.first_event()) && u64::try_from(position) == Ok(self.messages)
+    /// Whether the stream holds all messages up to `last`, its last message, and no other. `before` is the
+    /// message before it; `None` if there is none.
+    ///
+    /// A relay publishes only directly behind a message that passed this check or that it published itself;
+    /// the server refuses the rest. So if no sequence is missing and the number of the last message is the
+    /// number of messages, the stream begins with message 1, and each message but the last follows the one
+    /// before. The last one may be of another client, even a copy of one of the relay's: then its number is
+    /// wrong, or it repeats or skips positions.
+    pub(super) fn holds_all_up_to(self, last: &Published, before: Option<&Published>) -> bool {
+        let follows = match before {
+            None => last.number == 1 && last.first_position == 1,
+            Some(before) => {
+                before.number.checked_add(1) == Some(last.number)
+                    && before.last_position + 1 == last.first_position
+            }
+        };
+        self.is_gapless_from(self.first_message()) && self.messages == last.number && follows
     }
 
     /// Whether the stream still begins at the sequence `first`, has no gap and ends at `last`, the sequence published
@@ -101,17 +100,29 @@ mod tests {
         Extent { messages, first, last }
     }
 
+    const fn published(number: u64, first_position: i64, last_position: i64) -> Published {
+        Published { number, first_position, last_position, last_hash: [0; 32] }
+    }
+
     #[test]
-    fn a_stream_is_complete_with_one_message_per_event() {
-        assert!(extent(3, 1, 3).holds_all_up_to(3));
-        assert!(extent(3, 8, 10).holds_all_up_to(3), "the sequence need not begin at 1");
-        assert!(!extent(3, 1, 3).holds_all_up_to(4), "an event is missing");
-        assert!(!extent(3, 1, 3).holds_all_up_to(2), "a message is not of the log");
-        assert!(!extent(2, 1, 3).holds_all_up_to(2), "a message was deleted");
-        assert!(!extent(1, 1, 1).holds_all_up_to(-1));
-        assert_eq!(extent(0, 0, 0).first_event(), 1);
-        assert_eq!(extent(0, 0, 7).first_event(), 8);
-        assert_eq!(extent(3, 8, 10).first_event(), 8);
+    fn a_stream_is_complete_with_every_message_from_the_first_to_the_last() {
+        let (before, last) = (published(2, 4, 6), published(3, 7, 7));
+        assert!(extent(3, 1, 3).holds_all_up_to(&last, Some(&before)));
+        assert!(extent(3, 8, 10).holds_all_up_to(&last, Some(&before)), "the sequence need not begin at 1");
+        assert!(extent(1, 1, 1).holds_all_up_to(&published(1, 1, 3), None));
+        assert!(!extent(2, 2, 3).holds_all_up_to(&last, Some(&before)), "the beginning was cut off");
+        assert!(!extent(2, 1, 3).holds_all_up_to(&last, Some(&before)), "a message was deleted");
+        assert!(!extent(4, 1, 4).holds_all_up_to(&last, Some(&last)), "the last message was published twice");
+        assert!(!extent(4, 1, 4).holds_all_up_to(&published(4, 7, 7), Some(&last)), "a position is repeated");
+        assert!(!extent(4, 1, 4).holds_all_up_to(&published(4, 9, 9), Some(&last)), "a position is missing");
+        assert!(!extent(1, 3, 3).holds_all_up_to(&last, None), "only the last message is left");
+        assert!(
+            !extent(1, 1, 1).holds_all_up_to(&published(1, 2, 2), None),
+            "it begins behind the first event"
+        );
+        assert_eq!(extent(0, 0, 0).first_message(), 1);
+        assert_eq!(extent(0, 0, 7).first_message(), 8);
+        assert_eq!(extent(3, 8, 10).first_message(), 8);
     }
 
     #[test]
@@ -125,15 +136,5 @@ mod tests {
         assert!(!extent(2, 1, 3).is_intact(1, 3, true), "a message was deleted");
         assert!(!extent(0, 4, 3).is_intact(1, 3, true), "it was purged");
         assert!(!extent(0, 0, 0).is_intact(8, 9, false), "it was created again");
-    }
-
-    #[test]
-    fn a_message_without_a_position_has_none() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(position(&headers), None);
-        headers.insert(POSITION_HEADER, "a");
-        assert_eq!(position(&headers), None);
-        headers.insert(POSITION_HEADER, "17");
-        assert_eq!(position(&headers), Some(17));
     }
 }

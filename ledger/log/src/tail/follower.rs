@@ -7,6 +7,10 @@ use tokio::time::Instant;
 use super::window::{Chunk, Lookup, Page};
 use super::{Pace, READ_EVENTS, Shared};
 use crate::reader::{Error, Reader};
+use crate::record_batch::RecordBatch;
+
+/// Record batches, each with the index of the first event that is wanted.
+pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
 
 /// A consumer of the tail.
 #[derive(Debug)]
@@ -49,6 +53,29 @@ impl Follower {
         }
     }
 
+    /// As [`Self::next`], but returns the record batches of the events: each once and whole, with the index
+    /// of its first event after `position`. Behind the window no event is decoded.
+    pub(crate) async fn next_batches(&mut self, position: i64, max: usize) -> Result<Batches, Error> {
+        loop {
+            match self.look_up(position, max) {
+                Lookup::Inside(page) => {
+                    self.own = None;
+                    return Ok(page.batches());
+                }
+                Lookup::Behind => {
+                    let reader = self.take_reader().await?;
+                    let batches = reader.read_batches(position, max.min(READ_EVENTS)).await?;
+                    self.own = Some(reader);
+                    if !batches.is_empty() {
+                        return Ok(batches);
+                    }
+                    self.leave_other_log();
+                }
+                Lookup::AtEnd => self.shared.advance(position).await?,
+            }
+        }
+    }
+
     /// Records the follower's position and looks for events after it in the window.
     fn look_up(&self, position: i64, max: usize) -> Lookup {
         let mut window = self.shared.window();
@@ -59,17 +86,27 @@ impl Follower {
     }
 
     async fn read_behind_window(&mut self, position: i64, max: usize) -> Result<Option<Page>, Error> {
-        let reader = match self.own.take() {
-            Some(reader) => reader,
-            None => Reader::connect(&self.shared.database_url, self.shared.role).await?,
-        };
+        let reader = self.take_reader().await?;
         let entries = reader.read(position, max.min(READ_EVENTS)).await?;
         self.own = Some(reader);
         if entries.is_empty() {
-            // The window holds events of a log that no longer exists: start from this follower's position.
-            self.shared.window().clear();
+            self.leave_other_log();
             return Ok(None);
         }
         Ok(Some(Page::from(Chunk::from(entries))))
+    }
+
+    /// The follower's own connection. It is put back after a read that succeeds.
+    async fn take_reader(&mut self) -> Result<Reader, Error> {
+        match self.own.take() {
+            Some(reader) => Ok(reader),
+            None => Reader::connect(&self.shared.database_url, self.shared.role).await,
+        }
+    }
+
+    /// Clears the window, which holds events of a log that no longer exists: the next read starts from this
+    /// follower's position.
+    fn leave_other_log(&self) {
+        self.shared.window().clear();
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::READ_EVENTS;
+use super::follower::Batches;
 use crate::reader::Entry;
 
 /// The most events in the window.
@@ -195,6 +196,22 @@ impl<E> Page<E> {
     /// Always `false`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Page {
+    /// The record batches of the events, each once and whole, and the index of the first event that is in the
+    /// page. The last batch may have events beyond the end of the page.
+    pub(super) fn batches(&self) -> Batches {
+        let mut last = 0;
+        let batches = self.entries().filter_map(|entry| {
+            let (batch, index) = entry.batch();
+            (entry.position() > last).then(|| {
+                last = batch.last_position();
+                (Arc::clone(batch), index)
+            })
+        });
+        batches.collect()
     }
 }
 

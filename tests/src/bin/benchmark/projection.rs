@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream;
+use farthing_tests::feed;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::Log;
 use farthing_tests::wait::within;
@@ -59,11 +59,7 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
     let log = instance.log().await;
     let (start, head) = (Instant::now(), log.head().await);
     let from = slowest(&log).await;
-    let stream = jetstream::new(instance.nats().await);
-    let published = async || {
-        let stream = stream.get_stream("LEDGER").await.ok()?;
-        i64::try_from(stream.get_info().await.ok()?.state.messages).ok()
-    };
+    let published = async || feed::end(&feed::stream(instance).await?).await;
     let published_before = published().await.unwrap_or(0);
     let mut read_models = None;
     let mut feed = None;
