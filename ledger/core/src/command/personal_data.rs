@@ -1,9 +1,12 @@
 //! Personal data of customers, which lives outside the log.
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::ContactPart;
 
 /// Personal data of a customer. It is stored in a side table that can be erased, never in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PersonalData {
     /// First name.
     pub first_name: Option<String>,
