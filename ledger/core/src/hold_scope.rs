@@ -1,7 +1,10 @@
 //! The part of a wallet that a call may draw on. The call's hold counts against the same part.
 
+use serde::{Deserialize, Serialize};
+
 /// The part of a wallet that a call may draw on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CreditScope {
     /// All of it.
     All,

@@ -107,7 +107,8 @@ impl ModelPrice {
 }
 
 /// The list price of a call, as known before the call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ListPrice {
     /// No price: a call to the provider `other`, or one that uses no model.
     Nothing,

@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub const SCALE: u32 = 10;
 
 /// Why a text is not an amount, or a calculation failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum Error {
     /// Not of the form `-?digits[.digits]`.
     #[error("must be a decimal string such as \"12.5\"")]

@@ -1,6 +1,7 @@
 //! `AddPaymentMethod`: adds a payment method to a wallet (completion.md section 7).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::payee::Payee;
@@ -9,7 +10,8 @@ use crate::ids::{MerchantId, PaymentMethodId};
 use crate::state::StateCache;
 
 /// Adds a payment method that the processor knows.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AddPaymentMethod {
     /// The merchant.
     pub merchant_id: MerchantId,
@@ -29,7 +31,8 @@ pub struct AddPaymentMethod {
 
 /// A new payment method that was entered with a checkout session or a payment. It is added in the append that completes
 /// the session or records the payment's success.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewMethod {
     /// A new id.
     pub payment_method_id: PaymentMethodId,

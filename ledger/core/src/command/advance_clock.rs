@@ -2,6 +2,7 @@
 //! The advance is an event, so a replay gives the same result.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::MerchantRefusal;
@@ -13,7 +14,8 @@ use crate::state::StateCache;
 pub const MAX_AHEAD_SECONDS: i64 = 100 * 366 * 86_400;
 
 /// Advances a merchant's clock and returns its new time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AdvanceClock {
     /// The merchant.
     pub merchant_id: MerchantId,

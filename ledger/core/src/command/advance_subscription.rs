@@ -3,6 +3,7 @@
 //! (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::SubscriptionRefusal;
@@ -23,7 +24,8 @@ pub(super) const RETRIES: u32 = 3;
 const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 
 /// Advances a subscription: carries out its due work.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AdvanceSubscription {
     /// The subscription.
     pub subscription_id: SubscriptionId,
@@ -34,7 +36,8 @@ pub struct AdvanceSubscription {
 }
 
 /// The result of advancing a subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Advanced {
     /// Nothing is due.
     NothingDue,

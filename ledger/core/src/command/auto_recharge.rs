@@ -3,6 +3,7 @@
 //! credit or balance here. A wallet has at most one open automatic payment, and pauses for a day after a declined one.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::WalletShortfall;
@@ -90,7 +91,8 @@ impl Need<'_> {
 }
 
 /// Recharges the wallet that did not cover a refused call, if it recharges automatically.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AutoRecharge {
     /// The wallet that did not cover the call.
     pub short: WalletShortfall,

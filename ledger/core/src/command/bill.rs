@@ -2,6 +2,7 @@
 //! of the cost has one payer, the customer's wallet or the merchant, or none.
 
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
@@ -12,7 +13,8 @@ use crate::pricing::{self, Bound, Fee, ModelCost, SizeHint};
 use crate::usage::Usage;
 
 /// The instance's settings for admission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RequestSettings {
     /// The service charge as a share of the fee.
     pub service_charge_rate: Decimal,

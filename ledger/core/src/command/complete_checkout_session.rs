@@ -2,6 +2,7 @@
 //! (completion.md section 8). A session with a payment is completed by the payment.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::add_payment_method::NewMethod;
 use super::decision::{Command, DecideError, Decision};
@@ -17,7 +18,8 @@ use crate::ids::{CheckoutSessionId, CustomerId, MerchantId, PlanId, Subscription
 use crate::state::{CheckoutSession, StateCache};
 
 /// Completes a checkout session without a payment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CompleteCheckoutSession {
     /// The merchant.
     pub merchant_id: MerchantId,

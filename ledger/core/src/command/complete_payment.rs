@@ -3,6 +3,7 @@
 //! is added to the wallet's balance; if the customer was deleted, it is refunded before the payment ends.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::advance_subscription::{Next, unpaid};
 use super::auto_recharge::PAUSE_AFTER_DECLINE;
@@ -20,7 +21,8 @@ use crate::plan::BillingCycle;
 use crate::state::{OpenPayment, Phase, StateCache, Subscription};
 
 /// The processor's result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Paid {
     /// The processor took the money. The value is the processor's id of the payment.
     Accepted(String),
@@ -32,7 +34,8 @@ pub enum Paid {
 }
 
 /// Ends a payment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CompletePayment {
     /// The payment.
     pub payment_id: PaymentId,

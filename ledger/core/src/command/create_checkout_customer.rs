@@ -1,6 +1,8 @@
 //! `CreateCheckoutCustomer`: creates the customer of a checkout session that was created without one. The caller
 //! derives the customer's id from the session's, so a form that is sent twice creates one customer.
 
+use serde::{Deserialize, Serialize};
+
 use super::complete_checkout_session::open_session;
 use super::create_customer::{CreateCustomer, CreatedCustomer};
 use super::decision::{Command, DecideError, Decision};
@@ -8,7 +10,8 @@ use crate::ids::CheckoutSessionId;
 use crate::state::StateCache;
 
 /// Creates the customer of a session, unless it exists.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateCheckoutCustomer {
     /// The session, which must still be open.
     pub checkout_session_id: CheckoutSessionId,

@@ -1,6 +1,7 @@
 //! `CreateCheckoutSession`: creates a hosted page for one customer and one purpose (completion.md section 8).
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::open_request::CustomerRef;
@@ -13,7 +14,8 @@ use crate::state::StateCache;
 const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
 /// Creates a checkout session and returns it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateCheckoutSession {
     /// The merchant.
     pub merchant_id: MerchantId,

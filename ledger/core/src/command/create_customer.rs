@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::personal_data::{PersonalChange, PersonalData};
@@ -11,7 +12,8 @@ use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
 /// Creates a customer with a wallet, unless the reference id exists.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateCustomer {
     /// The merchant.
     pub merchant_id: MerchantId,
@@ -30,7 +32,8 @@ pub struct CreateCustomer {
 }
 
 /// The result of creating a customer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CreatedCustomer {
     /// A new customer was created.
     Created(CustomerId),

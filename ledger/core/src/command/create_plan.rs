@@ -1,6 +1,7 @@
 //! `CreatePlan`: creates a plan with its credit bundles (completion.md section 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{MeterRefusal, PlanRefusal};
@@ -10,7 +11,8 @@ use crate::plan::PlanTerms;
 use crate::state::StateCache;
 
 /// A bundle to create with its plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NewBundle {
     /// A new id.
     pub credit_bundle_id: CreditBundleId,
@@ -19,7 +21,8 @@ pub struct NewBundle {
 }
 
 /// Creates a plan.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreatePlan {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,6 +1,7 @@
 //! `CreateSpendKey`: creates a restricted key on the merchant's or a customer's wallet (completion.md section 6).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision, list_bytes};
 use super::refusal::{CustomerRefusal, MerchantRefusal};
@@ -12,7 +13,8 @@ use crate::spending::Spending;
 use crate::state::{SpendKey, StateCache};
 
 /// Creates a spend key and returns it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateSpendKey {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,6 +1,7 @@
 //! `CreateWebhook`: creates a webhook, up to [`MAX_WEBHOOKS`] of a merchant (completion.md section 9).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::WebhookRefusal;
@@ -12,7 +13,8 @@ use crate::state::{StateCache, Webhook};
 pub(super) const MAX_WEBHOOKS: usize = 3;
 
 /// Creates a webhook and returns it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateWebhook {
     /// The merchant.
     pub merchant_id: MerchantId,

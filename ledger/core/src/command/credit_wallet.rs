@@ -1,6 +1,7 @@
 //! `CreditWallet`: an operator adds money to a wallet, with a reason.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{CustomerRefusal, MerchantRefusal, WalletRefusal};
@@ -10,7 +11,8 @@ use crate::money::Amount;
 use crate::state::StateCache;
 
 /// The owner of the wallet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CreditTarget {
     /// A customer.
     Customer(CustomerId),
@@ -19,7 +21,8 @@ pub enum CreditTarget {
 }
 
 /// Credits a wallet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreditWallet {
     /// A new id for the credit.
     pub credit_id: CreditId,
@@ -34,7 +37,7 @@ pub struct CreditWallet {
 }
 
 /// The wallet after a credit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credited {
     /// The wallet.
     pub wallet_id: WalletId,

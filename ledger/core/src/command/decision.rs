@@ -41,6 +41,12 @@ impl<O> Decision<O> {
     pub(super) fn already(outcome: O) -> Self {
         Self { facts: Vec::new(), personal: None, outcome }
     }
+
+    /// The decision with another form of its outcome.
+    pub(super) fn map<P>(self, form: impl FnOnce(O) -> P) -> Decision<P> {
+        let Self { facts, personal, outcome } = self;
+        Decision { facts, personal, outcome: form(outcome) }
+    }
 }
 
 /// A request to change the ledger. [`decide`] turns it into events or a refusal.

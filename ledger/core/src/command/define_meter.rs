@@ -1,6 +1,7 @@
 //! `DefineMeter`: defines a meter. Its slug is unique among the merchant's meters (completion.md section 4).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::MeterRefusal;
@@ -13,7 +14,8 @@ use crate::state::StateCache;
 const MAX_VARIANTS: u32 = 50;
 
 /// The origin of a slug.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Slug {
     /// The merchant chose it: a conflict is refused.
     Given(String),
@@ -22,7 +24,8 @@ pub enum Slug {
 }
 
 /// Defines a meter and returns its slug.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DefineMeter {
     /// The merchant.
     pub merchant_id: MerchantId,

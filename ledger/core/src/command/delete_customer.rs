@@ -2,6 +2,7 @@
 //! is erased (completion.md section 7).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::personal_data::PersonalChange;
@@ -12,7 +13,8 @@ use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
 /// Deletes a customer. Its open calls are still settled. Its wallet stays, with its money.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeleteCustomer {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -2,6 +2,7 @@
 //! those in flight settle on the terms of their admission (completion.md section 4).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::MeterRefusal;
@@ -10,7 +11,8 @@ use crate::ids::{MerchantId, MeterId};
 use crate::state::StateCache;
 
 /// Deletes a meter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeleteMeter {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -2,6 +2,7 @@
 //! 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::PlanRefusal;
@@ -10,7 +11,8 @@ use crate::ids::{MerchantId, PlanId};
 use crate::state::StateCache;
 
 /// Deletes a plan and its bundles.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeletePlan {
     /// The merchant.
     pub merchant_id: MerchantId,

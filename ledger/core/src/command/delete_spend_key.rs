@@ -1,6 +1,7 @@
 //! `DeleteSpendKey`: deletes a spend key. It is invalid from the append on; its calls in flight still settle.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::SpendKeyRefusal;
@@ -9,7 +10,8 @@ use crate::ids::{MerchantId, SpendKeyId};
 use crate::state::StateCache;
 
 /// Deletes a spend key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeleteSpendKey {
     /// The merchant.
     pub merchant_id: MerchantId,

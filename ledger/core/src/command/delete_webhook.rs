@@ -1,6 +1,7 @@
 //! `DeleteWebhook`: deletes a webhook. It receives no event from the append on.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::WebhookRefusal;
@@ -9,7 +10,8 @@ use crate::ids::{MerchantId, WebhookId};
 use crate::state::StateCache;
 
 /// Deletes a webhook.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeleteWebhook {
     /// The merchant.
     pub merchant_id: MerchantId,

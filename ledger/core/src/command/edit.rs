@@ -1,7 +1,10 @@
 //! An edit of an optional value.
 
+use serde::{Deserialize, Serialize};
+
 /// An edit of an optional value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Edit<T> {
     /// Keeps the value.
     #[default]

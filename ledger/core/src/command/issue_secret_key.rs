@@ -1,6 +1,7 @@
 //! `IssueSecretKey`: issues a secret key for a merchant; for operators only.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::MerchantRefusal;
@@ -10,7 +11,8 @@ use crate::secret::KeyHash;
 use crate::state::StateCache;
 
 /// Issues a secret key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IssueSecretKey {
     /// The merchant.
     pub merchant_id: MerchantId,

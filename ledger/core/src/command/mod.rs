@@ -48,6 +48,7 @@ mod update_plan;
 mod update_spend_key;
 mod update_subscription;
 mod update_webhook;
+pub mod wire;
 
 pub use self::add_payment_method::{AddPaymentMethod, NewMethod};
 pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};

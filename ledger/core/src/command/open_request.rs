@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 
 use super::bill::{self, Conditions, RequestSettings};
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
@@ -24,7 +25,8 @@ use crate::secret::KeyHash;
 use crate::state::{Customer, Holder, Merchant, Missing, StateCache};
 
 /// The caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Caller {
     /// The merchant, by the hash of a secret key.
     SecretKey(KeyHash),
@@ -33,7 +35,8 @@ pub enum Caller {
 }
 
 /// The customer named by a credential.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CustomerRef {
     /// By id.
     Id(CustomerId),
@@ -44,7 +47,8 @@ pub enum CustomerRef {
 }
 
 /// The meter named by a credential.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MeterRef {
     /// By id.
     Id(MeterId),
@@ -97,7 +101,8 @@ impl MeterRef {
 }
 
 /// The billing of a call with a customer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Billing {
     /// By the credential and the meter.
     Usual,
@@ -108,7 +113,8 @@ pub enum Billing {
 }
 
 /// Admits a call and reserves its hold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpenRequest {
     /// A new id.
     pub request_id: RequestId,
@@ -143,7 +149,7 @@ pub struct OpenRequest {
 }
 
 /// An admitted call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// The merchant.
     pub merchant_id: MerchantId,

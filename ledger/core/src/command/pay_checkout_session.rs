@@ -2,6 +2,8 @@
 //! append, so a form that is sent twice makes one payment. A new card becomes the wallet's once its payment succeeds; a
 //! declined card never does (completion.md section 8).
 
+use serde::{Deserialize, Serialize};
+
 use super::add_payment_method::NewMethod;
 use super::complete_checkout_session::write_contact;
 use super::decision::{Command, DecideError, Decision};
@@ -12,7 +14,8 @@ use crate::ids::CustomerId;
 use crate::state::StateCache;
 
 /// Requests the payment that completes a session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PayCheckoutSession {
     /// The payment, which names the session.
     pub payment: RequestPayment,

@@ -1,12 +1,15 @@
 //! The owner of the wallet that a payment or a payment method is for.
 
+use serde::{Deserialize, Serialize};
+
 use super::decision::DecideError;
 use super::refusal::{CustomerRefusal, MerchantRefusal};
 use crate::ids::{CustomerId, MerchantId, WalletId};
 use crate::state::StateCache;
 
 /// The owner of the wallet that is paid for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Payee {
     /// The merchant itself.
     Merchant,

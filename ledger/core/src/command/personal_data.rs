@@ -1,9 +1,15 @@
 //! Personal data of customers, which lives outside the log.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::event::ContactPart;
 
-/// Personal data of a customer. It is stored in a side table that can be erased, never in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Personal data of a customer. It is stored in a side table that can be erased, never in the log, and [`fmt::Debug`]
+/// writes none of it.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PersonalData {
     /// First name.
     pub first_name: Option<String>,
@@ -13,6 +19,12 @@ pub struct PersonalData {
     pub email: Option<String>,
     /// Phone number, E.164.
     pub phone: Option<String>,
+}
+
+impl fmt::Debug for PersonalData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PersonalData(****)")
+    }
 }
 
 /// A change of a customer's personal data, written in the transaction of the fact that records it.

@@ -1,11 +1,14 @@
 //! Refusals, by area. A refusal knows nothing of HTTP.
 
+use serde::{Deserialize, Serialize};
+
 use crate::hold_scope::CreditScope;
 use crate::ids::WalletId;
 use crate::money::{self, Amount};
 
 /// Why a command is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each variant holds the refusals of its area, documented there")]
 pub enum Refusal {
     #[error(transparent)]
@@ -38,7 +41,8 @@ pub enum Refusal {
 }
 
 /// Why a command about a merchant is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum MerchantRefusal {
     /// No merchant has this id.
     #[error("no such merchant")]
@@ -49,7 +53,8 @@ pub enum MerchantRefusal {
 }
 
 /// Why a command about, or with, a secret key is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum SecretKeyRefusal {
     /// No secret key has this hash.
     #[error("the secret key is not valid")]
@@ -63,7 +68,8 @@ pub enum SecretKeyRefusal {
 }
 
 /// Why a command about a customer is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum CustomerRefusal {
     /// The merchant has no such customer.
     #[error("no such customer")]
@@ -77,7 +83,8 @@ pub enum CustomerRefusal {
 }
 
 /// Why a command about a meter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum MeterRefusal {
     /// The merchant has no such meter.
     #[error("no such meter")]
@@ -91,7 +98,8 @@ pub enum MeterRefusal {
 }
 
 /// Why a command about, or with, a spend key is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum SpendKeyRefusal {
     /// The merchant has no such spend key.
     #[error("no such spend key")]
@@ -134,7 +142,8 @@ pub enum SpendKeyRefusal {
 }
 
 /// A wallet that did not cover a call and may recharge automatically.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WalletShortfall {
     /// The wallet.
     pub wallet_id: WalletId,
@@ -143,7 +152,8 @@ pub struct WalletShortfall {
 }
 
 /// Why a command about a wallet's money is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum WalletRefusal {
     /// The available balance does not cover the hold.
     #[error("the available balance ({available}) does not cover this call ({needed})")]
@@ -171,7 +181,8 @@ pub enum WalletRefusal {
 }
 
 /// Why a command about a call is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum RequestRefusal {
     /// The request has ended, or never existed.
     #[error("the request is not open")]
@@ -185,7 +196,8 @@ pub enum RequestRefusal {
 }
 
 /// Why a command about a plan or a credit bundle is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum PlanRefusal {
     /// The merchant has no such plan.
     #[error("no such plan")]
@@ -205,7 +217,8 @@ pub enum PlanRefusal {
 }
 
 /// Why a command about a subscription is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum SubscriptionRefusal {
     /// The merchant has no such active subscription.
     #[error("no such subscription")]
@@ -216,7 +229,8 @@ pub enum SubscriptionRefusal {
 }
 
 /// Why a command about a payment is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum PaymentRefusal {
     /// The payment has ended, or never existed.
     #[error("the payment is not open")]
@@ -236,7 +250,8 @@ pub enum PaymentRefusal {
 }
 
 /// Why a command about a checkout session is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum CheckoutRefusal {
     /// The merchant has no such checkout session, or it is completed.
     #[error("no such checkout session")]
@@ -247,7 +262,8 @@ pub enum CheckoutRefusal {
 }
 
 /// Why a command about a webhook is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum WebhookRefusal {
     /// The merchant has no such webhook.
     #[error("no such webhook")]

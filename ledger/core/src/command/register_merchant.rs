@@ -1,6 +1,7 @@
 //! `RegisterMerchant`: registers a merchant with a wallet and its first secret key.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::issue_secret_key::IssueSecretKey;
@@ -9,7 +10,8 @@ use crate::ids::WalletId;
 use crate::state::StateCache;
 
 /// Registers a merchant and issues its first secret key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RegisterMerchant {
     /// A new id for its wallet.
     pub wallet_id: WalletId,

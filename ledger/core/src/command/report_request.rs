@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 
 use super::bill;
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
@@ -21,7 +22,8 @@ use crate::state::{self, StateCache};
 
 /// Reports a call that was made elsewhere. It needs no balance: the merchant pays the part that the customer's wallet
 /// does not cover, as an overrun.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReportRequest {
     /// The merchant.
     pub merchant_id: MerchantId,
@@ -52,7 +54,8 @@ pub struct ReportRequest {
 }
 
 /// The result of a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reported {
     /// The new request, opened and metered.
     New(Box<RequestOpened>, Box<RequestMetered>),

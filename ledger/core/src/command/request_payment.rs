@@ -2,6 +2,7 @@
 //! happens when the payment succeeds (completion.md sections 7 and 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::complete_checkout_session::open_session;
 use super::decision::{Command, DecideError, Decision};
@@ -17,7 +18,8 @@ use crate::money::Amount;
 use crate::state::StateCache;
 
 /// The purchase to pay for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Purchase {
     /// Adds this amount to the balance.
     Fund(Amount),
@@ -28,7 +30,8 @@ pub enum Purchase {
 }
 
 /// The price and credit of a purchase as shown to the payer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Offered {
     /// The price.
     pub price: Amount,
@@ -37,7 +40,8 @@ pub struct Offered {
 }
 
 /// Requests a payment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RequestPayment {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,6 +1,7 @@
 //! `RevokeSecretKey`: revokes a secret key on every gateway. Invariant: a merchant keeps at least one active key.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{MerchantRefusal, SecretKeyRefusal};
@@ -9,7 +10,8 @@ use crate::ids::{MerchantId, SecretKeyId};
 use crate::state::StateCache;
 
 /// The party that revokes a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Revoker {
     /// A merchant, which may revoke its own keys.
     Merchant(MerchantId),
@@ -18,7 +20,8 @@ pub enum Revoker {
 }
 
 /// Revokes a secret key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RevokeSecretKey {
     /// The party that revokes it.
     pub revoker: Revoker,

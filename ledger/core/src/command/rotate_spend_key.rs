@@ -1,6 +1,7 @@
 //! `RotateSpendKey`: replaces the raw key. The old one is invalid from the append on; everything else stays.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::SpendKeyRefusal;
@@ -11,7 +12,8 @@ use crate::secret::KeyHash;
 use crate::state::{SpendKey, StateCache};
 
 /// Rotates a spend key and returns it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RotateSpendKey {
     /// The merchant.
     pub merchant_id: MerchantId,

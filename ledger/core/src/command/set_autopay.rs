@@ -2,6 +2,7 @@
 //! settings stay.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::edit::Edit;
@@ -13,7 +14,8 @@ use crate::money::Amount;
 use crate::state::StateCache;
 
 /// The changes of a wallet's autopay. Disabling it clears the threshold and the amount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AutopayEdits {
     /// Enables or disables it.
     pub enabled: Option<bool>,
@@ -24,7 +26,8 @@ pub struct AutopayEdits {
 }
 
 /// Changes the autopay of a wallet. A change without effect appends nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SetAutopay {
     /// The merchant.
     pub merchant_id: MerchantId,

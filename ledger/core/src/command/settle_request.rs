@@ -3,6 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
@@ -25,7 +26,8 @@ const CUSTOMERS_PAYMENT: u128 = 1 << 79;
 const MERCHANTS_PAYMENT: u128 = 1 << 78;
 
 /// A call with a 2xx response of the provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Metered {
     /// The provider's status.
     pub http_status: u16,
@@ -44,7 +46,8 @@ pub struct Metered {
 }
 
 /// Whether a response was complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Completeness {
     /// It was complete.
     Whole,
@@ -53,7 +56,8 @@ pub enum Completeness {
 }
 
 /// A call that is not metered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Failed {
     /// The reason.
     pub reason: FailureReason,
@@ -85,7 +89,8 @@ fn implausible(metered: &Metered) -> Failed {
 }
 
 /// The end of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Settled {
     /// It is metered.
     Metered(Metered),
@@ -94,7 +99,8 @@ pub enum Settled {
 }
 
 /// Settles a call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SettleRequest {
     /// The request.
     pub request_id: RequestId,

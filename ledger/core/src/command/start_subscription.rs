@@ -2,6 +2,7 @@
 //! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::open_request::CustomerRef;
@@ -13,7 +14,8 @@ use crate::plan::{BillingCycle, PlanTerms};
 use crate::state::StateCache;
 
 /// Subscribes a customer to a free plan.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StartSubscription {
     /// The merchant.
     pub merchant_id: MerchantId,
@@ -30,7 +32,7 @@ pub struct StartSubscription {
 }
 
 /// A subscription that was started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// The event that started it.
     pub event: Box<SubscriptionStarted>,

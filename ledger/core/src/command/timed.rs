@@ -2,13 +2,15 @@
 //! response shows the same time as the facts.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use crate::ids::MerchantId;
 use crate::state::StateCache;
 
 /// A command of one merchant.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Timed<C> {
     /// The command, which must have the same `now`.
     pub command: C,

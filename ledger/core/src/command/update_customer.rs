@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::edit::Edit;
@@ -14,7 +15,8 @@ use crate::ids::{CustomerId, MerchantId};
 use crate::state::StateCache;
 
 /// Changes the fields of a customer that are present.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdateCustomer {
     /// The merchant.
     pub merchant_id: MerchantId,

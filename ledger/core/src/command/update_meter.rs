@@ -2,6 +2,7 @@
 //! calls never change (completion.md section 4).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::MeterRefusal;
@@ -11,7 +12,8 @@ use crate::meter::{OnDisconnect, Payer, Price, Tiers};
 use crate::state::{Meter, StateCache};
 
 /// Changes the fields of a meter that are present and returns the meter.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdateMeter {
     /// The merchant.
     pub merchant_id: MerchantId,

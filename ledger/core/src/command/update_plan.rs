@@ -2,6 +2,7 @@
 //! cycles keep their terms (completion.md section 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::create_plan::check_meters;
 use super::decision::{Command, DecideError, Decision};
@@ -16,7 +17,8 @@ use crate::plan::Rollover;
 use crate::state::{Plan, StateCache};
 
 /// An edit of one bundle of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum BundleEdit {
     /// Creates a bundle under this new id.
     Create(CreditBundleId, BundleOffer),
@@ -36,7 +38,8 @@ pub enum BundleEdit {
 }
 
 /// The changes of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlanEdits {
     /// Its display name.
     pub name: Option<String>,
@@ -55,7 +58,8 @@ pub struct PlanEdits {
 }
 
 /// Changes a plan. A change without effect appends nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdatePlan {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,6 +1,7 @@
 //! `UpdateSpendKey`: changes the settings or the status of a spend key; absent fields stay (completion.md section 6).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision, list_bytes};
 use super::edit::Edit;
@@ -13,7 +14,8 @@ use crate::ids::{MerchantId, SpendKeyId};
 use crate::state::{SpendKey, StateCache};
 
 /// The changes of a spend key.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SpendKeyEdits {
     /// Its display name, if it changes.
     pub name: Option<String>,
@@ -61,7 +63,8 @@ fn edit<T: Clone>(setting: &mut Option<T>, edit: &Edit<T>) {
 }
 
 /// Changes a spend key and returns it. A change without effect appends nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdateSpendKey {
     /// The merchant.
     pub merchant_id: MerchantId,

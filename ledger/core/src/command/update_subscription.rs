@@ -2,6 +2,7 @@
 //! (completion.md section 8).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::edit::Edit;
@@ -13,7 +14,8 @@ use crate::plan::PlanTerms;
 use crate::state::{Phase, StateCache, Subscription};
 
 /// A change of a subscription.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SubscriptionEdit {
     /// Changes the bundle bought automatically when the credit is used up.
     AutoTopUp(Edit<CreditBundleId>),
@@ -24,7 +26,8 @@ pub enum SubscriptionEdit {
 }
 
 /// Changes a subscription. A change without effect appends nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdateSubscription {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,6 +1,7 @@
 //! `UpdateWebhook`: changes the URL or the topics of a webhook, or pauses it.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
 use super::edit::Edit;
@@ -10,7 +11,8 @@ use crate::ids::{MerchantId, WebhookId};
 use crate::state::{StateCache, Webhook};
 
 /// Changes the fields of a webhook that are present and returns the webhook.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UpdateWebhook {
     /// The merchant.
     pub merchant_id: MerchantId,

@@ -1,8 +1,10 @@
 //! The appender without a database: decides on a `StateCache` that loads its states from a store, evolves and stores.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use farthing_core::command::{Command, DecideError, Refusal, decide};
+use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
+use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
 use farthing_core::event::Fact;
 use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey};
 
@@ -16,10 +18,19 @@ pub(crate) struct Till {
     /// The log.
     pub(crate) facts: Vec<Fact>,
     refusals: usize,
+    sent: usize,
 }
 
 /// One in this many refusals is checked twice.
 const LOOKED_AT_TWICE: usize = 4;
+
+/// One in this many commands is also sent timed.
+const SENT_TIMED: usize = 4;
+
+/// A command whose decision is compared with the one of another gateway.
+pub(crate) trait SentCommand: WireCommand<Outcome: PartialEq + Debug> + Clone {}
+
+impl<C: WireCommand<Outcome: PartialEq + Debug> + Clone> SentCommand for C {}
 
 impl Till {
     /// Loads the state of `missing` from the store.
@@ -30,7 +41,7 @@ impl Till {
     }
 
     /// Decides, evolves and stores; returns the outcome and the number of facts appended. A refusal changes nothing.
-    pub(crate) fn execute<C: Command>(&mut self, command: &C) -> Result<(C::Outcome, usize), Refusal> {
+    pub(crate) fn execute<C: SentCommand>(&mut self, command: &C) -> Result<(C::Outcome, usize), Refusal> {
         let decision = loop {
             match decide(command, &self.states) {
                 Ok(decision) => break decision,
@@ -40,11 +51,13 @@ impl Till {
                     if self.refusals.is_multiple_of(LOOKED_AT_TWICE) {
                         self.is_refused_with_everything_loaded(command, &refusal);
                     }
+                    self.is_decided_alike_when_sent(command);
                     assert_eq!(self.states.take_changes(), [], "a refusal changes nothing");
                     return Err(refusal);
                 }
             }
         };
+        self.is_decided_alike_when_sent(command);
         while let Err(stuck) = self.states.evolve(&decision.facts) {
             match stuck {
                 EvolveError::Missing(missing) => self.load(missing),
@@ -60,6 +73,37 @@ impl Till {
         let appended = decision.facts.len();
         self.facts.extend(decision.facts);
         Ok((decision.outcome, appended))
+    }
+
+    /// Checks that `command` is decided alike after it was sent to another gateway, and that the answer comes back as
+    /// it was decided. Some commands are sent timed, too.
+    fn is_decided_alike_when_sent<C: SentCommand>(&mut self, command: &C) {
+        self.sent += 1;
+        self.is_answered_alike(command);
+        if self.sent.is_multiple_of(SENT_TIMED)
+            && let (Some(merchant_id), Some(last)) = (command.merchant_id(), self.facts.last())
+        {
+            self.is_answered_alike(&Timed { command: command.clone(), merchant_id, now: last.occurred_at });
+        }
+    }
+
+    fn is_answered_alike<C: SentCommand>(&self, command: &C) {
+        let sent: AnyCommand = command.clone().into();
+        let arrived = AnyCommand::decode(&sent.encode()).unwrap();
+        assert_eq!((arrived.name(), arrived.merchant_id()), (C::NAME, command.merchant_id()));
+        match (decide(command, &self.states), decide(&arrived, &self.states)) {
+            (Ok(here), Ok(there)) => {
+                assert_eq!((there.facts, there.personal), (here.facts, here.personal));
+                let answer = encode_answer(&Ok(there.outcome));
+                assert_eq!(decode_answer::<C>(&answer).unwrap(), Ok(here.outcome), "{answer}");
+            }
+            (Err(DecideError::Refused(here)), Err(DecideError::Refused(there))) => {
+                let answer = encode_answer(&Err(there));
+                assert_eq!(decode_answer::<C>(&answer).unwrap(), Err(here), "{answer}");
+            }
+            (Err(DecideError::Missing(here)), Err(DecideError::Missing(there))) => assert_eq!(here, there),
+            (here, there) => panic!("{} is {here:?} here and {there:?} there", C::NAME),
+        }
     }
 
     /// Checks that a refusal does not depend on a state that was not loaded.

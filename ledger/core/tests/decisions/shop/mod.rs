@@ -10,9 +10,7 @@ mod meters;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Duration, Utc};
-use farthing_core::command::{
-    Command, CreditTarget, Edit, IssueSecretKey, OpenRequest, Refusal, RegisterMerchant,
-};
+use farthing_core::command::{CreditTarget, Edit, IssueSecretKey, OpenRequest, Refusal, RegisterMerchant};
 use farthing_core::event::{Cycle, RateLimit, RequestLimit, SpendKeySettings, SpendLimit};
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId};
 use farthing_core::meter::TierType;
@@ -22,7 +20,7 @@ use ulid::Ulid;
 
 use crate::actions::{Action, Asked, Ended, USUAL_BY_ID};
 use crate::books::Books;
-use crate::till::Till;
+use crate::till::{SentCommand, Till};
 
 struct KeyOf {
     merchant: usize,
@@ -125,7 +123,7 @@ impl Shop {
     }
 
     /// Executes a command as the appender does, and enters its facts in the books.
-    fn execute<C: Command>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
+    fn execute<C: SentCommand>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
         let (outcome, appended) = self.till.execute(command)?;
         self.books.enter(&self.till.facts[self.till.facts.len() - appended..]);
         Ok(outcome)

@@ -31,7 +31,7 @@ use farthing_core::state::{State, Subscription};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
-use crate::till::Till;
+use crate::till::{SentCommand, Till};
 
 /// One merchant and a few customers over years.
 pub(crate) struct Years {
@@ -94,10 +94,7 @@ impl Years {
         Ulid::from_parts(u64::try_from(self.machine.timestamp_millis()).unwrap(), self.made)
     }
 
-    pub(crate) fn execute<C: farthing_core::command::Command>(
-        &mut self,
-        command: &C,
-    ) -> Result<C::Outcome, Refusal> {
+    pub(crate) fn execute<C: SentCommand>(&mut self, command: &C) -> Result<C::Outcome, Refusal> {
         let (outcome, appended) = self.till.execute(command)?;
         self.books.enter(&self.till.facts[self.till.facts.len() - appended..]);
         Ok(outcome)
