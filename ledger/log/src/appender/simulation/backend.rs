@@ -28,6 +28,8 @@ pub(super) struct Append {
     pub(super) in_transaction: bool,
     pub(super) expected: Head,
     pub(super) rows: Vec<Row>,
+    /// The keys of the rows that must be unique, as in `ledger.facts`.
+    pub(super) indexed: Vec<String>,
     pub(super) hash: Hash,
     pub(super) changes: Vec<((&'static str, String), Option<String>)>,
     /// The customers whose personal data is written, or erased.
@@ -171,8 +173,12 @@ impl Backend {
             }
             Statement::FindClaims(ids) => {
                 let disk = database.disk();
-                let found =
-                    ids.into_iter().filter_map(|id| disk.claims.get(&id).cloned().map(|claim| (id, claim)));
+                let found = ids.into_iter().filter_map(|id| {
+                    let claim = disk.claims.get(&id)?.clone();
+                    let request = claim.request_id.map(|id| StateKey::Request(id).stored());
+                    let in_flight = request.is_some_and(|key| disk.states.contains_key(&key));
+                    Some((id, StoredClaim { in_flight, ..claim }))
+                });
                 Reply::Claims(found.collect())
             }
             Statement::Write(write) => {
@@ -227,9 +233,9 @@ impl Backend {
             });
             return Ok(false);
         }
-        let distinct: BTreeSet<_> = append.rows.iter().map(|row| &row.key).collect();
-        let is_new = distinct.len() == append.rows.len()
-            && append.rows.iter().all(|row| !self.database.disk().keys.contains(&row.key));
+        let distinct: BTreeSet<_> = append.indexed.iter().collect();
+        let is_new = distinct.len() == append.indexed.len()
+            && append.indexed.iter().all(|key| !self.database.disk().indexed.contains(key));
         if !is_new {
             self.database.count("an append repeated a fact");
             return Err(StoreError::Data("a fact is in the log already".to_owned()));

@@ -29,7 +29,7 @@ fn the_chain_is_whole(disk: &Disk) {
         hash = chain::hash(&hash, &link);
         assert_eq!(row.hash, hash, "the hash at {position}");
     }
-    assert_eq!(disk.keys, keys);
+    assert!(disk.indexed.is_subset(&keys));
     assert_eq!(disk.head.position, i64::try_from(disk.events.len()).unwrap());
     assert_eq!(disk.head.hash, hash);
 }
@@ -65,7 +65,7 @@ fn tables_beside_the_log_agree_with_it(disk: &Disk) {
     assert_eq!(personal, customers);
     for claim in disk.claims.values() {
         let answer = String::from_utf8(claim.answer.clone().unwrap()).unwrap();
-        assert!(disk.keys.contains(&answer), "an idempotency key stands for {answer}");
+        assert!(disk.indexed.contains(&answer), "an idempotency key stands for {answer}");
     }
 }
 
@@ -96,7 +96,7 @@ fn answers_are_true(disk: &Disk, book: &Book) {
         assert!(disk.claims.contains_key(claim), "nothing is kept under the idempotency key {claim:?}");
     }
     for key in &entries.mentioned {
-        assert!(disk.keys.contains(key), "an answer says that {key} is in the log");
+        assert!(disk.indexed.contains(key), "an answer says that {key} is in the log");
     }
     // Nothing is in the log that no client asked for, but the merchant and its first key.
     let asked = disk.events.iter().filter(|row| entries.answers.contains_key(&row.key)).count();

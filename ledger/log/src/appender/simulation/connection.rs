@@ -151,6 +151,7 @@ fn append_of(expected: Head, batch: &AppendBatch, changes: &[(StateKey, Option<S
         in_transaction: false,
         expected,
         rows: rows.collect(),
+        indexed: batch.indexed.0.clone(),
         hash: batch.last_hash,
         changes,
         personal: personal.collect(),

@@ -38,7 +38,8 @@ pub(super) struct Row {
 pub(super) struct Disk {
     pub(super) head: Head,
     pub(super) events: Vec<Row>,
-    pub(super) keys: BTreeSet<String>,
+    /// The keys that an append must not repeat.
+    pub(super) indexed: BTreeSet<String>,
     pub(super) states: BTreeMap<(&'static str, String), String>,
     pub(super) claims: BTreeMap<ClaimId, StoredClaim>,
     /// The customers with personal data.
@@ -47,10 +48,10 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn append(&mut self, append: Append) {
-        let Append { rows, hash, changes, personal, .. } = append;
+        let Append { rows, indexed, hash, changes, personal, .. } = append;
         self.head =
             Head { position: rows.last().map_or(self.head.position, |row| row.position), hash, ..self.head };
-        self.keys.extend(rows.iter().map(|row| row.key.clone()));
+        self.indexed.extend(indexed);
         self.events.extend(rows);
         for (customer_id, is_kept) in personal {
             if is_kept {
@@ -93,7 +94,7 @@ impl Database {
         let disk = Disk {
             head: Head { position: 0, hash: GENESIS, epoch: 1 },
             events: Vec::new(),
-            keys: BTreeSet::new(),
+            indexed: BTreeSet::new(),
             states: BTreeMap::new(),
             claims: BTreeMap::new(),
             personal: BTreeSet::new(),
