@@ -257,20 +257,33 @@ impl Backend {
         let mut disk = self.database.disk();
         match write {
             Write::Claims { put, answered, released } => {
-                disk.claims.extend(put);
+                for (id, claim) in put {
+                    if disk.released.remove(&id) {
+                        self.database.count("a released claim was made anew");
+                    }
+                    disk.claims.insert(id, claim);
+                }
                 for (id, request_id, answer) in answered {
                     let claim = disk.claims.get_mut(&id);
                     if let Some(claim) = claim.filter(|claim| is_of(claim, &request_id)) {
                         claim.answer = Some(answer);
+                        self.database.count("a claim was answered");
                     }
                 }
                 for (id, request_id) in released {
                     if disk.claims.get(&id).is_some_and(|claim| is_of(claim, &request_id)) {
                         disk.claims.remove(&id);
+                        disk.released.insert(id);
+                        self.database.count("a claim was released");
                     }
                 }
             }
-            Write::Append(append) => disk.append(append),
+            Write::Append(append) => {
+                if append.personal.iter().any(|(_, is_kept)| !is_kept) {
+                    self.database.count("a customer was deleted");
+                }
+                disk.append(append);
+            }
             Write::RaiseEpoch => disk.head.epoch += 1,
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Disk {
     pub(super) indexed: BTreeSet<String>,
     pub(super) states: BTreeMap<(&'static str, String), String>,
     pub(super) claims: BTreeMap<ClaimId, StoredClaim>,
+    /// Claims that were released and not made anew.
+    pub(super) released: BTreeSet<ClaimId>,
     /// The customers with personal data.
     pub(super) personal: BTreeSet<CustomerId>,
 }
@@ -97,6 +99,7 @@ impl Database {
             indexed: BTreeSet::new(),
             states: BTreeMap::new(),
             claims: BTreeMap::new(),
+            released: BTreeSet::new(),
             personal: BTreeSet::new(),
         };
         Self(Arc::new(Shared {
