@@ -6,33 +6,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::ids::CustomerId;
 use farthing_core::state::StateKey;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::super::batch::EventId;
 use super::super::store::{Head, StoreError, StoreResult};
-use super::database::{Database, Row};
-use crate::chain::Hash;
+use super::database::{Append, Database, Row};
 
 /// How long a statement may wait for the head's lock.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a transaction may wait for its next statement.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// An append, as it was asked for.
-#[derive(Debug, Clone)]
-pub(super) struct Append {
-    pub(super) in_transaction: bool,
-    pub(super) expected: Head,
-    pub(super) rows: Vec<Row>,
-    pub(super) hash: Hash,
-    pub(super) changes: Vec<((&'static str, String), Option<String>)>,
-    /// The customers whose personal data is written, or erased.
-    pub(super) personal: Vec<(CustomerId, bool)>,
-}
 
 /// A statement.
 #[derive(Debug, Clone)]
@@ -171,8 +157,12 @@ impl Backend {
             }
             Statement::FindClaims(ids) => {
                 let disk = database.disk();
-                let found =
-                    ids.into_iter().filter_map(|id| disk.claims.get(&id).cloned().map(|claim| (id, claim)));
+                let found = ids.into_iter().filter_map(|id| {
+                    let claim = disk.claims.get(&id)?.clone();
+                    let request = claim.request_id.map(|id| StateKey::Request(id).stored());
+                    let in_flight = request.is_some_and(|key| disk.states.contains_key(&key));
+                    Some((id, StoredClaim { in_flight, ..claim }))
+                });
                 Reply::Claims(found.collect())
             }
             Statement::Write(write) => {
@@ -227,9 +217,9 @@ impl Backend {
             });
             return Ok(false);
         }
-        let distinct: BTreeSet<_> = append.rows.iter().map(|row| &row.key).collect();
-        let is_new = distinct.len() == append.rows.len()
-            && append.rows.iter().all(|row| !self.database.disk().keys.contains(&row.key));
+        let distinct: BTreeSet<_> = append.indexed.iter().collect();
+        let is_new = distinct.len() == append.indexed.len()
+            && append.indexed.iter().all(|key| !self.database.disk().indexed.contains(key));
         if !is_new {
             self.database.count("an append repeated a fact");
             return Err(StoreError::Data("a fact is in the log already".to_owned()));
@@ -251,20 +241,33 @@ impl Backend {
         let mut disk = self.database.disk();
         match write {
             Write::Claims { put, answered, released } => {
-                disk.claims.extend(put);
+                for (id, claim) in put {
+                    if disk.released.remove(&id) {
+                        self.database.count("a released claim was made anew");
+                    }
+                    disk.claims.insert(id, claim);
+                }
                 for (id, request_id, answer) in answered {
                     let claim = disk.claims.get_mut(&id);
                     if let Some(claim) = claim.filter(|claim| is_of(claim, &request_id)) {
                         claim.answer = Some(answer);
+                        self.database.count("a claim was answered");
                     }
                 }
                 for (id, request_id) in released {
                     if disk.claims.get(&id).is_some_and(|claim| is_of(claim, &request_id)) {
                         disk.claims.remove(&id);
+                        disk.released.insert(id);
+                        self.database.count("a claim was released");
                     }
                 }
             }
-            Write::Append(append) => disk.append(append),
+            Write::Append(append) => {
+                if append.personal.iter().any(|(_, is_kept)| !is_kept) {
+                    self.database.count("a customer was deleted");
+                }
+                disk.append(append);
+            }
             Write::RaiseEpoch => disk.head.epoch += 1,
         }
     }

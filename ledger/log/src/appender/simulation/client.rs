@@ -1,29 +1,31 @@
 //! The clients of a simulation, and the book of what they were answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::{
-    CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, IssueSecretKey, PersonalData, Refusal,
-    RegisterMerchant, RevokeSecretKey, Revoker,
+    CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, IssueSecretKey,
+    PersonalData, Refusal, RegisterMerchant, RevokeSecretKey, Revoker,
 };
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
-use farthing_core::ids::{CreditId, CustomerId, MerchantId, SecretKeyId, WalletId};
+use farthing_core::ids::{CreditId, CustomerId, MerchantId, RequestId, SecretKeyId, WalletId};
 use farthing_core::money::Amount;
-use farthing_core::secret::ServerKey;
+use farthing_core::secret::{KeyHash, ServerKey};
 use tokio::time::sleep;
 use ulid::Ulid;
 
 use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
+use super::calls::{failed_call, opened};
+use super::database::Database;
 use super::{Processes, WRITERS};
 
 /// The time of every command: the appender does not look at it.
 pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
 
 /// Reference ids and idempotency keys that clients compete for, of each.
-const CONTESTED: u32 = 200;
+const CONTESTED: u32 = 100;
 
 /// What the caller of a command knows when it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +50,12 @@ pub(super) struct Entries {
     pub(super) decided: BTreeMap<ClaimId, u32>,
     /// Facts that an answer says are in the log, by another's command.
     pub(super) mentioned: Vec<String>,
+    /// The calls that were to be opened, with the claims of those with an idempotency key.
+    pub(super) calls: BTreeMap<RequestId, Option<ClaimId>>,
+    /// Calls that may be open.
+    pub(super) in_flight: BTreeSet<RequestId>,
+    /// Customers with money.
+    pub(super) payers: Vec<CustomerId>,
     issued: Vec<SecretKeyId>,
     customers: Vec<CustomerId>,
 }
@@ -57,7 +65,7 @@ impl Book {
         self.0.lock().unwrap()
     }
 
-    fn note(&self, key: &str, answer: Answer) {
+    pub(super) fn note(&self, key: &str, answer: Answer) {
         self.entries().answers.entry(key.to_owned()).or_default().push(answer);
     }
 }
@@ -84,16 +92,25 @@ pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
     }
 }
 
+fn first_key() -> SecretKeyId {
+    SecretKeyId::new(Ulid::from_parts(1, 2))
+}
+
+/// The hash of the merchant's first secret key, which is never revoked.
+pub(super) fn merchants_key() -> KeyHash {
+    issue(first_key()).key_hash
+}
+
 /// Registers the merchant of all commands.
 pub(super) async fn register(appender: &Appender) {
-    let first_key = issue(SecretKeyId::new(Ulid::from_parts(1, 2)));
+    let first_key = issue(first_key());
     let wallet_id = WalletId::new(Ulid::from_parts(1, 3));
     let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
     appender.submit(register).await.expect("nothing fails yet");
 }
 
 /// What an error leaves the caller with.
-fn failed(error: &Error) -> Answer {
+pub(super) fn failed(error: &Error) -> Answer {
     match error {
         Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
         Error::Refused(_) | Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded => Answer::Nothing,
@@ -109,7 +126,7 @@ pub(super) struct Habits {
     pub(super) strays: u32,
     /// The longest pause between the calls of a client.
     pub(super) pause_ms: u64,
-    /// They create no customers, and use no idempotency keys.
+    /// They use no idempotency keys.
     pub(super) is_plain: bool,
 }
 
@@ -120,6 +137,8 @@ pub(super) struct Client {
     pub(super) processes: Processes,
     pub(super) habits: Habits,
     pub(super) book: Book,
+    /// Counts what happens.
+    pub(super) database: Database,
 }
 
 impl Client {
@@ -128,18 +147,21 @@ impl Client {
         for call in 0..calls {
             sleep(Duration::from_millis(self.random.u64(..self.habits.pause_ms))).await;
             let ulid = Ulid::from_parts(2, u128::try_from(self.number * 1_000 + call).unwrap());
-            match self.random.u8(..if self.habits.is_plain { 8 } else { 12 }) {
+            match self.random.u8(..if self.habits.is_plain { 16 } else { 18 }) {
                 _ if self.random.u8(..100) == 0 => self.issue_again().await,
                 0..4 => self.issue(SecretKeyId::new(ulid)).await,
                 4 | 5 => self.revoke().await,
                 6 | 7 => self.credit(CreditId::new(ulid)).await,
                 8 | 9 => self.create(CustomerId::new(ulid)).await,
+                10 => self.delete().await,
+                11..15 => self.forward(RequestId::new(ulid)).await,
+                15 => self.abandon().await,
                 _ => self.create_under_a_key(CustomerId::new(ulid)).await,
             }
         }
     }
 
-    fn appender(&mut self) -> Appender {
+    pub(super) fn appender(&mut self) -> Appender {
         let strays = self.random.u32(..self.habits.strays) == 0;
         let at = if strays { self.random.usize(..WRITERS) } else { self.habits.main };
         self.processes.appender(at)
@@ -183,6 +205,9 @@ impl Client {
         let reason = "a simulation".to_owned();
         let result =
             self.appender().submit(CreditWallet { credit_id, target, amount, reason, now: NOW }).await;
+        if let (Ok(_), Some(customer_id)) = (&result, customer) {
+            self.book.entries().payers.push(customer_id);
+        }
         let answer =
             result.map_or_else(|error| failed(&error), |credited| Answer::Done(Some(credited.balance)));
         self.book.note(&format!("{credit_id}/credited"), answer);
@@ -207,13 +232,44 @@ impl Client {
         self.made(customer_id, made);
     }
 
+    /// Deletes a customer; another client may have done so before.
+    async fn delete(&mut self) {
+        let Some(customer_id) = self.pick(|entries| entries.customers.clone()) else { return };
+        let delete = DeleteCustomer { merchant_id: merchant_id(), customer_id, now: NOW };
+        let result = self.appender().submit(delete).await;
+        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        self.book.note(&format!("{customer_id}/deleted"), answer);
+    }
+
+    /// The use of an idempotency key that other clients use too, at times for another request.
+    pub(super) fn claim(&mut self, path: &str) -> Claim {
+        let key = self.random.u32(..CONTESTED).to_string();
+        let body = if self.random.u8(..10) == 0 { b"another body" } else { b"the same one" };
+        let scope = Scope { merchant_id: merchant_id(), method: "POST", path };
+        Claim::new(&server_key(), scope, &key, &[body])
+    }
+
+    /// Notes the fact that the answer to a repeated claim mentions.
+    pub(super) fn repeated(&self, status: ClaimStatus) {
+        let (what, fact) = match status {
+            ClaimStatus::Reused => ("a claim was reused", None),
+            ClaimStatus::Answered(fact, _) => {
+                ("a claim with an answer was repeated", Some(String::from_utf8(fact).unwrap()))
+            }
+            ClaimStatus::InFlight(id) => ("a claim of a call in flight was repeated", Some(opened(id))),
+            // The response of a metered call is always stored.
+            ClaimStatus::Ended(id) => {
+                ("a claim of a call without an answer was repeated", Some(failed_call(id)))
+            }
+        };
+        self.database.count(what);
+        self.book.entries().mentioned.extend(fact);
+    }
+
     /// Creates a customer under an idempotency key that other clients use too.
     async fn create_under_a_key(&mut self, customer_id: CustomerId) {
         let create = self.customer(customer_id);
-        let key = self.random.u32(..CONTESTED).to_string();
-        let body = if self.random.u8(..10) == 0 { b"another body" } else { b"the same one" };
-        let scope = Scope { merchant_id: merchant_id(), method: "POST", path: "/v1/customers" };
-        let claim = Claim::new(&server_key(), scope, &key, &[body]);
+        let claim = self.claim("/v1/customers");
         let record = |made: &Result<CreatedCustomer, Refusal>| match made {
             Ok(CreatedCustomer::Created(id) | CreatedCustomer::Existing(id)) => {
                 ClaimRecord::Answer(format!("{id}/created").into_bytes())
@@ -223,14 +279,13 @@ impl Client {
         let id = claim.id.clone();
         match self.appender().submit_idempotent(create, claim, record).await {
             Ok(IdempotentOutcome::Decided(made, _)) => {
+                self.database.count("a command was decided under a claim");
                 *self.book.entries().decided.entry(id).or_default() += 1;
                 self.made(customer_id, made.map_err(Error::from));
             }
             Ok(IdempotentOutcome::Repeated(status)) => {
                 self.book.note(&format!("{customer_id}/created"), Answer::Nothing);
-                if let ClaimStatus::Answered(fact, _) = status {
-                    self.book.entries().mentioned.push(String::from_utf8(fact).unwrap());
-                }
+                self.repeated(status);
             }
             Err(error) => self.book.note(&format!("{customer_id}/created"), failed(&error)),
         }
@@ -253,7 +308,7 @@ impl Client {
     }
 
     /// One of the things in the book.
-    fn pick<T: Copy>(&mut self, of: impl FnOnce(&Entries) -> Vec<T>) -> Option<T> {
+    pub(super) fn pick<T: Copy>(&mut self, of: impl FnOnce(&Entries) -> Vec<T>) -> Option<T> {
         let things = of(&self.book.entries());
         (!things.is_empty()).then(|| things[self.random.usize(..things.len())])
     }

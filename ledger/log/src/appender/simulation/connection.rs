@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use super::super::batch::{AppendBatch, EventId};
 use super::super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
-use super::backend::{Append, Backend, Message, Reply, Statement, Write};
-use super::database::{APPENDED_TWICE, Database, Fault, Row};
+use super::backend::{Backend, Message, Reply, Statement, Write};
+use super::database::{APPENDED_TWICE, Append, Database, Fault, Row};
 use crate::chain::HASH_BYTES;
 use crate::claims::Changes;
 use crate::record::{self, Record};
@@ -151,6 +151,7 @@ fn append_of(expected: Head, batch: &AppendBatch, changes: &[(StateKey, Option<S
         in_transaction: false,
         expected,
         rows: rows.collect(),
+        indexed: batch.indexed.0.clone(),
         hash: batch.last_hash,
         changes,
         personal: personal.collect(),

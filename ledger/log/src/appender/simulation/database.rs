@@ -11,8 +11,7 @@ use farthing_core::ids::CustomerId;
 use tokio::sync::OwnedMutexGuard;
 
 use super::super::store::Head;
-use super::backend::Append;
-use crate::chain::GENESIS;
+use crate::chain::{GENESIS, Hash};
 
 /// Counts appends that were carried out and wrote once more when they arrived again.
 pub(super) const APPENDED_TWICE: &str = "an append wrote twice";
@@ -33,24 +32,41 @@ pub(super) struct Row {
     pub(super) hash: Vec<u8>,
 }
 
+/// An append, as it was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Append {
+    pub(super) in_transaction: bool,
+    pub(super) expected: Head,
+    pub(super) rows: Vec<Row>,
+    /// The keys of the rows that must be unique, as in `ledger.facts`.
+    pub(super) indexed: Vec<String>,
+    pub(super) hash: Hash,
+    pub(super) changes: Vec<((&'static str, String), Option<String>)>,
+    /// The customers whose personal data is written, or erased.
+    pub(super) personal: Vec<(CustomerId, bool)>,
+}
+
 /// Everything that is committed.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) head: Head,
     pub(super) events: Vec<Row>,
-    pub(super) keys: BTreeSet<String>,
+    /// The keys that an append must not repeat.
+    pub(super) indexed: BTreeSet<String>,
     pub(super) states: BTreeMap<(&'static str, String), String>,
     pub(super) claims: BTreeMap<ClaimId, StoredClaim>,
+    /// Claims that were released and not made anew.
+    pub(super) released: BTreeSet<ClaimId>,
     /// The customers with personal data.
     pub(super) personal: BTreeSet<CustomerId>,
 }
 
 impl Disk {
     pub(super) fn append(&mut self, append: Append) {
-        let Append { rows, hash, changes, personal, .. } = append;
+        let Append { rows, indexed, hash, changes, personal, .. } = append;
         self.head =
             Head { position: rows.last().map_or(self.head.position, |row| row.position), hash, ..self.head };
-        self.keys.extend(rows.iter().map(|row| row.key.clone()));
+        self.indexed.extend(indexed);
         self.events.extend(rows);
         for (customer_id, is_kept) in personal {
             if is_kept {
@@ -93,9 +109,10 @@ impl Database {
         let disk = Disk {
             head: Head { position: 0, hash: GENESIS, epoch: 1 },
             events: Vec::new(),
-            keys: BTreeSet::new(),
+            indexed: BTreeSet::new(),
             states: BTreeMap::new(),
             claims: BTreeMap::new(),
+            released: BTreeSet::new(),
             personal: BTreeSet::new(),
         };
         Self(Arc::new(Shared {

@@ -64,6 +64,6 @@ fn a_command_that_waited_for_too_long_is_refused_and_a_settlement_is_not() {
             }
         }
         assert_eq!(settlement.await.unwrap(), Ok(()));
-        assert!(!database.disk().keys.contains(&format!("{}/issued", id(1))), "nothing was appended");
+        assert!(!database.disk().indexed.contains(&format!("{}/issued", id(1))), "nothing was appended");
     });
 }
