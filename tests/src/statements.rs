@@ -149,7 +149,8 @@ impl Reader<'_> {
                 self.found.statements.push(Statement { name, folder: self.folder.clone(), sql });
             }
             Some(_) => {}
-            None if reads_a_file(expression) => {}
+            // The constant of another type is read where it is declared.
+            None if reads_a_file(expression) || is_qualified(expression) => {}
             None => self.found.astray.push(format!("{name}: cannot be read")),
         }
     }
@@ -221,6 +222,10 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
         self.stray(&text.value());
     }
+}
+
+fn is_qualified(expression: &Expr) -> bool {
+    matches!(expression, Expr::Path(path) if path.path.segments.len() > 1)
 }
 
 fn reads_a_file(expression: &Expr) -> bool {

@@ -156,7 +156,7 @@ fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it
             let accept =
                 format!("DROP TRIGGER refuse_{name} ON ledger.batches; DROP FUNCTION public.refuse_{name}()");
             checkout.merchant.log.sql.batch_execute(&accept).await.unwrap();
-            assert_eq!(broken_off.status, 503, "{}", broken_off.text());
+            assert_eq!(broken_off.status, 500, "{}", broken_off.text());
             assert_eq!(checkout.of_kind("customer.created").await.len(), 1);
             assert_eq!(checkout.of_kind("payment.requested").await.len(), 0);
         }

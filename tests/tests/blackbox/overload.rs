@@ -19,7 +19,7 @@ const LOCAL: &str = "--allow-address=127.0.0.0/8";
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// Keeps every gateway from appending until the transaction ends.
-const LOCK_HEAD: &str = "BEGIN; SELECT position FROM ledger.head FOR UPDATE";
+const LOCK_HEAD: &str = "BEGIN; SELECT position FROM ledger.heads FOR UPDATE";
 
 /// A provider that answers once the gate is open.
 fn waiting(merchant: &Merchant, gate: &Gate) -> Endpoint {

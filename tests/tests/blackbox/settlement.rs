@@ -242,8 +242,8 @@ fn refusing(merchant: &Merchant) -> String {
         "CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'a test' USING ERRCODE = 'check_violation';
         END $$;
-        CREATE TRIGGER {name} BEFORE INSERT ON ledger.events FOR EACH ROW
-            WHEN (NEW.kind = 'request.metered' AND NEW.merchant_id = '{}')
+        CREATE TRIGGER {name} BEFORE INSERT ON ledger.batches FOR EACH ROW
+            WHEN (convert_from(NEW.events, 'UTF8') ~ '\"request.metered\"[^\\n]*\"{}\"')
             EXECUTE FUNCTION ledger.{name}()",
         merchant.id
     )
