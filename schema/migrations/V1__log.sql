@@ -71,7 +71,7 @@ CREATE TABLE ledger.heads (
 INSERT INTO ledger.heads (partition, shape) VALUES (0, 0);
 
 -- The positions of facts by their keys, which keeps a fact from being recorded twice. The facts of calls are not here:
--- there are many, and the state of a call keeps them from being recorded twice.
+-- there are many. The id of a call is made for one opening, and its open state lets it end only once.
 CREATE TABLE ledger.facts (
     partition smallint NOT NULL,
     key       text COLLATE "C" NOT NULL,

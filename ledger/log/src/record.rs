@@ -93,7 +93,7 @@ pub fn write(fact: &Fact, lines: &mut String) -> String {
 }
 
 /// Whether `ledger.facts` has the event's key: it keeps a fact from being recorded twice, and finds the event. The events
-/// of calls are many and have no row there: the state of a call lets it be opened, metered and debited only once. A
+/// of calls are many and have no row there: a call's id is made for one opening, and its open state lets it end only once. A
 /// merchant's own report of a call is made and found by a name of the merchant's, so its opening has a row.
 pub(crate) fn is_indexed(event: &Event) -> bool {
     match event {

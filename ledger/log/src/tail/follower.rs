@@ -4,13 +4,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::window::{Chunk, Lookup, Page};
+use super::window::{Batches, Chunk, Lookup, Page};
 use super::{Pace, READ_EVENTS, Shared};
 use crate::reader::{Error, Reader};
-use crate::record_batch::RecordBatch;
-
-/// Record batches, each with the index of the first event that is wanted.
-pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
 
 /// A consumer of the tail.
 #[derive(Debug)]

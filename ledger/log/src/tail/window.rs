@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::READ_EVENTS;
-use super::follower::Batches;
 use crate::reader::Entry;
+use crate::record_batch::RecordBatch;
 
 /// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
@@ -18,6 +18,9 @@ const MAX_BYTES: usize = 48 * 1024 * 1024;
 
 /// How long eviction waits for a follower that does not move.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
+
+/// Record batches, each with the index of the first event that is wanted.
+pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
 
 /// Consecutive events that were read at once; never empty.
 #[derive(Debug)]

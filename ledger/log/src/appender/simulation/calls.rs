@@ -19,6 +19,7 @@ use ulid::Ulid;
 
 use super::super::{ClaimEnd, ClaimRecord, Error, IdempotentOutcome};
 use super::client::{Answer, Client, NOW, failed, merchants_key};
+use super::keys::{failed_call, metered, opened};
 
 /// The ends of calls. The reason of a failure in the log tells which end it was, so a check knows the claim.
 const ENDS: [CallEnd; 5] =
@@ -81,21 +82,6 @@ impl CallEnd {
             Self::Unreached => Some(ClaimEnd::Release),
         }
     }
-}
-
-/// The key of the fact that opens a call.
-pub(super) fn opened(request_id: RequestId) -> String {
-    format!("{request_id}/opened")
-}
-
-/// The key of the fact that meters a call.
-pub(super) fn metered(request_id: RequestId) -> String {
-    format!("{request_id}/metered")
-}
-
-/// The key of the fact that ends a call without a charge.
-pub(super) fn failed_call(request_id: RequestId) -> String {
-    format!("{request_id}/failed")
 }
 
 /// A call at a price per character, so that its cost is above or below its hold.

@@ -10,9 +10,9 @@ use farthing_core::money::Amount;
 use farthing_core::state::{EvolveError, StateCache, Wallet};
 use serde_json::Value;
 
-use super::calls::{failed_call, metered};
 use super::client::{Answer, Book};
 use super::database::{Disk, Row};
+use super::keys::{failed_call, metered};
 use crate::chain::{self, GENESIS, Link};
 use crate::record::{self, Record};
 

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 use ulid::Ulid;
 
 use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
-use super::calls::{failed_call, opened};
 use super::database::Database;
+use super::keys::{failed_call, opened};
 use super::{Processes, WRITERS};
 
 /// The time of every command: the appender does not look at it.

@@ -12,6 +12,7 @@ mod client;
 mod connection;
 mod database;
 mod isolation;
+mod keys;
 mod one;
 mod overload;
 
