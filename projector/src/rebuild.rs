@@ -3,7 +3,7 @@
 
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
-use farthing_log::reader::Reader;
+use farthing_log::reader::{READ_HEAD, Reader};
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -36,8 +36,6 @@ const DIFFERENCES: &str = "SELECT COALESCE(sum(abs(surplus)), 0)::bigint AS diff
      ) AS unequal";
 
 const COUNT: &str = "SELECT count(*) AS rows FROM {new}.{table}";
-
-const HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = 0";
 
 /// The result of a rebuild or a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -167,7 +165,7 @@ async fn build_uncompared<P: Projection>(
     let client = connect::connect(database_url, Role::Projector).await?;
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
-    let events = live.query_one(HEAD, &[]).await?.try_get("position")?;
+    let events = live.query_one(READ_HEAD, &[]).await?.try_get("position")?;
     catch_up::<P>(&reader, &mut new, events).await?;
     let mut report =
         RebuildReport { name: model.name(), generation: number, events, rows: 0, differences: 0 };

@@ -154,12 +154,12 @@ pub(super) async fn read(
     while read_page(snapshot, report, &mut progress).await? {}
     let Progress { position: last, hash, states, .. } = progress;
     let head = snapshot.query_one(HEAD, &[&PARTITION]).await?;
-    report.position = head.get(0);
-    report.hash = farthing_core::secret::hex(head.get(1));
+    report.position = head.get("position");
+    report.hash = farthing_core::secret::hex(head.get("hash"));
     if report.position != last {
         let head = report.position;
         report.find(|| format!("the head is at position {head}, the last event at {last}"));
-    } else if head.get::<_, &[u8]>(1) != hash {
+    } else if head.get::<_, &[u8]>("hash") != hash {
         report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
     }
     Ok(states)
@@ -275,7 +275,7 @@ fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
 
 fn compare(report: &mut Report, folded: &BTreeMap<StateKey, State>, rows: &[tokio_postgres::Row]) {
     let mut stored: BTreeMap<(String, String), &str> =
-        rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+        rows.iter().map(|row| ((row.get("kind"), row.get("id")), row.get("body"))).collect();
     report.states = folded.len();
     for (key, state) in folded {
         let (kind, id) = key.stored();

@@ -7,7 +7,7 @@ use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
 
 /// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
 const FIND: &str = "\
-SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL
+SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL AS in_flight
 FROM ledger.idempotency AS c
 LEFT JOIN ledger.state AS s ON s.kind = 'request' AND s.id = c.request_id
 WHERE c.id = ANY($1) AND c.created_at > now() - interval '24 hours'";
@@ -113,14 +113,14 @@ impl Statements {
 }
 
 fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
-    let request_id: Option<&str> = row.try_get(2)?;
+    let request_id: Option<&str> = row.try_get("request_id")?;
     let recorded = StoredClaim {
-        fingerprint: row.try_get(1)?,
+        fingerprint: row.try_get("fingerprint")?,
         request_id: request_id.and_then(|id| id.parse().ok()),
-        in_flight: row.try_get(4)?,
-        answer: row.try_get(3)?,
+        in_flight: row.try_get("in_flight")?,
+        answer: row.try_get("answer")?,
     };
-    Ok((ClaimId::stored(row.try_get(0)?), recorded))
+    Ok((ClaimId::stored(row.try_get("id")?), recorded))
 }
 
 /// Reads the status of `claim` without the head's lock; `None` if the claim is new. The result is good enough to repeat

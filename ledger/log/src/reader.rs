@@ -35,7 +35,7 @@ const READ_FACTS: &str = "\
 SELECT f.position, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
 FROM ledger.facts AS f
 CROSS JOIN LATERAL (
-    SELECT * FROM ledger.batches AS l
+    SELECT l.first_position, l.count, l.recorded_at, l.writer, l.events, l.hashes FROM ledger.batches AS l
     WHERE l.partition = f.partition AND l.first_position <= f.position ORDER BY l.first_position DESC LIMIT 1) AS b
 WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
 

@@ -52,9 +52,9 @@ pub(super) async fn load_prepared(
     let mut position = 0;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
-        position = row.get(0);
-        let index = usize::try_from(row.get::<_, i64>(1)).unwrap_or(0).saturating_sub(1);
-        found.insert(index, row.get::<_, Option<&str>>(2));
+        position = row.get("position");
+        let index = usize::try_from(row.get::<_, i64>("n")).unwrap_or(0).saturating_sub(1);
+        found.insert(index, row.get::<_, Option<&str>>("body"));
     }
     let mut states = Vec::with_capacity(keys.len());
     for (index, (key, (kind, id))) in keys.iter().zip(stored).enumerate() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
 use farthing_log::backoff::Backoff;
+use farthing_log::reader;
 use farthing_projector::{ReadModel, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
@@ -40,9 +41,6 @@ impl Projection {
         }
     }
 }
-
-/// The last position of the log.
-const HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = 0";
 
 /// Access to the read models.
 #[derive(Clone)]
@@ -92,6 +90,6 @@ impl Reads {
 }
 
 async fn head(db: &Client) -> Result<i64, tokio_postgres::Error> {
-    let rows = db.query_typed(HEAD, &[]).await?;
+    let rows = db.query_typed(reader::READ_HEAD, &[]).await?;
     rows.first().map_or(Ok(0), |row| row.try_get(0))
 }

@@ -149,7 +149,7 @@ impl LogSession for PostgresSession {
             }
         }
         let (fact_keys, fact_positions) = &batch.indexed;
-        let personal = personal_changes(&batch.personal)?;
+        let personal = personal_changes(&batch.personal);
         let parameters: [&(dyn ToSql + Sync); 17] = [
             &PARTITION,
             &expected.position,
@@ -230,13 +230,12 @@ struct PersonalChangeRow<'a> {
 }
 
 /// The changes as JSON; `None` if there are none.
-fn personal_changes(changes: &[(CustomerId, PersonalChange)]) -> StoreResult<Option<String>> {
+fn personal_changes(changes: &[(CustomerId, PersonalChange)]) -> Option<String> {
     if changes.is_empty() {
-        return Ok(None);
+        return None;
     }
     let rows: Vec<_> = changes.iter().map(|(id, change)| PersonalChangeRow::new(*id, change)).collect();
-    let json = serde_json::to_string(&rows);
-    json.map(Some).map_err(|error| StoreError::Data(format!("personal data: {error}")))
+    Some(serde_json::to_string(&rows).expect("texts and flags are written as JSON"))
 }
 
 impl<'a> PersonalChangeRow<'a> {
@@ -259,14 +258,14 @@ impl<'a> PersonalChangeRow<'a> {
 
 /// Reads a row of [`LOCK_HEAD`]. Fails if the log's states have another program's shape: this one must not append.
 fn read_head(row: &Row) -> StoreResult<Head> {
-    let shape: i64 = row.get(3);
+    let shape: i64 = row.get("shape");
     if shape != refold::VERSION {
         let why = format!("the log's states have shape {shape}, this program's have {}", refold::VERSION);
         return Err(StoreError::Other(why));
     }
-    let hash = row.get::<_, &[u8]>(1).try_into();
+    let hash = row.get::<_, &[u8]>("hash").try_into();
     let hash = hash.map_err(|_| StoreError::Other("the head's hash is not 32 bytes".to_owned()))?;
-    Ok(Head { position: row.get(0), hash, epoch: row.get(2) })
+    Ok(Head { position: row.get("position"), hash, epoch: row.get("epoch") })
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@
 //! is ignored by that leader; a command that uses such a field needs a name of its own.
 
 #[cfg(test)]
+mod sample_values;
+#[cfg(test)]
 mod samples;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use chrono::{DateTime, Utc};
 
-use super::values::{
+use super::sample_values::{
     BUNDLE, CUSTOMER, GATEWAY, MERCHANT, METER, METHOD, PAYMENT, PLAN, REQUEST, SECRET_KEY, SESSION,
     SPEND_KEY, SUBSCRIPTION, ULID, WALLET, WEBHOOK, card, create_customer, decimal, dollars, failed, golden,
     issue_secret_key, key_hash, metadata, metered, method, model_price, now, offer, open_request, personal,

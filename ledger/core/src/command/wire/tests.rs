@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::samples::exchanges;
-use super::values::{
+use super::sample_values::{
     MERCHANT, create_customer, issue_secret_key, key_hash, open_request, refusals, spend_key,
 };
+use super::samples::exchanges;
 use super::*;
 use crate::command::Caller;
 

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::check::check_log;
 use super::client::{NOW, issue, merchant_id, server_key};
 use super::database::Database;
-use super::one::{id, queued, with_appender};
+use super::single_appender::{id, queued, with_appender};
 use crate::appender::{Appender, ClaimRecord, Error, QueueLimits};
 
 /// A command whose decision panics.

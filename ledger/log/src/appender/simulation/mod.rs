@@ -13,8 +13,8 @@ mod connection;
 mod database;
 mod isolation;
 mod keys;
-mod one;
 mod overload;
+mod single_appender;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

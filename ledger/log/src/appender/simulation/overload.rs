@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::client::issue;
-use super::one::{id, queued, with_appender};
+use super::single_appender::{id, queued, with_appender};
 use crate::appender::{Appender, Error, QueueLimits};
 
 const LIMITS: QueueLimits = QueueLimits { commands: 3, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
