@@ -14,6 +14,7 @@ pub mod model_price;
 pub mod money;
 #[cfg(feature = "openapi")]
 mod openapi;
+pub mod partition;
 pub mod period;
 pub mod plan;
 pub mod pricing;

@@ -10,6 +10,7 @@ pub mod claims;
 pub mod clock;
 pub mod connect;
 pub mod leadership;
+pub mod partitions;
 pub mod reader;
 pub mod reads;
 pub mod record;
