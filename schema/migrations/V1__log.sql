@@ -88,9 +88,10 @@ CREATE FUNCTION ledger.member(body text, pattern text) RETURNS text
 -- The states folded from the log, one row per state; the audit recomputes them. An update of a state that is not
 -- indexed, or whose typed columns stay the same, touches no index.
 CREATE TABLE ledger.state (
-    kind text COLLATE "C" NOT NULL,
-    id   text COLLATE "C" NOT NULL,
-    body text NOT NULL,
+    partition smallint NOT NULL,
+    kind      text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    body      text NOT NULL,
     -- When a subscription is due, in milliseconds of Unix time.
     due_ms bigint GENERATED ALWAYS AS (
         CASE WHEN kind = 'subscription' THEN ledger.member(body, '"due_ms":(\d+)')::bigint END) STORED,
@@ -100,11 +101,11 @@ CREATE TABLE ledger.state (
     -- The lead of a merchant's clock over the machine's, in seconds. Test mode only.
     ahead_seconds bigint GENERATED ALWAYS AS (
         CASE WHEN kind = 'merchant' THEN ledger.member(body, '"clock_ahead_seconds":(\d+)')::bigint END) STORED,
-    PRIMARY KEY (kind, id)
+    PRIMARY KEY (partition, kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX subscription_due ON ledger.state (due_ms) WHERE kind = 'subscription';
-CREATE INDEX subscription_of_merchant ON ledger.state (merchant_id, due_ms) WHERE kind = 'subscription';
-CREATE INDEX clock_ahead ON ledger.state (ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
+CREATE INDEX subscription_due ON ledger.state (partition, due_ms) WHERE kind = 'subscription';
+CREATE INDEX subscription_of_merchant ON ledger.state (partition, merchant_id, due_ms) WHERE kind = 'subscription';
+CREATE INDEX clock_ahead ON ledger.state (partition, ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
@@ -143,13 +144,13 @@ BEGIN
         SELECT of_partition, f.key, f.position FROM unnest(fact_keys, fact_positions) AS f(key, position);
     END IF;
     IF cardinality(put_ids) > 0 THEN
-        INSERT INTO ledger.state (kind, id, body)
-        SELECT s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
-        ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body;
+        INSERT INTO ledger.state (partition, kind, id, body)
+        SELECT of_partition, s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
+        ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body;
     END IF;
     IF cardinality(deleted_ids) > 0 THEN
         DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
-        WHERE s.kind = d.kind AND s.id = d.id;
+        WHERE s.partition = of_partition AND s.kind = d.kind AND s.id = d.id;
     END IF;
     IF personal_changes IS NOT NULL THEN
         FOR change IN SELECT * FROM json_to_recordset(personal_changes) AS c(

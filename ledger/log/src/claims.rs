@@ -9,7 +9,7 @@ use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
 const FIND: &str = "\
 SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL AS in_flight
 FROM ledger.idempotency AS c
-LEFT JOIN ledger.state AS s ON s.kind = 'request' AND s.id = c.request_id
+LEFT JOIN ledger.state AS s ON s.partition = 0 AND s.kind = 'request' AND s.id = c.request_id
 WHERE c.id = ANY($1) AND c.created_at > now() - interval '24 hours'";
 
 const PUT: &str = "\

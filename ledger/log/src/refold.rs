@@ -23,11 +23,11 @@ const LOCK_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = $1 
 /// A program of another shape, which may have decided on the old states, appends nothing from now on.
 const SET_SHAPE: &str = "UPDATE ledger.heads SET shape = $2, epoch = epoch + 1 WHERE partition = $1";
 
-const CLEAR: &str = "DELETE FROM ledger.state";
+const CLEAR: &str = "DELETE FROM ledger.state WHERE partition = $1";
 
 const PUT: &str = "\
-INSERT INTO ledger.state (kind, id, body)
-SELECT s.kind, s.id, s.body FROM unnest($1::text[], $2::text[], $3::text[]) AS s(kind, id, body)";
+INSERT INTO ledger.state (partition, kind, id, body)
+SELECT $4, s.kind, s.id, s.body FROM unnest($1::text[], $2::text[], $3::text[]) AS s(kind, id, body)";
 
 /// States written by one statement.
 const STATES_AT_ONCE: usize = 5_000;
@@ -74,7 +74,7 @@ pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut report = Report::default();
     let folded = audit::read(&transaction, &mut report, audit::Progress::start()).await?;
     refuse_broken(&report)?;
-    transaction.execute(CLEAR, &[]).await?;
+    transaction.execute(CLEAR, &[&PARTITION]).await?;
     put(&transaction, &folded).await?;
     transaction.execute(SET_SHAPE, &[&PARTITION, &VERSION]).await?;
     audit::conclude(&transaction, &mut report, &folded).await?;
@@ -97,7 +97,7 @@ async fn put(
             ids.push(id);
             bodies.push(state.to_json());
         }
-        transaction.execute(&statement, &[&kinds, &ids, &bodies]).await?;
+        transaction.execute(&statement, &[&kinds, &ids, &bodies, &PARTITION]).await?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use tokio_postgres::{Client, Statement};
 
 use super::connect::redacted;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
 /// The states and the head they belong to: one statement, hence one snapshot.
@@ -12,8 +13,8 @@ pub(super) const LOAD: &str = "\
 SELECT h.position, k.n, s.body
 FROM ledger.heads AS h
 CROSS JOIN unnest($1::text[], $2::text[]) WITH ORDINALITY AS k(kind, id, n)
-LEFT JOIN ledger.state AS s ON s.kind = k.kind AND s.id = k.id
-WHERE h.partition = 0";
+LEFT JOIN ledger.state AS s ON s.partition = h.partition AND s.kind = k.kind AND s.id = k.id
+WHERE h.partition = $3";
 
 /// Why states could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -33,22 +34,23 @@ pub enum Error {
     },
 }
 
-/// Loads the states of `keys`, in the order of `keys`; `None` for a key without a state.
-pub async fn load(client: &Client, keys: &[StateKey]) -> Result<Vec<Option<State>>, Error> {
+/// Loads the states of `keys`, all of one partition, in the order of `keys`; `None` for a key without a state.
+pub async fn load(client: &Client, partition: Partition, keys: &[StateKey]) -> Result<Vec<Option<State>>, Error> {
     let statement = client.prepare(LOAD).await?;
-    load_prepared(client, &statement, keys).await.map(|(_, states)| states)
+    load_prepared(client, &statement, partition, keys).await.map(|(_, states)| states)
 }
 
 /// As [`load`], with the position of the head in the same snapshot.
 pub(super) async fn load_prepared(
     client: &Client,
     statement: &Statement,
+    partition: Partition,
     keys: &[StateKey],
 ) -> Result<(i64, Vec<Option<State>>), Error> {
     let stored: Vec<_> = keys.iter().map(StateKey::stored).collect();
     let kinds: Vec<&str> = stored.iter().map(|(kind, _)| *kind).collect();
     let ids: Vec<&str> = stored.iter().map(|(_, id)| id.as_str()).collect();
-    let rows = client.query(statement, &[&kinds, &ids]).await?;
+    let rows = client.query(statement, &[&kinds, &ids, &partition.number()]).await?;
     let mut position = 0;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {

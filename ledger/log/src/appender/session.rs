@@ -8,12 +8,13 @@ use tokio_postgres::{Client, Row, Statement};
 use super::batch::{AppendBatch, EventId};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
-use crate::reader::{self, PARTITION};
+use crate::reader;
 use crate::{claims, connect, record, refold, states};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::{ContactPart, Fact};
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
@@ -47,12 +48,15 @@ SELECT EXISTS (SELECT FROM ledger.batches
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     pub(super) database_url: String,
+    pub(super) partition: Partition,
     pub(super) role: Role,
 }
 
 /// A connection that writes.
 #[derive(Debug)]
 pub(super) struct PostgresSession {
+    /// The number of its partition.
+    partition: i16,
     client: Client,
     lock_head: Statement,
     read_head: Statement,
@@ -76,7 +80,7 @@ impl LogStore for PostgresStore {
             client.prepare(APPEND),
             claims::Statements::prepare(&client),
         )?;
-        Ok(PostgresSession { client, lock_head, read_head, read, load, append, claims })
+        Ok(PostgresSession { partition: self.partition.number(), client, lock_head, read_head, read, load, append, claims })
     }
 }
 
@@ -92,16 +96,16 @@ impl LogSession for PostgresSession {
     async fn begin(&self) -> StoreResult<Head> {
         let ((), head) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&PARTITION])
+            self.client.query_one(&self.lock_head, &[&self.partition])
         )?;
         read_head(&head)
     }
 
     async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Fact>)> {
-        let after: [&(dyn ToSql + Sync); 3] = [&PARTITION, &position, &limit];
+        let after: [&(dyn ToSql + Sync); 3] = [&self.partition, &position, &limit];
         let ((), head, batches) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&PARTITION]),
+            self.client.query_one(&self.lock_head, &[&self.partition]),
             self.client.query(&self.read, &after),
         )?;
         let mut facts = Vec::new();
@@ -116,7 +120,7 @@ impl LogSession for PostgresSession {
     }
 
     async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {
-        let loaded = states::load_prepared(&self.client, &self.load, keys).await;
+        let loaded = states::load_prepared(&self.client, &self.load, Partition::new(self.partition), keys).await;
         // Not the data of a command, but a state, is what cannot be read.
         loaded.map_err(|error| StoreError::Other(error.to_string()))
     }
@@ -151,7 +155,7 @@ impl LogSession for PostgresSession {
         let (fact_keys, fact_positions) = &batch.indexed;
         let personal = personal_changes(&batch.personal);
         let parameters: [&(dyn ToSql + Sync); 17] = [
-            &PARTITION,
+            &self.partition,
             &expected.position,
             &expected.epoch,
             &refold::VERSION,
@@ -186,11 +190,11 @@ impl LogSession for PostgresSession {
     }
 
     async fn is_recorded(&self, event: &EventId) -> StoreResult<bool> {
-        Ok(self.client.query_one(IS_RECORDED, &[&PARTITION, &event.position, &event.hash]).await?.get(0))
+        Ok(self.client.query_one(IS_RECORDED, &[&self.partition, &event.position, &event.hash]).await?.get(0))
     }
 
     async fn raise_epoch(&self) -> StoreResult<()> {
-        self.client.execute(NEXT_EPOCH, &[&PARTITION]).await?;
+        self.client.execute(NEXT_EPOCH, &[&self.partition]).await?;
         Ok(())
     }
 
