@@ -85,7 +85,8 @@ CREATE FUNCTION ledger.member(body text, pattern text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN substring(body FROM pattern);
 
--- The states folded from the log, one row per state; the audit recomputes them. An update of a state that is not
+-- The states folded from the log, one row per state, as of the checkpoint of their partition; the audit recomputes
+-- them. An update of a state that is not
 -- indexed, or whose typed columns stay the same, touches no index.
 CREATE TABLE ledger.state (
     partition smallint NOT NULL,
@@ -116,41 +117,135 @@ CREATE TABLE personal.customer (
     phone       text
 );
 
+-- The position up to which the states of a partition are stored, and the epoch of the leader that stores them.
+CREATE TABLE ledger.checkpoints (
+    partition smallint PRIMARY KEY,
+    position  bigint NOT NULL DEFAULT 0,
+    epoch     bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO ledger.checkpoints (partition) VALUES (0);
+
+-- The gateway that leads each partition, until its lease expires by this server's clock, and the address where other
+-- gateways reach it.
+CREATE TABLE ledger.leases (
+    partition  smallint PRIMARY KEY,
+    gateway    text,
+    address    text,
+    expires_at timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO ledger.leases (partition) VALUES (0);
+
+-- The partition of what is looked up before its merchant is known, such as the hash of a key. Written in the append that
+-- creates it.
+CREATE TABLE ledger.directory (
+    kind      text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    partition smallint NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+
+-- The uses of idempotency keys, for 24 hours, with the answers given. Ids are keyed hashes and answers are sealed under
+-- the server key, so nothing here can be read without it. Neither part of the log nor folded from it.
+CREATE TABLE ledger.idempotency (
+    partition   smallint NOT NULL,
+    id          text COLLATE "C" NOT NULL,
+    fingerprint text        NOT NULL,
+    request_id  text COLLATE "C",
+    answer      bytea,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (partition, id),
+    CHECK (request_id IS NOT NULL OR answer IS NOT NULL)
+);
+CREATE INDEX idempotency_by_age ON ledger.idempotency (created_at);
+
+-- Makes a gateway that holds the lease of a partition its leader: raises the epoch, which fences out every append and
+-- every checkpoint of an earlier leader. Returns no row if the lease is another gateway's.
+CREATE FUNCTION ledger.lead(of_partition smallint, by_gateway text)
+    RETURNS TABLE (head_position bigint, head_hash bytea, head_epoch bigint, head_shape bigint, stored_position bigint)
+    LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT h.position, h.hash, h.epoch + 1, h.shape INTO head_position, head_hash, head_epoch, head_shape
+    FROM ledger.heads AS h WHERE h.partition = of_partition FOR UPDATE;
+    -- The lease is read after the head is locked: a gateway that takes the lease later locks the head later.
+    PERFORM FROM ledger.leases AS l WHERE l.partition = of_partition AND l.gateway = by_gateway;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE ledger.heads AS h SET epoch = head_epoch WHERE h.partition = of_partition;
+    UPDATE ledger.checkpoints AS c SET epoch = head_epoch WHERE c.partition = of_partition
+    RETURNING c.position INTO stored_position;
+    RETURN NEXT;
+END $$;
+
+-- Whether the event with a hash is the first of the batch at a position. If it is not, its append is fenced out: it
+-- writes nothing if it arrives later.
+CREATE FUNCTION ledger.resolve(of_partition smallint, at_position bigint, of_hash bytea, of_epoch bigint)
+    RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM ledger.heads AS h WHERE h.partition = of_partition FOR UPDATE;
+    PERFORM FROM ledger.batches AS b
+    WHERE b.partition = of_partition AND b.first_position = at_position AND substring(b.hashes FROM 1 FOR 32) = of_hash;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    UPDATE ledger.heads AS h SET epoch = epoch + 1 WHERE h.partition = of_partition AND h.epoch = of_epoch;
+    RETURN false;
+END $$;
+
+-- Stores the states that changed since the last checkpoint, as they are at a position. Returns whether it did; if not,
+-- another leader has taken over, and nothing is written.
+CREATE FUNCTION ledger.store_states(
+    of_partition smallint, of_epoch bigint, at_position bigint,
+    put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE ledger.checkpoints AS c SET position = at_position
+    WHERE c.partition = of_partition AND c.epoch = of_epoch AND c.position <= at_position;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO ledger.state (partition, kind, id, body)
+    SELECT of_partition, s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
+    ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body;
+    DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
+    WHERE s.partition = of_partition AND s.kind = d.kind AND s.id = d.id;
+    RETURN true;
+END $$;
+
 -- Appends a batch if the head of its partition is at the expected position, epoch and shape. Returns whether it was; if
--- not, nothing is written. It locks the head first. `put` and `deleted` are the states that the batch changes,
+-- not, nothing is written. It locks the head first. A batch without events records changes of claims alone.
 -- `personal_changes` is null or an array of changes of personal data in their order: each erases all of a customer's, or
--- writes the parts that it names.
+-- writes the parts that it names. `claim_changes` is null or an object of the claims that are put, answered and
+-- released, with their answers in hexadecimal digits.
 CREATE FUNCTION ledger.append(
     of_partition smallint, expected_position bigint, expected_epoch bigint, expected_shape bigint,
     events_count integer, recorded timestamptz, by_writer text, lines bytea, chain bytea,
-    fact_keys text[], fact_positions bigint[],
-    put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[],
-    personal_changes json
+    fact_keys text[], fact_positions bigint[], directory_kinds text[], directory_ids text[],
+    personal_changes json, claim_changes json
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     change record;
 BEGIN
     UPDATE ledger.heads
-    SET position = expected_position + events_count, hash = substring(chain FROM 32 * events_count - 31 FOR 32)
+    SET position = expected_position + events_count,
+        hash = CASE WHEN events_count > 0 THEN substring(chain FROM 32 * events_count - 31 FOR 32) ELSE hash END
     WHERE partition = of_partition AND position = expected_position AND epoch = expected_epoch
         AND shape = expected_shape;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
-    VALUES (of_partition, expected_position + 1, events_count, recorded, by_writer, lines, chain);
+    IF events_count > 0 THEN
+        INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
+        VALUES (of_partition, expected_position + 1, events_count, recorded, by_writer, lines, chain);
+    END IF;
     IF cardinality(fact_keys) > 0 THEN
         INSERT INTO ledger.facts (partition, key, position)
         SELECT of_partition, f.key, f.position FROM unnest(fact_keys, fact_positions) AS f(key, position);
     END IF;
-    IF cardinality(put_ids) > 0 THEN
-        INSERT INTO ledger.state (partition, kind, id, body)
-        SELECT of_partition, s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
-        ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body;
-    END IF;
-    IF cardinality(deleted_ids) > 0 THEN
-        DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
-        WHERE s.partition = of_partition AND s.kind = d.kind AND s.id = d.id;
+    IF cardinality(directory_ids) > 0 THEN
+        INSERT INTO ledger.directory (kind, id, partition)
+        SELECT d.kind, d.id, of_partition FROM unnest(directory_kinds, directory_ids) AS d(kind, id)
+        ON CONFLICT (kind, id) DO NOTHING;
     END IF;
     IF personal_changes IS NOT NULL THEN
         FOR change IN SELECT * FROM json_to_recordset(personal_changes) AS c(
@@ -169,6 +264,19 @@ BEGIN
                     phone = CASE WHEN 'phone' = ANY(change.parts) THEN excluded.phone ELSE p.phone END;
             END IF;
         END LOOP;
+    END IF;
+    IF claim_changes IS NOT NULL THEN
+        INSERT INTO ledger.idempotency AS i (partition, id, fingerprint, request_id, answer)
+        SELECT of_partition, c.id, c.fingerprint, c.request_id, decode(c.answer, 'hex')
+        FROM json_to_recordset(claim_changes -> 'put') AS c(id text, fingerprint text, request_id text, answer text)
+        ON CONFLICT (partition, id) DO UPDATE SET fingerprint = excluded.fingerprint,
+            request_id = excluded.request_id, answer = excluded.answer, created_at = excluded.created_at;
+        UPDATE ledger.idempotency AS i SET answer = decode(c.answer, 'hex')
+        FROM json_to_recordset(claim_changes -> 'answered') AS c(id text, request_id text, answer text)
+        WHERE i.partition = of_partition AND i.id = c.id AND i.request_id = c.request_id;
+        DELETE FROM ledger.idempotency AS i
+        USING json_to_recordset(claim_changes -> 'released') AS c(id text, request_id text)
+        WHERE i.partition = of_partition AND i.id = c.id AND i.request_id = c.request_id;
     END IF;
     RETURN true;
 END $$;

@@ -8,6 +8,7 @@ use aes_gcm::{Aes256Gcm, Key, Nonce};
 
 use crate::ids::{MerchantId, RequestId};
 use crate::secret::{ServerKey, hex};
+use crate::state::{Missing, StateCache};
 
 /// Bytes of a nonce, which precedes the sealed bytes.
 const NONCE_BYTES: usize = 12;
@@ -91,8 +92,6 @@ pub struct StoredClaim {
     pub fingerprint: String,
     /// The forwarded call that the first request started, if any.
     pub request_id: Option<RequestId>,
-    /// Whether that call is in flight.
-    pub in_flight: bool,
     /// The sealed response, if it was stored.
     pub answer: Option<Vec<u8>>,
 }
@@ -111,17 +110,23 @@ pub enum ClaimStatus {
 }
 
 impl StoredClaim {
-    /// The status that `claim`, which has the id of this record, gets; `None` if the first request left nothing.
-    pub fn meets(&self, claim: &Claim) -> Option<ClaimStatus> {
+    /// The status that `claim`, which has the id of this record, gets; `None` if the first request left nothing. A
+    /// forwarded call is in flight while its state exists, so its end also ends the claim.
+    pub fn meets(&self, claim: &Claim, states: &StateCache) -> Result<Option<ClaimStatus>, Missing> {
+        let status = self.answer_to(claim);
+        let (None, Some(request_id)) = (&status, self.request_id) else { return Ok(status) };
+        let is_in_flight = states.request(request_id)?.is_some();
+        let ended = if is_in_flight { ClaimStatus::InFlight } else { ClaimStatus::Ended };
+        Ok(Some(ended(request_id)))
+    }
+
+    /// As [`Self::meets`], if that is clear without any state.
+    pub fn answer_to(&self, claim: &Claim) -> Option<ClaimStatus> {
         if self.fingerprint != claim.fingerprint {
             return Some(ClaimStatus::Reused);
         }
-        match (&self.answer, self.request_id) {
-            (Some(answer), request_id) => Some(ClaimStatus::Answered(answer.clone(), request_id)),
-            (None, Some(request_id)) if self.in_flight => Some(ClaimStatus::InFlight(request_id)),
-            (None, Some(request_id)) => Some(ClaimStatus::Ended(request_id)),
-            (None, None) => None,
-        }
+        let answer = self.answer.clone()?;
+        Some(ClaimStatus::Answered(answer, self.request_id))
     }
 }
 

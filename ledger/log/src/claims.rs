@@ -1,37 +1,23 @@
 //! The idempotency claims in `ledger.idempotency`, beside the log. Invariant: a row older than 24 hours counts as
 //! absent, by the database's clock.
 
+use serde::Serialize;
 use tokio_postgres::{Client, Row, Statement};
 
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
+use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
+use farthing_core::secret::hex;
 
-/// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
-const FIND: &str = "\
-SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL AS in_flight
-FROM ledger.idempotency AS c
-LEFT JOIN ledger.state AS s ON s.partition = 0 AND s.kind = 'request' AND s.id = c.request_id
-WHERE c.id = ANY($1) AND c.created_at > now() - interval '24 hours'";
-
-const PUT: &str = "\
-INSERT INTO ledger.idempotency (id, fingerprint, request_id, answer)
-SELECT c.id, c.fingerprint, c.request_id, c.answer
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS c(id, fingerprint, request_id, answer)
-ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, request_id = excluded.request_id,
-    answer = excluded.answer, created_at = excluded.created_at";
-
-const ANSWER: &str = "\
-UPDATE ledger.idempotency AS c SET answer = a.answer
-FROM unnest($1::text[], $2::text[], $3::bytea[]) AS a(id, request_id, answer)
-WHERE c.id = a.id AND c.request_id = a.request_id";
-
-const RELEASE: &str = "\
-DELETE FROM ledger.idempotency AS c USING unnest($1::text[], $2::text[]) AS r(id, request_id)
-WHERE c.id = r.id AND c.request_id = r.request_id";
+/// The records of $2 in partition $1.
+pub(super) const FIND: &str = "\
+SELECT id, fingerprint, request_id, answer FROM ledger.idempotency
+WHERE partition = $1 AND id = ANY($2) AND created_at > now() - interval '24 hours'";
 
 /// Locks the rows before it compares their age, so that a row claimed again at the same time stays.
 const PURGE: &str = "\
-DELETE FROM ledger.idempotency WHERE id IN (
-    SELECT id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
+DELETE FROM ledger.idempotency WHERE (partition, id) IN (
+    SELECT partition, id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
     ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
@@ -41,75 +27,80 @@ pub(super) struct Changes {
     /// New claims.
     pub(super) put: Vec<(ClaimId, StoredClaim)>,
     /// The sealed answers of forwarded calls that end.
-    pub(super) answered: Vec<(ClaimId, String, Vec<u8>)>,
+    pub(super) answered: Vec<(ClaimId, RequestId, Vec<u8>)>,
     /// The claims of forwarded calls that never reached a provider.
-    pub(super) released: Vec<(ClaimId, String)>,
+    pub(super) released: Vec<(ClaimId, RequestId)>,
+}
+
+/// [`Changes`] as `ledger.append` takes them. Answers are hexadecimal digits.
+#[derive(Debug, Serialize)]
+struct ChangesJson<'a> {
+    put: Vec<Put<'a>>,
+    answered: Vec<Answered<'a>>,
+    released: Vec<Released<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Put<'a> {
+    id: &'a str,
+    fingerprint: &'a str,
+    request_id: Option<RequestId>,
+    answer: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answered<'a> {
+    id: &'a str,
+    request_id: RequestId,
+    answer: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Released<'a> {
+    id: &'a str,
+    request_id: RequestId,
 }
 
 impl Changes {
     pub(super) fn is_empty(&self) -> bool {
         self.put.is_empty() && self.answered.is_empty() && self.released.is_empty()
     }
+
+    /// The changes as JSON; `None` if there are none.
+    pub(super) fn to_json(&self) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let put = self.put.iter().map(|(id, claim)| Put {
+            id: id.as_str(),
+            fingerprint: &claim.fingerprint,
+            request_id: claim.request_id,
+            answer: claim.answer.as_deref().map(hex),
+        });
+        let answered = self.answered.iter().map(|(id, request_id, answer)| Answered {
+            id: id.as_str(),
+            request_id: *request_id,
+            answer: hex(answer),
+        });
+        let released = self
+            .released
+            .iter()
+            .map(|(id, request_id)| Released { id: id.as_str(), request_id: *request_id });
+        let changes =
+            ChangesJson { put: put.collect(), answered: answered.collect(), released: released.collect() };
+        Some(serde_json::to_string(&changes).expect("texts are written as JSON"))
+    }
 }
 
-/// The statements, prepared.
-#[derive(Debug)]
-pub(super) struct Statements {
-    find: Statement,
-    put: Statement,
-    answer: Statement,
-    release: Statement,
-}
-
-impl Statements {
-    pub(super) async fn prepare(client: &Client) -> Result<Self, tokio_postgres::Error> {
-        let (find, put, answer, release) = tokio::try_join!(
-            client.prepare(FIND),
-            client.prepare(PUT),
-            client.prepare(ANSWER),
-            client.prepare(RELEASE),
-        )?;
-        Ok(Self { find, put, answer, release })
-    }
-
-    /// Reads the records of `ids`.
-    pub(super) async fn find(
-        &self,
-        client: &Client,
-        ids: &[ClaimId],
-    ) -> Result<Vec<(ClaimId, StoredClaim)>, tokio_postgres::Error> {
-        let ids: Vec<&str> = ids.iter().map(ClaimId::as_str).collect();
-        client.query(&self.find, &[&ids]).await?.iter().map(read).collect()
-    }
-
-    /// Writes `changes` in the open transaction.
-    pub(super) async fn write(
-        &self,
-        client: &Client,
-        changes: &Changes,
-    ) -> Result<(), tokio_postgres::Error> {
-        let Changes { put, answered, released } = changes;
-        if !put.is_empty() {
-            let ids: Vec<&str> = put.iter().map(|(id, _)| id.as_str()).collect();
-            let fingerprints: Vec<&str> = put.iter().map(|(_, row)| row.fingerprint.as_str()).collect();
-            let requests: Vec<Option<String>> =
-                put.iter().map(|(_, row)| row.request_id.map(|id| id.to_string())).collect();
-            let answers: Vec<Option<&[u8]>> = put.iter().map(|(_, row)| row.answer.as_deref()).collect();
-            client.execute(&self.put, &[&ids, &fingerprints, &requests, &answers]).await?;
-        }
-        if !answered.is_empty() {
-            let ids: Vec<&str> = answered.iter().map(|(id, _, _)| id.as_str()).collect();
-            let requests: Vec<&str> = answered.iter().map(|(_, request, _)| request.as_str()).collect();
-            let answers: Vec<&[u8]> = answered.iter().map(|(_, _, answer)| answer.as_slice()).collect();
-            client.execute(&self.answer, &[&ids, &requests, &answers]).await?;
-        }
-        if !released.is_empty() {
-            let ids: Vec<&str> = released.iter().map(|(id, _)| id.as_str()).collect();
-            let requests: Vec<&str> = released.iter().map(|(_, request)| request.as_str()).collect();
-            client.execute(&self.release, &[&ids, &requests]).await?;
-        }
-        Ok(())
-    }
+/// Reads the records of `ids`, by the prepared statement [`FIND`].
+pub(super) async fn find_prepared(
+    client: &Client,
+    find: &Statement,
+    partition: Partition,
+    ids: &[ClaimId],
+) -> Result<Vec<(ClaimId, StoredClaim)>, tokio_postgres::Error> {
+    let ids: Vec<&str> = ids.iter().map(ClaimId::as_str).collect();
+    client.query(find, &[&partition.number(), &ids]).await?.iter().map(read).collect()
 }
 
 fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
@@ -117,18 +108,21 @@ fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
     let recorded = StoredClaim {
         fingerprint: row.try_get("fingerprint")?,
         request_id: request_id.and_then(|id| id.parse().ok()),
-        in_flight: row.try_get("in_flight")?,
         answer: row.try_get("answer")?,
     };
     Ok((ClaimId::stored(row.try_get("id")?), recorded))
 }
 
-/// Reads the status of `claim` without the head's lock; `None` if the claim is new. The result is good enough to repeat
-/// an answer; a new call must check the claim under the lock.
-pub async fn find(client: &Client, claim: &Claim) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
-    let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
+/// Reads the answer to `claim` that is on record, or that its key was used for another request. `None` does not mean that
+/// the claim is new: only the leader of the partition knows that.
+pub async fn find(
+    client: &Client,
+    partition: Partition,
+    claim: &Claim,
+) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
+    let rows = client.query(FIND, &[&partition.number(), &[claim.id.as_str()].as_slice()]).await?;
     let recorded = rows.first().map(read).transpose()?;
-    Ok(recorded.and_then(|(_, recorded)| recorded.meets(claim)))
+    Ok(recorded.and_then(|(_, recorded)| recorded.answer_to(claim)))
 }
 
 /// Deletes up to 1,000 expired claims; returns how many.

@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Object, Pool};
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 use tokio_postgres::NoTls;
 
@@ -74,7 +75,7 @@ impl ReadPool {
     /// Reads the authoritative states of `keys`, all from one snapshot.
     pub async fn states<const N: usize>(&self, keys: [StateKey; N]) -> Result<[Option<State>; N], Error> {
         let connection = self.connection().await?;
-        let mut states = within(states::load(&connection, &keys)).await??.into_iter();
+        let mut states = within(states::load(&connection, Partition::new(0), &keys)).await??.into_iter();
         Ok(std::array::from_fn(|_| states.next().flatten()))
     }
 }

@@ -44,9 +44,21 @@ pub enum EvolveError {
 #[derive(Debug, Default)]
 pub struct StateCache {
     known: HashMap<StateKey, Option<State>>,
-    changed: HashSet<StateKey>,
+    /// The states changed since the last call of [`Self::take_changes`].
+    changed: HashMap<StateKey, Origin>,
+    /// The states whose changes were taken and are not known to be stored.
+    storing: HashSet<StateKey>,
     /// Hashes of keys that were looked up and do not exist.
     unknown_keys: Vec<StateKey>,
+}
+
+/// Where a changed state comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// It was created since the last change that was taken, so no store has it.
+    New,
+    /// A store may have an earlier version of it.
+    Stored,
 }
 
 macro_rules! lookup {
@@ -68,6 +80,11 @@ impl StateCache {
             Some(state) => Ok(state.as_ref()),
             None => Err(Missing(key)),
         }
+    }
+
+    /// The state of `key`, of any kind.
+    pub fn state(&self, key: &StateKey) -> Result<Option<&State>, Missing> {
+        self.known.get(key).map(Option::as_ref).ok_or_else(|| Missing(key.clone()))
     }
 
     lookup! {
@@ -155,7 +172,8 @@ impl StateCache {
         for key in self.unknown_keys.drain(..) {
             if let Entry::Occupied(entry) = self.known.entry(key)
                 && entry.get().is_none()
-                && !self.changed.contains(entry.key())
+                && !self.changed.contains_key(entry.key())
+                && !self.storing.contains(entry.key())
             {
                 entry.remove();
             }
@@ -163,13 +181,14 @@ impl StateCache {
     }
 
     /// Forgets states until at most `most` are known: first those that do not exist, then any. States with changes that
-    /// are not taken yet stay.
+    /// are not known to be stored stay.
     pub fn shrink_to(&mut self, most: usize) {
         let mut surplus = self.known.len().saturating_sub(most);
         for is_first in [true, false] {
-            let changed = &self.changed;
+            let (changed, storing) = (&self.changed, &self.storing);
             self.known.retain(|key, state| {
-                let stays = surplus == 0 || (is_first && state.is_some()) || changed.contains(key);
+                let is_pinned = || changed.contains_key(key) || storing.contains(key);
+                let stays = surplus == 0 || (is_first && state.is_some()) || is_pinned();
                 surplus -= usize::from(!stays);
                 stays
             });
@@ -195,56 +214,86 @@ impl StateCache {
     pub fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
+        self.storing.clear();
         self.unknown_keys.clear();
     }
 
     /// Applies `facts`, all or none, and records the changes.
     pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), EvolveError> {
-        let mut fresh: HashMap<StateKey, Option<State>> = HashMap::with_capacity(facts.len() * 2);
+        let mut fresh: HashMap<StateKey, (Option<State>, Origin)> = HashMap::with_capacity(facts.len() * 2);
         for (key, effect) in facts.iter().flat_map(effects) {
-            let state = match (fresh.remove(&key), &effect) {
+            let (state, origin) = match (fresh.remove(&key), &effect) {
                 (Some(state), _) => state,
-                (None, Effect::Create(_)) => self.known.get(&key).cloned().flatten(),
+                (None, Effect::Create(_)) => (self.known.get(&key).cloned().flatten(), Origin::New),
                 (None, _) => match self.known.get(&key) {
-                    Some(state) => state.clone(),
+                    Some(state) => (state.clone(), Origin::Stored),
                     None => return Err(EvolveError::Missing(Missing(key))),
                 },
             };
             let next = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
-            fresh.insert(key, next);
+            fresh.insert(key, (next, origin));
         }
-        for (key, state) in fresh {
-            self.changed.insert(key.clone());
+        for (key, (state, origin)) in fresh {
+            if !self.changed.contains_key(&key) {
+                let origin = if self.storing.contains(&key) { Origin::Stored } else { origin };
+                self.changed.insert(key.clone(), origin);
+            }
             self.known.insert(key, state);
         }
         Ok(())
     }
 
-    /// Applies a fact that another writer appended to the known states; unknown ones stay unknown.
-    pub fn catch_up(&mut self, fact: &Fact) -> Result<(), InvariantBroken> {
-        for (key, effect) in effects(fact) {
-            if let Some(state) = self.known.get_mut(&key) {
-                *state = apply(&key, state.take(), effect)?;
-            }
-        }
-        Ok(())
+    /// The states that `facts` change and that are not known.
+    pub fn unknown_states(&self, facts: &[Fact]) -> HashSet<StateKey> {
+        let keys = facts.iter().flat_map(effects).map(|(key, _)| key);
+        keys.filter(|key| !self.known.contains_key(key)).collect()
     }
 
-    /// The changes since the last call: the states to store; `None` for a state to delete.
+    /// Whether a state was changed since the last call of [`Self::take_changes`].
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// The changes since the last call: the states to store; `None` for a state to delete. A state that was created and
+    /// removed since is not among them: no store has it. The states stay known until [`Self::confirm_stored`].
+    ///
+    /// Call it again only after the changes taken before were confirmed or put back.
     pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
+        debug_assert!(self.storing.is_empty(), "one set of changes is stored at a time");
         let mut changes = Vec::with_capacity(self.changed.len());
-        for key in self.changed.drain() {
+        for (key, origin) in self.changed.drain() {
             let json = self.known.get(&key).and_then(Option::as_ref).map(State::to_json);
-            if json.is_none()
-                && matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
-            {
-                // Ended things are rarely read again, and to keep an entry for each of them would leak memory.
-                self.known.remove(&key);
+            if json.is_none() && origin == Origin::New {
+                if ends(&key) {
+                    self.known.remove(&key);
+                }
+                continue;
             }
+            self.storing.insert(key.clone());
             changes.push((key, json));
         }
         changes
     }
+
+    /// The changes that were taken last are stored.
+    pub fn confirm_stored(&mut self) {
+        for key in std::mem::take(&mut self.storing) {
+            if ends(&key) && !self.changed.contains_key(&key) && matches!(self.known.get(&key), Some(None)) {
+                self.known.remove(&key);
+            }
+        }
+    }
+
+    /// It is not known whether the changes that were taken last are stored: they are taken again by the next call.
+    pub fn put_changes_back(&mut self) {
+        self.changed.extend(self.storing.drain().map(|key| (key, Origin::Stored)));
+    }
+}
+
+/// Whether a state of this key ends for good: it is rarely read after that, and to remember the absence of each of them
+/// would leak memory.
+fn ends(key: &StateKey) -> bool {
+    matches!(key, StateKey::Request(_) | StateKey::Payment(_) | StateKey::CheckoutSession(_))
 }
 
 #[cfg(test)]
@@ -287,7 +336,7 @@ mod tests {
             states.load(reference(number), (number >= 40).then(customer));
         }
         for number in 90..100 {
-            states.changed.insert(reference(number));
+            states.changed.insert(reference(number), Origin::Stored);
         }
         states.shrink_to(1_000);
         assert_eq!(states.len(), 100);

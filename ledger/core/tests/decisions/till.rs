@@ -70,6 +70,7 @@ impl Till {
                 None => self.store.remove(&key.stored()),
             };
         }
+        self.states.confirm_stored();
         let appended = decision.facts.len();
         self.facts.extend(decision.facts);
         Ok((decision.outcome, appended))

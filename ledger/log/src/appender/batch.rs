@@ -6,16 +6,18 @@ use chrono::{DateTime, Utc};
 
 use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::claims::Changes;
-use crate::record;
+use crate::{directory, record};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
 
-/// The idempotency claims of a batch: the records found before it, and the changes that it makes.
+/// The idempotency claims that a batch uses, as they are after the commands decided so far, and the changes that it
+/// makes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    pub(super) recorded: HashMap<ClaimId, StoredClaim>,
+    /// `None` for a claim that is not on record.
+    pub(super) known: HashMap<ClaimId, Option<StoredClaim>>,
     pub(super) changes: Changes,
 }
 
@@ -27,9 +29,15 @@ pub(super) struct EventId {
     pub(super) hash: Vec<u8>,
 }
 
+/// The time as Postgres keeps it: the hash must cover the stored value.
+fn microseconds_of(time: DateTime<Utc>) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(time.timestamp_micros()).unwrap_or(time)
+}
+
 /// The facts of a batch, a line each, and the changes to tables beside the log.
 #[derive(Debug)]
 pub(super) struct AppendBatch {
+    /// When its first fact was decided.
     pub(super) recorded_at: DateTime<Utc>,
     pub(super) writer: String,
     pub(super) last_position: i64,
@@ -41,6 +49,8 @@ pub(super) struct AppendBatch {
     pub(super) hashes: Vec<u8>,
     /// The keys and positions of the facts that `ledger.facts` indexes.
     pub(super) indexed: (Vec<String>, Vec<i64>),
+    /// The kinds and ids of the states that the directory finds.
+    pub(super) directory: (Vec<&'static str>, Vec<String>),
     pub(super) personal: Vec<(CustomerId, PersonalChange)>,
     pub(super) claims: Claims,
 }
@@ -48,10 +58,8 @@ pub(super) struct AppendBatch {
 impl AppendBatch {
     /// An empty batch of `writer` after the event at `position` with `hash`.
     pub(super) fn after(position: i64, hash: Hash, writer: String) -> Self {
-        let now = Utc::now();
         Self {
-            // Postgres keeps microseconds, and the hash must cover the stored value.
-            recorded_at: DateTime::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now),
+            recorded_at: microseconds_of(Utc::now()),
             writer,
             last_position: position,
             last_hash: hash,
@@ -59,6 +67,7 @@ impl AppendBatch {
             events: String::new(),
             hashes: Vec::new(),
             indexed: (Vec::new(), Vec::new()),
+            directory: (Vec::new(), Vec::new()),
             personal: Vec::new(),
             claims: Claims::default(),
         }
@@ -66,7 +75,9 @@ impl AppendBatch {
 
     /// Writes `fact` and links it to the hash chain.
     pub(super) fn push(&mut self, fact: &Fact) {
-        if self.count > 0 {
+        if self.count == 0 {
+            self.recorded_at = microseconds_of(Utc::now());
+        } else {
             self.events.push('\n');
         }
         let start = self.events.len();
@@ -84,6 +95,10 @@ impl AppendBatch {
         if record::is_indexed(&fact.event) {
             self.indexed.0.push(key);
             self.indexed.1.push(self.last_position);
+            for (kind, id) in directory::entries(fact) {
+                self.directory.0.push(kind);
+                self.directory.1.push(id);
+            }
         }
     }
 
@@ -93,8 +108,8 @@ impl AppendBatch {
         Some(EventId { position: self.last_position - i64::from(self.count) + 1, hash })
     }
 
-    /// Whether the batch has no facts.
+    /// Whether the batch changes nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.claims.changes.is_empty()
     }
 }

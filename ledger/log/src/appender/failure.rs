@@ -9,8 +9,10 @@ use super::store::StoreError;
 pub(super) enum Failure {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the events of other writers cannot be applied: {0}")]
-    CatchUp(String),
+    #[error("the events since the checkpoint cannot be folded: {0}")]
+    Tail(String),
+    #[error("another gateway has taken over")]
+    Fenced,
     #[error("a decision needs more states than one batch may load")]
     TooManyLoads,
     #[error("Postgres does not answer")]
@@ -25,6 +27,8 @@ pub(super) enum Failure {
 /// The commands that a failure can be blamed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
+    /// None: another leader has taken over, or the lease has to be checked.
+    None,
     /// None: the store is away.
     Store,
     /// Perhaps one of the batch, which would fail again alone.
@@ -37,8 +41,9 @@ impl Failure {
     /// The commands to blame, if nothing is in doubt.
     pub(super) fn blame(&self) -> Blame {
         match self {
+            Self::Fenced => Blame::None,
             Self::Timeout | Self::Unreachable(_) => Blame::Store,
-            Self::Store(_) | Self::CatchUp(_) | Self::TooManyLoads => Blame::AnyJob,
+            Self::Store(_) | Self::Tail(_) | Self::TooManyLoads => Blame::AnyJob,
             Self::Panicked { job, .. } => Blame::Job(*job),
         }
     }
@@ -51,9 +56,11 @@ impl Failure {
             Self::Store(StoreError::Data(_)) | Self::TooManyLoads | Self::Panicked { .. } => {
                 Error::Internal(why)
             }
-            Self::Store(StoreError::Other(_)) | Self::CatchUp(_) | Self::Timeout | Self::Unreachable(_) => {
-                Error::Unavailable(why)
-            }
+            Self::Store(StoreError::Other(_))
+            | Self::Tail(_)
+            | Self::Fenced
+            | Self::Timeout
+            | Self::Unreachable(_) => Error::Unavailable(why),
         }
     }
 }
@@ -103,10 +110,11 @@ mod tests {
     fn a_store_that_is_away_is_blamed_on_no_command() {
         assert_eq!(Failure::Timeout.blame(), Blame::Store);
         assert_eq!(Failure::Unreachable(StoreError::Other(String::new())).blame(), Blame::Store);
-        for failure in [data(), other(), Failure::TooManyLoads, Failure::CatchUp(String::new())] {
+        for failure in [data(), other(), Failure::TooManyLoads, Failure::Tail(String::new())] {
             assert_eq!(failure.blame(), Blame::AnyJob, "{failure:?}");
         }
         assert_eq!(panicked().blame(), Blame::Job(3));
+        assert_eq!(Failure::Fenced.blame(), Blame::None);
     }
 
     #[test]
@@ -114,7 +122,7 @@ mod tests {
         for failure in [data(), Failure::TooManyLoads, panicked()] {
             assert!(matches!(failure.answer(), Error::Internal(_)), "{failure:?}");
         }
-        for failure in [other(), Failure::CatchUp(String::new()), Failure::Timeout] {
+        for failure in [other(), Failure::Tail(String::new()), Failure::Timeout] {
             assert!(matches!(failure.answer(), Error::Unavailable(_)), "{failure:?}");
         }
     }

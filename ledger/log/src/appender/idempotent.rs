@@ -1,6 +1,6 @@
 //! Jobs under an idempotency key: decided only when the key is unused, and recorded in the transaction of their facts
-//! (completion.md section 1). Invariant: a key is used once, on any number of gateways, because every such batch is
-//! decided under the head's lock.
+//! (completion.md section 1). Invariant: a key is used once, on any number of gateways, because the leader of the
+//! merchant's partition decides every use.
 
 use tokio::time::Instant;
 
@@ -99,9 +99,8 @@ where
             ClaimRecord::Call(request_id) => (Some(request_id), None),
         };
         let fingerprint = self.claim.fingerprint.clone();
-        let in_flight = request_id.is_some();
-        let recorded = StoredClaim { fingerprint, request_id, in_flight, answer: answer.clone() };
-        claims.recorded.insert(self.claim.id.clone(), recorded.clone());
+        let recorded = StoredClaim { fingerprint, request_id, answer: answer.clone() };
+        claims.known.insert(self.claim.id.clone(), Some(recorded.clone()));
         claims.changes.put.push((self.claim.id.clone(), recorded));
         IdempotentOutcome::Decided(outcome, answer)
     }
@@ -113,10 +112,14 @@ where
     K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Send + 'static,
 {
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult {
-        let recorded = batch.claims.recorded.get(&self.claim.id);
-        if let Some(status) = recorded.and_then(|recorded| recorded.meets(&self.claim)) {
-            self.waiter.answer = Some(Ok(IdempotentOutcome::Repeated(status)));
-            return DecideResult::Decided;
+        let recorded = batch.claims.known.get(&self.claim.id).and_then(Option::as_ref);
+        match recorded.map_or(Ok(None), |recorded| recorded.meets(&self.claim, states)) {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                self.waiter.answer = Some(Ok(IdempotentOutcome::Repeated(status)));
+                return DecideResult::Decided;
+            }
+            Err(missing) => return DecideResult::Missing(missing),
         }
         let decided = match decide(&self.command, states, batch) {
             Ok(decided) => decided,
@@ -125,17 +128,15 @@ where
         self.waiter.answer = Some(match decided {
             Ok(outcome) => Ok(self.record(&mut batch.claims, Ok(outcome))),
             Err(Error::Refused(refusal)) => Ok(self.record(&mut batch.claims, Err(refusal))),
-            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded)) => Err(error),
+            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded | Error::Moved)) => {
+                Err(error)
+            }
         });
         DecideResult::Decided
     }
 
     fn missing_state(&self, states: &StateCache) -> Option<Missing> {
         missing_state(&self.command, states)
-    }
-
-    fn needs_transaction(&self) -> bool {
-        true
     }
 
     fn claim(&self) -> Option<&ClaimId> {
@@ -164,6 +165,30 @@ struct ClosingJob<C: Command> {
     waiter: Waiter<C::Outcome>,
 }
 
+impl<C: Command> ClosingJob<C> {
+    /// Ends the claim, if it is still that of the call.
+    fn close(&self, claims: &mut Claims) {
+        let (id, request_id) = (self.id.clone(), self.request_id);
+        let known = claims.known.get_mut(&self.id);
+        let known =
+            known.filter(|known| known.as_ref().is_some_and(|claim| claim.request_id == Some(request_id)));
+        match &self.end {
+            ClaimEnd::Answer(sealed) => {
+                if let Some(claim) = known.and_then(Option::as_mut) {
+                    claim.answer = Some(sealed.clone());
+                }
+                claims.changes.answered.push((id, request_id, sealed.clone()));
+            }
+            ClaimEnd::Release => {
+                if let Some(known) = known {
+                    *known = None;
+                }
+                claims.changes.released.push((id, request_id));
+            }
+        }
+    }
+}
+
 impl<C: Command> Job for ClosingJob<C> {
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult {
         let decided = match decide(&self.command, states, batch) {
@@ -171,12 +196,7 @@ impl<C: Command> Job for ClosingJob<C> {
             Err(missing) => return DecideResult::Missing(missing),
         };
         if decided.is_ok() {
-            let (id, request_id) = (self.id.clone(), self.request_id.to_string());
-            let changes = &mut batch.claims.changes;
-            match &self.end {
-                ClaimEnd::Answer(sealed) => changes.answered.push((id, request_id, sealed.clone())),
-                ClaimEnd::Release => changes.released.push((id, request_id)),
-            }
+            self.close(&mut batch.claims);
         }
         self.waiter.answer = Some(decided);
         DecideResult::Decided
@@ -186,8 +206,8 @@ impl<C: Command> Job for ClosingJob<C> {
         missing_state(&self.command, states)
     }
 
-    fn needs_transaction(&self) -> bool {
-        true
+    fn claim(&self) -> Option<&ClaimId> {
+        Some(&self.id)
     }
 
     fn has_expired(&self, now: Instant) -> bool {
@@ -286,7 +306,7 @@ mod tests {
             assert_eq!(answer.try_recv(), Ok(Ok(())));
         }
         let changes = &batch.claims.changes;
-        assert_eq!(changes.answered, [(id.clone(), request_id.to_string(), b"sealed".to_vec())]);
-        assert_eq!(changes.released, [(id, request_id.to_string())]);
+        assert_eq!(changes.answered, [(id.clone(), request_id, b"sealed".to_vec())]);
+        assert_eq!(changes.released, [(id, request_id)]);
     }
 }

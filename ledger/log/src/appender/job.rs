@@ -26,12 +26,7 @@ pub(super) trait Job: Send {
     /// The first state that the decision needs and `states` lacks. Changes nothing.
     fn missing_state(&self, states: &StateCache) -> Option<Missing>;
 
-    /// Whether the job always needs the head's lock and a transaction, because it reads and writes claims.
-    fn needs_transaction(&self) -> bool {
-        false
-    }
-
-    /// The idempotency claim that is read before the decision.
+    /// The idempotency claim that must be known before the decision.
     fn claim(&self) -> Option<&ClaimId> {
         None
     }

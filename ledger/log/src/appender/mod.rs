@@ -1,6 +1,6 @@
-//! The appender: group commit. One task per process drains a bounded queue into one transaction: read the head, decide
-//! every command in arrival order, append, answer every caller. There is no timer: the next batch collects
-//! the commands that arrive while one commits. A full queue refuses at once ([`queue`]).
+//! The appender of a partition: group commit. One task per partition drains a bounded queue while this gateway leads:
+//! decide every command in arrival order, append, answer every caller. There is no timer: the next batch collects the
+//! commands that arrive while one commits. A full queue refuses at once ([`queue`]).
 //!
 //! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
 //! log. An unknown commit is resolved by looking up the batch's first event.
@@ -9,13 +9,14 @@ mod batch;
 mod failure;
 mod idempotent;
 mod job;
+mod leader;
 mod queue;
-mod resolve;
 mod session;
-#[cfg(test)]
-mod simulation;
+mod state_reads;
 mod store;
-mod writer;
+mod term;
+
+use std::collections::VecDeque;
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,14 +26,15 @@ use tokio_util::task::TaskTracker;
 
 pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use self::job::{CommandJob, Job, Waiter};
+use self::leader::{Leader, is_valid};
 pub use self::queue::QueueLimits;
 use self::queue::{Place, Places, SETTLEMENTS};
 use self::session::PostgresStore;
 use self::store::LogStore;
-use self::writer::Writer;
 use super::connect::Role;
 use super::wake_up;
 use farthing_core::command::{Command, Refusal};
+use farthing_core::partition::Partition;
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
@@ -52,6 +54,21 @@ pub enum Error {
     /// The queue is full, or the command has waited in it for too long; nothing was appended.
     #[error("too many commands wait for the ledger")]
     Overloaded,
+    /// Another gateway leads the partition; nothing was appended.
+    #[error("another gateway leads the partition")]
+    Moved,
+}
+
+/// The lease of a partition, as this gateway knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease {
+    /// This gateway does not have it, or hands it over.
+    None,
+    /// This gateway has it until then, unless it is renewed.
+    Held {
+        /// Earlier than the lease expires by the clock of Postgres.
+        until: Instant,
+    },
 }
 
 /// The settings of an appender.
@@ -59,8 +76,12 @@ pub enum Error {
 pub struct AppenderConfig {
     /// The database of the log.
     pub database_url: String,
+    /// The partition.
+    pub partition: Partition,
     /// The role to write under.
     pub role: Role,
+    /// The gateway's name in the lease.
+    pub gateway: String,
     /// The writer's name in the record batches.
     pub writer: String,
     /// The NATS server for wake-up notifications; without one readers poll.
@@ -75,14 +96,21 @@ pub struct Appender {
     queue: mpsc::Sender<Box<dyn Job>>,
     places: Places,
     head: watch::Receiver<i64>,
+    leads: watch::Receiver<bool>,
 }
 
 impl Appender {
-    /// Starts the task. Once `stop` is cancelled it ends, and answers all queued commands first.
-    pub fn start(config: AppenderConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
-        let AppenderConfig { database_url, role, writer, nats_url, queue } = config;
-        let store = PostgresStore { database_url, role };
-        let (appender, task) = Self::over(store, &writer, queue, stop.clone());
+    /// Starts the task, which leads while it has the `lease`. Once `stop` is cancelled it ends, and answers all queued
+    /// commands first.
+    pub fn start(
+        config: AppenderConfig,
+        lease: watch::Receiver<Lease>,
+        stop: CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let AppenderConfig { database_url, partition, role, gateway, writer, nats_url, queue } = config;
+        let store = PostgresStore { database_url, partition, role, gateway };
+        let (appender, task) = Self::over(store, &writer, queue, lease, stop.clone());
         if let Some(nats_url) = nats_url {
             tasks.spawn(wake_up::publish(nats_url, appender.head.clone(), stop));
         }
@@ -94,18 +122,18 @@ impl Appender {
     }
 
     /// An appender over `store` with a writer of this name, and its task.
-    fn over<S: LogStore>(
+    fn over<S: LogStore + Sync>(
         store: S,
         writer: &str,
         limits: QueueLimits,
+        lease: watch::Receiver<Lease>,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + use<S>) {
         let (queue, jobs) = mpsc::channel(limits.commands + SETTLEMENTS);
         let (newest, head) = watch::channel(0);
-        (
-            Self { queue, places: Places::new(limits), head },
-            run(Writer::new(store, writer, newest), jobs, stop),
-        )
+        let (is_leader, leads) = watch::channel(false);
+        let task = Task { store, writer: writer.to_owned(), newest, is_leader, jobs, lease, stop };
+        (Self { queue, places: Places::new(limits), head, leads }, task.run())
     }
 
     /// Decides `command` and appends its facts. Returns when they are durable.
@@ -150,6 +178,12 @@ impl Appender {
     pub fn head(&self) -> i64 {
         *self.head.borrow()
     }
+
+    /// Whether this gateway leads the partition now. After the lease has ended, it leads until what it had decided is
+    /// answered.
+    pub fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.clone()
+    }
 }
 
 fn stopped() -> Error {
@@ -168,32 +202,60 @@ impl Drop for AbortOnPanic {
     }
 }
 
-async fn run<S: LogStore>(
-    mut writer: Writer<S>,
-    mut jobs: mpsc::Receiver<Box<dyn Job>>,
+/// The task of an appender.
+struct Task<S: LogStore> {
+    store: S,
+    writer: String,
+    newest: watch::Sender<i64>,
+    is_leader: watch::Sender<bool>,
+    jobs: mpsc::Receiver<Box<dyn Job>>,
+    lease: watch::Receiver<Lease>,
     stop: CancellationToken,
-) {
-    let mut batch = Vec::with_capacity(MAX_BATCH);
-    loop {
-        let received = tokio::select! {
-            biased;
-            received = jobs.recv_many(&mut batch, MAX_BATCH) => received,
-            () = stop.cancelled() => break,
-        };
-        if received == 0 {
-            break;
+}
+
+impl<S: LogStore + Sync> Task<S> {
+    /// Leads whenever there is a lease, and refuses all commands meanwhile.
+    async fn run(mut self) {
+        while self.wait_for_lease().await {
+            let _ = self.is_leader.send(true);
+            let leader = Leader {
+                store: &self.store,
+                name: &self.writer,
+                newest: &self.newest,
+                jobs: &mut self.jobs,
+                lease: &mut self.lease,
+                stop: &self.stop,
+                retries: VecDeque::new(),
+            };
+            leader.lead().await;
+            let _ = self.is_leader.send(false);
+            if self.stop.is_cancelled() {
+                break;
+            }
         }
-        let now = Instant::now();
-        let (expired, waiting): (Vec<_>, Vec<_>) = batch.drain(..).partition(|job| job.has_expired(now));
-        for job in expired {
-            job.end(Error::Overloaded);
-        }
-        if !waiting.is_empty() {
-            writer.append(waiting, &mut jobs, &stop).await;
+        self.jobs.close();
+        while let Ok(job) = self.jobs.try_recv() {
+            job.fail("the appender is stopping");
         }
     }
-    jobs.close();
-    while let Ok(job) = jobs.try_recv() {
-        job.fail("the appender is stopping");
+
+    /// Waits for a lease; `false` when the process stops.
+    async fn wait_for_lease(&mut self) -> bool {
+        loop {
+            if is_valid(&self.lease.borrow_and_update()) {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return false,
+                changed = self.lease.changed() => if changed.is_err() {
+                    return false;
+                },
+                job = self.jobs.recv() => match job {
+                    Some(job) => job.end(Error::Moved),
+                    None => return false,
+                },
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Postgres as the store of a log: the writing connection and its statements, prepared once.
+//! Postgres as the store of a partition: a leader's connection and its statements, prepared once.
 
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::batch::{AppendBatch, EventId};
-use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
+use super::store::{Head, LogSession, LogStore, StateChanges, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
 use crate::reader;
 use crate::{claims, connect, record, refold, states};
@@ -25,45 +25,43 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET plan_cache_mode = force_generic_plan;
 SET synchronous_commit = on;
-SET statement_timeout = '10s';
-SET idle_in_transaction_session_timeout = '5s'";
+SET statement_timeout = '10s'";
 
-const LOCK_HEAD: &str = "\
-SELECT position, hash, epoch, shape FROM ledger.heads WHERE partition = $1 FOR UPDATE";
+const LEAD: &str = "\
+SELECT head_position, head_hash, head_epoch, head_shape, stored_position FROM ledger.lead($1, $2)";
 
 /// Appends a decided batch if the head is still at the position it was decided at. One statement is one transaction and
 /// one round trip.
 const APPEND: &str = "\
-SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::text::json)";
+SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json)";
 
-/// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
-const NEXT_EPOCH: &str = "UPDATE ledger.heads SET epoch = epoch + 1 WHERE partition = $1";
+const STORE_STATES: &str = "SELECT ledger.store_states($1, $2, $3, $4, $5, $6, $7, $8)";
 
-/// Whether a batch begins with this very event.
-const IS_RECORDED: &str = "\
-SELECT EXISTS (SELECT FROM ledger.batches
-               WHERE partition = $1 AND first_position = $2 AND substring(hashes FROM 1 FOR 32) = $3)";
+const RESOLVE: &str = "SELECT ledger.resolve($1, $2, $3, $4)";
 
-/// The database of the log, for one role.
+/// A partition of the log, for one gateway.
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     pub(super) database_url: String,
     pub(super) partition: Partition,
     pub(super) role: Role,
+    /// The gateway's name in the lease.
+    pub(super) gateway: String,
 }
 
-/// A connection that writes.
+/// A connection of a leader.
 #[derive(Debug)]
 pub(super) struct PostgresSession {
-    /// The number of its partition.
-    partition: i16,
+    partition: Partition,
+    gateway: String,
     client: Client,
-    lock_head: Statement,
-    read_head: Statement,
+    lead: Statement,
     read: Statement,
     load: Statement,
+    find_claims: Statement,
     append: Statement,
-    claims: claims::Statements,
+    store_states: Statement,
+    resolve: Statement,
 }
 
 impl LogStore for PostgresStore {
@@ -72,15 +70,27 @@ impl LogStore for PostgresStore {
     async fn open(&self) -> StoreResult<PostgresSession> {
         let client = connect::connect(&self.database_url, self.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lock_head, read_head, read, load, append, claims) = tokio::try_join!(
-            client.prepare(LOCK_HEAD),
-            client.prepare(reader::READ_HEAD),
+        let (lead, read, load, find_claims, append, store_states, resolve) = tokio::try_join!(
+            client.prepare(LEAD),
             client.prepare(reader::READ),
             client.prepare(states::LOAD),
+            client.prepare(claims::FIND),
             client.prepare(APPEND),
-            claims::Statements::prepare(&client),
+            client.prepare(STORE_STATES),
+            client.prepare(RESOLVE),
         )?;
-        Ok(PostgresSession { partition: self.partition.number(), client, lock_head, read_head, read, load, append, claims })
+        Ok(PostgresSession {
+            partition: self.partition,
+            gateway: self.gateway.clone(),
+            client,
+            lead,
+            read,
+            load,
+            find_claims,
+            append,
+            store_states,
+            resolve,
+        })
     }
 }
 
@@ -89,25 +99,13 @@ impl LogSession for PostgresSession {
         self.client.is_closed()
     }
 
-    async fn head_position(&self) -> StoreResult<i64> {
-        Ok(self.client.query_one(&self.read_head, &[]).await?.get(0))
+    async fn lead(&self) -> StoreResult<Option<(Head, i64)>> {
+        let row = self.client.query_opt(&self.lead, &[&self.partition.number(), &self.gateway]).await?;
+        row.map(|row| Ok((read_head(&row)?, row.try_get("stored_position")?))).transpose()
     }
 
-    async fn begin(&self) -> StoreResult<Head> {
-        let ((), head) = tokio::try_join!(
-            self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&self.partition])
-        )?;
-        read_head(&head)
-    }
-
-    async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Fact>)> {
-        let after: [&(dyn ToSql + Sync); 3] = [&self.partition, &position, &limit];
-        let ((), head, batches) = tokio::try_join!(
-            self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&self.partition]),
-            self.client.query(&self.read, &after),
-        )?;
+    async fn read(&self, position: i64, limit: i64) -> StoreResult<Vec<Fact>> {
+        let batches = self.client.query(&self.read, &[&self.partition.number(), &position, &limit]).await?;
         let mut facts = Vec::new();
         for row in &batches {
             let batch = reader::batch(row).map_err(|error| StoreError::Other(error.to_string()))?;
@@ -116,29 +114,44 @@ impl LogSession for PostgresSession {
                 facts.push(fact.map_err(|error| StoreError::Other(error.to_string()))?);
             }
         }
-        Ok((read_head(&head)?, facts))
+        Ok(facts)
     }
 
-    async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {
-        let loaded = states::load_prepared(&self.client, &self.load, Partition::new(self.partition), keys).await;
+    async fn load(&self, keys: &[StateKey]) -> StoreResult<Vec<Option<State>>> {
+        let loaded = states::load_prepared(&self.client, &self.load, self.partition, keys).await;
         // Not the data of a command, but a state, is what cannot be read.
         loaded.map_err(|error| StoreError::Other(error.to_string()))
     }
 
     async fn find_claims(&self, ids: &[ClaimId]) -> StoreResult<Vec<(ClaimId, StoredClaim)>> {
-        Ok(self.claims.find(&self.client, ids).await?)
+        Ok(claims::find_prepared(&self.client, &self.find_claims, self.partition, ids).await?)
     }
 
-    async fn write_claims(&self, changes: &claims::Changes) -> StoreResult<()> {
-        Ok(self.claims.write(&self.client, changes).await?)
+    async fn append(&self, expected: Head, batch: &AppendBatch) -> StoreResult<bool> {
+        let (fact_keys, fact_positions) = &batch.indexed;
+        let (directory_kinds, directory_ids) = &batch.directory;
+        let (personal, claims) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
+        let parameters: [&(dyn ToSql + Sync); 15] = [
+            &self.partition.number(),
+            &expected.position,
+            &expected.epoch,
+            &refold::VERSION,
+            &batch.count,
+            &batch.recorded_at,
+            &batch.writer,
+            &batch.events.as_bytes(),
+            &batch.hashes,
+            fact_keys,
+            fact_positions,
+            directory_kinds,
+            directory_ids,
+            &personal,
+            &claims,
+        ];
+        Ok(self.client.query_one(&self.append, &parameters).await?.try_get(0)?)
     }
 
-    async fn append(
-        &self,
-        expected: Head,
-        batch: &AppendBatch,
-        changes: &[(StateKey, Option<String>)],
-    ) -> StoreResult<bool> {
+    async fn store_states(&self, epoch: i64, position: i64, changes: &StateChanges) -> StoreResult<bool> {
         let stored: Vec<_> = changes.iter().map(|(key, body)| (key.stored(), body.as_deref())).collect();
         let (mut put_kinds, mut put_ids, mut put_bodies) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deleted_kinds, mut deleted_ids) = (Vec::new(), Vec::new());
@@ -152,58 +165,23 @@ impl LogSession for PostgresSession {
                 deleted_ids.push(id.as_str());
             }
         }
-        let (fact_keys, fact_positions) = &batch.indexed;
-        let personal = personal_changes(&batch.personal);
-        let parameters: [&(dyn ToSql + Sync); 17] = [
-            &self.partition,
-            &expected.position,
-            &expected.epoch,
-            &refold::VERSION,
-            &batch.count,
-            &batch.recorded_at,
-            &batch.writer,
-            &batch.events.as_bytes(),
-            &batch.hashes,
-            fact_keys,
-            fact_positions,
+        let parameters: [&(dyn ToSql + Sync); 8] = [
+            &self.partition.number(),
+            &epoch,
+            &position,
             &put_kinds,
             &put_ids,
             &put_bodies,
             &deleted_kinds,
             &deleted_ids,
-            &personal,
         ];
-        Ok(self.client.query_one(&self.append, &parameters).await?.get(0))
+        Ok(self.client.query_one(&self.store_states, &parameters).await?.try_get(0)?)
     }
 
-    async fn append_and_commit(
-        &self,
-        expected: Head,
-        batch: &AppendBatch,
-        changes: &[(StateKey, Option<String>)],
-    ) -> StoreResult<bool> {
-        // Both are sent before either is answered: one round trip.
-        let (appended, committed) = tokio::join!(self.append(expected, batch, changes), self.commit());
-        let appended = appended?;
-        committed?;
-        Ok(appended)
-    }
-
-    async fn is_recorded(&self, event: &EventId) -> StoreResult<bool> {
-        Ok(self.client.query_one(IS_RECORDED, &[&self.partition, &event.position, &event.hash]).await?.get(0))
-    }
-
-    async fn raise_epoch(&self) -> StoreResult<()> {
-        self.client.execute(NEXT_EPOCH, &[&self.partition]).await?;
-        Ok(())
-    }
-
-    async fn commit(&self) -> StoreResult<()> {
-        Ok(self.client.batch_execute("COMMIT").await?)
-    }
-
-    async fn roll_back(&self) -> StoreResult<()> {
-        Ok(self.client.batch_execute("ROLLBACK").await?)
+    async fn resolve(&self, event: &EventId, epoch: i64) -> StoreResult<bool> {
+        let parameters: [&(dyn ToSql + Sync); 4] =
+            [&self.partition.number(), &event.position, &event.hash, &epoch];
+        Ok(self.client.query_one(&self.resolve, &parameters).await?.try_get(0)?)
     }
 }
 
@@ -260,16 +238,16 @@ impl<'a> PersonalChangeRow<'a> {
     }
 }
 
-/// Reads a row of [`LOCK_HEAD`]. Fails if the log's states have another program's shape: this one must not append.
+/// Reads the head of a row of [`LEAD`]. Fails if the log's states have another program's shape: this one must not append.
 fn read_head(row: &Row) -> StoreResult<Head> {
-    let shape: i64 = row.get("shape");
+    let shape: i64 = row.try_get("head_shape")?;
     if shape != refold::VERSION {
         let why = format!("the log's states have shape {shape}, this program's have {}", refold::VERSION);
         return Err(StoreError::Other(why));
     }
-    let hash = row.get::<_, &[u8]>("hash").try_into();
+    let hash = row.try_get::<_, &[u8]>("head_hash")?.try_into();
     let hash = hash.map_err(|_| StoreError::Other("the head's hash is not 32 bytes".to_owned()))?;
-    Ok(Head { position: row.get("position"), hash, epoch: row.get("epoch") })
+    Ok(Head { position: row.try_get("head_position")?, hash, epoch: row.try_get("head_epoch")? })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The store that a writer appends to: connections, and what the writer does over one.
+//! The store of one partition: connections, and what its leader does over one.
 //!
-//! Postgres is the only store of a running program ([`super::session`]). The simulation of many writers over failing
+//! Postgres is the only store of a running program ([`super::session`]). The simulation of gateways over failing
 //! connections has one in memory.
 
 use farthing_core::event::Fact;
@@ -9,15 +9,17 @@ use farthing_core::state::{State, StateKey};
 
 use super::batch::{AppendBatch, EventId};
 use crate::chain::Hash;
-use crate::claims::Changes;
 
-/// The head of the log.
+/// The head of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) position: i64,
     pub(super) hash: Hash,
     pub(super) epoch: i64,
 }
+
+/// The changes of states: the stored form, or `None` for a state to delete.
+pub(super) type StateChanges = [(StateKey, Option<String>)];
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +35,7 @@ pub(super) enum StoreError {
 /// The result of a call to the store.
 pub(super) type StoreResult<T> = Result<T, StoreError>;
 
-/// A log and its states, to which writers connect.
+/// The log of a partition and its states, to which leaders connect.
 pub(super) trait LogStore: Send + 'static {
     /// A connection.
     type Session: LogSession;
@@ -42,29 +44,20 @@ pub(super) trait LogStore: Send + 'static {
     fn open(&self) -> impl Future<Output = StoreResult<Self::Session>> + Send;
 }
 
-/// A connection of one writer to the store.
-///
-/// A statement outside of a transaction is one by itself. A transaction is never committed in part, and dropping the
-/// connection rolls it back, unless its commit is on the way.
-pub(super) trait LogSession: Send + Sync + Sized {
+/// A connection of one gateway to the store. Each call is a transaction of its own, and is never carried out in part.
+pub(super) trait LogSession: Send + Sync + Sized + 'static {
     /// Whether the connection is known to be lost.
     fn is_closed(&self) -> bool;
 
-    /// The position of the head.
-    fn head_position(&self) -> impl Future<Output = StoreResult<i64>> + Send;
+    /// Makes this gateway the leader, if it holds the lease: no append and no checkpoint of an earlier leader is carried
+    /// out any more. Returns the head, and the position up to which the states are stored.
+    fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send;
 
-    /// Begins a transaction and locks the head in it, which keeps every other writer from appending until it ends.
-    fn begin(&self) -> impl Future<Output = StoreResult<Head>> + Send;
+    /// The events after `position`, the end of a batch: about `limit`.
+    fn read(&self, position: i64, limit: i64) -> impl Future<Output = StoreResult<Vec<Fact>>> + Send;
 
-    /// As [`Self::begin`]; also reads the first events after `position`, the end of a batch: about `limit`.
-    fn begin_and_read(
-        &self,
-        position: i64,
-        limit: i64,
-    ) -> impl Future<Output = StoreResult<(Head, Vec<Fact>)>> + Send;
-
-    /// The states of `keys`, in their order, with the position of the head at that moment.
-    fn load(&self, keys: &[StateKey]) -> impl Future<Output = StoreResult<(i64, Vec<Option<State>>)>> + Send;
+    /// The stored states of `keys`, in their order.
+    fn load(&self, keys: &[StateKey]) -> impl Future<Output = StoreResult<Vec<Option<State>>>> + Send;
 
     /// The claims on record among `ids`.
     fn find_claims(
@@ -72,35 +65,19 @@ pub(super) trait LogSession: Send + Sync + Sized {
         ids: &[ClaimId],
     ) -> impl Future<Output = StoreResult<Vec<(ClaimId, StoredClaim)>>> + Send;
 
-    /// Writes changes of claims, in the open transaction.
-    fn write_claims(&self, changes: &Changes) -> impl Future<Output = StoreResult<()>> + Send;
+    /// Appends `batch` with its changes of claims and personal data if the head is still `expected`. Returns whether it
+    /// was; if not, nothing is written.
+    fn append(&self, expected: Head, batch: &AppendBatch) -> impl Future<Output = StoreResult<bool>> + Send;
 
-    /// Appends `batch` with its changes of states and personal data if the head is still `expected`, in a transaction of its own. Returns
-    /// whether it was; if not, nothing is written.
-    fn append(
+    /// Stores `changes`, with which the states are as they are at `position`, unless the epoch has moved. Returns whether
+    /// they are stored.
+    fn store_states(
         &self,
-        expected: Head,
-        batch: &AppendBatch,
-        changes: &[(StateKey, Option<String>)],
+        epoch: i64,
+        position: i64,
+        changes: &StateChanges,
     ) -> impl Future<Output = StoreResult<bool>> + Send;
 
-    /// As [`Self::append`], in the open transaction, which is then committed.
-    fn append_and_commit(
-        &self,
-        expected: Head,
-        batch: &AppendBatch,
-        changes: &[(StateKey, Option<String>)],
-    ) -> impl Future<Output = StoreResult<bool>> + Send;
-
-    /// Whether this very event is in the log.
-    fn is_recorded(&self, event: &EventId) -> impl Future<Output = StoreResult<bool>> + Send;
-
-    /// Raises the head's epoch, so that no append that expects the present one is carried out any more.
-    fn raise_epoch(&self) -> impl Future<Output = StoreResult<()>> + Send;
-
-    /// Commits the open transaction.
-    fn commit(&self) -> impl Future<Output = StoreResult<()>> + Send;
-
-    /// Rolls the open transaction back.
-    fn roll_back(&self) -> impl Future<Output = StoreResult<()>> + Send;
+    /// Whether this very event is in the log. If it is not, its append, which expected `epoch`, is fenced out.
+    fn resolve(&self, event: &EventId, epoch: i64) -> impl Future<Output = StoreResult<bool>> + Send;
 }

@@ -1,0 +1,329 @@
+//! The leader of a partition: decides commands on its states in memory, and commits their facts behind. The next batch is
+//! decided while one commits.
+//!
+//! Invariant: the log moves from the head that the leader has seen to the end of its batch, and by no other writer. The
+//! epoch in each append sees to that: when another gateway takes over, it raises the epoch, and nothing of this leader
+//! is carried out any more.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::batch::EventId;
+use super::failure::{Blame, FailedAttempt, Failure};
+use super::job::Job;
+use super::store::{LogSession as _, LogStore, StoreResult};
+use super::term::{Event, Term};
+use super::{Error, Lease, MAX_BATCH};
+use crate::backoff::Backoff;
+
+/// The time of an attempt or a lookup after which Postgres counts as unreachable.
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first and the longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Leads a partition while this gateway holds its lease.
+pub(super) struct Leader<'a, S: LogStore> {
+    pub(super) store: &'a S,
+    /// The writer's name in the record batches.
+    pub(super) name: &'a str,
+    /// The position of the newest durable event.
+    pub(super) newest: &'a watch::Sender<i64>,
+    pub(super) jobs: &'a mut mpsc::Receiver<Box<dyn Job>>,
+    pub(super) lease: &'a mut watch::Receiver<Lease>,
+    pub(super) stop: &'a CancellationToken,
+    /// Jobs to decide before any other, each group as a batch of its own.
+    pub(super) retries: VecDeque<Vec<Box<dyn Job>>>,
+}
+
+/// The end of a term.
+enum Ended {
+    /// The lease is over or the process stops; everything that was decided is answered.
+    Over,
+    /// Something failed.
+    Failed(FailedTerm),
+}
+
+/// The jobs of a term that failed, none of them answered.
+struct FailedTerm {
+    /// The batch that was committing, and its failure.
+    committing: Option<(Vec<Box<dyn Job>>, FailedAttempt)>,
+    epoch: i64,
+    /// The jobs decided on top of it, and the failure of their decision, if it failed.
+    next: Vec<Box<dyn Job>>,
+    next_failure: Option<Failure>,
+}
+
+impl<S: LogStore> Leader<'_, S> {
+    /// Leads until the lease is over or the process stops.
+    pub(super) async fn lead(mut self) {
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        loop {
+            let began = tokio::time::timeout(ATTEMPT_TIMEOUT, Term::begin(self.store, self.name));
+            let failure = match began.await {
+                Ok(Ok(Some(term))) => {
+                    backoff = Backoff::new(PAUSES.0, PAUSES.1);
+                    match self.serve(term).await {
+                        Ended::Over => return,
+                        Ended::Failed(failed) => self.settle(failed).await,
+                    }
+                    if self.stop.is_cancelled() && self.retries.is_empty() && self.jobs.is_empty() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(Ok(None)) => {
+                    self.end_retries(&Error::Moved);
+                    return self.refuse_until_lease_changes().await;
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Timeout,
+            };
+            tracing::warn!(event = "appender.take_over_failed", %failure, "the partition cannot be led yet");
+            self.end_retries(&Error::Unavailable(failure.to_string()));
+            let pause = tokio::time::sleep(backoff.next_delay());
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut pause => break,
+                    () = self.stop.cancelled() => return,
+                    () = lease_over(self.lease) => return,
+                    Some(job) = self.jobs.recv() => job.fail("Postgres is away"),
+                }
+            }
+        }
+    }
+
+    /// Another gateway has the lease, and this one does not know yet.
+    async fn refuse_until_lease_changes(&mut self) {
+        self.lease.mark_unchanged();
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.lease.changed() => return,
+                () = self.stop.cancelled() => return,
+                Some(job) = self.jobs.recv() => job.end(Error::Moved),
+            }
+        }
+    }
+
+    fn end_retries(&mut self, error: &Error) {
+        for job in self.retries.drain(..).flatten() {
+            job.end(error.clone());
+        }
+    }
+
+    /// Decides, commits and answers until the term ends.
+    async fn serve(&mut self, mut term: Term<S>) -> Ended {
+        let mut received = Vec::with_capacity(MAX_BATCH);
+        let (mut lease_is_over, mut stopping) = (false, false);
+        loop {
+            if term.is_lost() {
+                return self.fail(term, None).await;
+            }
+            if let Some(group) = (!term.is_busy()).then(|| self.retries.pop_front()).flatten()
+                && let Err(failure) = term.decide(unexpired(group)).await
+            {
+                return self.fail(term, Some(failure)).await;
+            }
+            term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
+            term.start_storing();
+            if stopping && self.jobs.is_empty() && self.retries.is_empty() {
+                lease_is_over = true;
+            }
+            if lease_is_over && !term.is_busy() {
+                self.end_retries(&Error::Moved);
+                term.store_all().await;
+                return Ended::Over;
+            }
+            let room = if lease_is_over || !self.retries.is_empty() { 0 } else { term.room() };
+            tokio::select! {
+                biased;
+                event = term.next_event() => match event {
+                    Event::Committed(Ok(())) => term.confirm(self.newest),
+                    Event::Committed(Err(failed)) => return Ended::Failed(take(term, Some(failed), None)),
+                    Event::Stored(is_stored) => if !is_stored {
+                        return self.fail(term, None).await;
+                    },
+                },
+                count = self.jobs.recv_many(&mut received, room), if room > 0 => {
+                    if count == 0 {
+                        stopping = true;
+                        continue;
+                    }
+                    let jobs = unexpired(std::mem::take(&mut received));
+                    if term.is_lost() {
+                        self.retries.push_back(jobs);
+                    } else if let Err(failure) = term.decide(jobs).await {
+                        return self.fail(term, Some(failure)).await;
+                    }
+                }
+                () = self.stop.cancelled(), if !stopping => stopping = true,
+                () = lease_over(self.lease), if !lease_is_over => lease_is_over = true,
+            }
+        }
+    }
+
+    /// Ends a term whose last decision failed, or whose connections are lost. The batch that commits ends first.
+    async fn fail(&mut self, mut term: Term<S>, failure: Option<Failure>) -> Ended {
+        let committed = term.commit_under_way().await;
+        let failed = match committed {
+            None => None,
+            Some(Ok(())) => {
+                term.confirm(self.newest);
+                None
+            }
+            Some(Err(failed)) => Some(failed),
+        };
+        Ended::Failed(take(term, failed, failure))
+    }
+
+    /// Answers the jobs of a failed term, or queues them to be decided again.
+    async fn settle(&mut self, failed: FailedTerm) {
+        let FailedTerm { committing, epoch, next, next_failure } = failed;
+        let mut groups = Vec::new();
+        if let Some((jobs, FailedAttempt { failure, in_doubt })) = committing {
+            tracing::warn!(
+                event = "appender.append_failed",
+                %failure,
+                in_doubt = in_doubt.is_some(),
+                "an append failed"
+            );
+            match in_doubt {
+                None => groups.extend(blamed(jobs, &failure, failure.blame())),
+                Some(first) => match self.resolve(&first, epoch).await {
+                    Some(true) => jobs.into_iter().for_each(|job| job.confirm()),
+                    Some(false) => groups.extend(blamed(jobs, &failure, Blame::Store)),
+                    // The outcome is unknown, so the callers get no answer: their channels close.
+                    None => {}
+                },
+            }
+        }
+        match next_failure {
+            None => groups.push(next),
+            Some(failure) => {
+                tracing::warn!(event = "appender.decision_failed", %failure, "a batch cannot be decided");
+                groups.extend(blamed(next, &failure, failure.blame()));
+            }
+        }
+        for group in groups.into_iter().rev().filter(|group| !group.is_empty()) {
+            self.retries.push_front(group);
+        }
+    }
+
+    /// Whether the batch with the event `first` was committed. Retries until Postgres answers, and fails the jobs that
+    /// arrive meanwhile. `None` if the process stops first.
+    async fn resolve(&mut self, first: &EventId, epoch: i64) -> Option<bool> {
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        let mut pause = Duration::ZERO;
+        loop {
+            let waited = tokio::time::sleep(pause);
+            let lookup = async {
+                waited.await;
+                let looked_up =
+                    tokio::time::timeout(ATTEMPT_TIMEOUT, look_up(self.store, first, epoch)).await;
+                looked_up.map_err(|_| Failure::Timeout)?.map_err(Failure::Store)
+            };
+            tokio::pin!(lookup);
+            let answer = loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut lookup => break answer,
+                    () = self.stop.cancelled() => return None,
+                    Some(job) = self.jobs.recv() => job.fail("Postgres is away"),
+                }
+            };
+            match answer {
+                Ok(recorded) => return Some(recorded),
+                Err(error) => tracing::warn!(
+                    event = "appender.commit_unresolved",
+                    %error,
+                    "cannot look up yet whether a batch was committed"
+                ),
+            }
+            pause = backoff.next_delay();
+        }
+    }
+}
+
+/// Looks the event up under the head's lock, so that a commit under way has ended before.
+async fn look_up<S: LogStore>(store: &S, first: &EventId, epoch: i64) -> StoreResult<bool> {
+    store.open().await?.resolve(first, epoch).await
+}
+
+/// The jobs of a term that ends. Its connections are closed, which ends a statement that still runs on one.
+fn take<S: LogStore>(
+    mut term: Term<S>,
+    committing: Option<FailedAttempt>,
+    next_failure: Option<Failure>,
+) -> FailedTerm {
+    let (committed, next) = term.take_jobs();
+    FailedTerm {
+        committing: committing.map(|failed| (committed, failed)),
+        epoch: term.epoch(),
+        next,
+        next_failure,
+    }
+}
+
+/// Answers the jobs that a failure is blamed on, and returns the others in groups to be decided again.
+fn blamed(mut jobs: Vec<Box<dyn Job>>, failure: &Failure, blame: Blame) -> Vec<Vec<Box<dyn Job>>> {
+    match blame {
+        Blame::None => vec![jobs],
+        Blame::Job(job) => {
+            jobs.remove(job).end(failure.answer());
+            vec![jobs]
+        }
+        // Halves are appended until the job to blame is alone; all others succeed.
+        Blame::AnyJob if jobs.len() > 1 => {
+            let second = jobs.split_off(jobs.len() / 2);
+            vec![jobs, second]
+        }
+        Blame::AnyJob | Blame::Store => {
+            for job in jobs {
+                job.end(failure.answer());
+            }
+            Vec::new()
+        }
+    }
+}
+
+/// Ends the jobs that have waited for too long, and returns the others.
+fn unexpired(jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+    let now = Instant::now();
+    let (expired, waiting): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.has_expired(now));
+    for job in expired {
+        job.end(Error::Overloaded);
+    }
+    waiting
+}
+
+/// Whether this gateway may answer from memory alone.
+pub(super) fn is_valid(lease: &Lease) -> bool {
+    matches!(lease, Lease::Held { until } if Instant::now() < *until)
+}
+
+/// Waits until the lease is over.
+async fn lease_over(lease: &mut watch::Receiver<Lease>) {
+    loop {
+        let until = match *lease.borrow_and_update() {
+            Lease::Held { until } => until,
+            Lease::None => return,
+        };
+        tokio::select! {
+            changed = lease.changed() => if changed.is_err() {
+                // Nobody renews the lease any more.
+                tokio::time::sleep_until(until).await;
+                return;
+            },
+            () = tokio::time::sleep_until(until) => if !is_valid(&lease.borrow()) {
+                return;
+            },
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A term: the states of a partition in the memory of its leader, the batch that commits, the one that is decided on top
+//! of it, and the states that are stored behind.
+//!
+//! Invariant: `ledger.state` has the states as of its checkpoint, and every state that changed since is in memory. So a
+//! state that is not in memory is as it is stored.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::batch::AppendBatch;
+use super::failure::{FailedAttempt, Failure};
+use super::job::{DecideResult, Job};
+use super::leader::ATTEMPT_TIMEOUT;
+use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
+use super::{Error, MAX_BATCH};
+use farthing_core::event::Fact;
+use farthing_core::idempotency::{ClaimId, StoredClaim};
+use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
+
+/// The time between two checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The most events behind the checkpoint. Beyond them, commands wait: a new leader folds these events before it serves.
+const MAX_TAIL: i64 = 100_000;
+
+/// The events of the tail that are read and folded at once.
+const TAIL_PAGE: i64 = 5_000;
+
+/// The number of states in memory above which they are shrunk, and the number that they are shrunk to.
+const MAX_CACHED: usize = 200_000;
+const CACHED_AFTER_SHRINKING: usize = 150_000;
+
+/// The most loads of missing states in one batch.
+const MAX_LOADS: usize = 4_096;
+
+type Reply<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Jobs that are decided together, and their batch.
+struct Group {
+    /// The head that the batch follows.
+    expected: Head,
+    batch: AppendBatch,
+    jobs: Vec<Box<dyn Job>>,
+}
+
+/// A group whose batch is being committed.
+struct Committing {
+    jobs: Vec<Box<dyn Job>>,
+    /// The position of its last event.
+    end: i64,
+    /// The claims that it uses, as they are after it.
+    claims: HashMap<ClaimId, Option<StoredClaim>>,
+    reply: Reply<Result<(), FailedAttempt>>,
+}
+
+/// Changes of states that are taken, to be stored once the events up to `position` are durable.
+struct Storing {
+    position: i64,
+    changes: Vec<(StateKey, Option<String>)>,
+    reply: Option<Reply<StoreResult<bool>>>,
+}
+
+/// What happened in a term.
+pub(super) enum Event {
+    /// The commit under way has ended.
+    Committed(Result<(), FailedAttempt>),
+    /// A checkpoint has ended; `false` if another leader has taken over.
+    Stored(bool),
+}
+
+/// A term of a leader.
+pub(super) struct Term<S: LogStore> {
+    name: String,
+    /// Appends.
+    session: Arc<S::Session>,
+    /// Loads and stores states.
+    side: Arc<S::Session>,
+    states: StateCache,
+    /// The head after everything that is decided.
+    decided: Head,
+    /// The position of the last durable event.
+    durable: i64,
+    next: Group,
+    committing: Option<Committing>,
+    /// The position of the checkpoint.
+    stored: i64,
+    storing: Option<Storing>,
+    next_checkpoint: Instant,
+}
+
+impl<S: LogStore> Term<S> {
+    /// Takes the partition over: loads what was appended since the checkpoint. `None` if the lease is another gateway's.
+    pub(super) async fn begin(store: &S, name: &str) -> Result<Option<Self>, Failure> {
+        let session = store.open().await.map_err(Failure::Unreachable)?;
+        let side = store.open().await.map_err(Failure::Unreachable)?;
+        let Some((head, stored)) = session.lead().await? else { return Ok(None) };
+        let mut term = Self {
+            name: name.to_owned(),
+            session: Arc::new(session),
+            side: Arc::new(side),
+            states: StateCache::default(),
+            decided: head,
+            durable: head.position,
+            next: Group::after(head, name),
+            committing: None,
+            stored,
+            storing: None,
+            next_checkpoint: Instant::now() + CHECKPOINT_INTERVAL,
+        };
+        term.fold_tail(head).await?;
+        Ok(Some(term))
+    }
+
+    /// Folds the events between the checkpoint and `head`. A long tail is stored on the way.
+    async fn fold_tail(&mut self, head: Head) -> Result<(), Failure> {
+        let mut position = self.stored;
+        while position < head.position {
+            let facts = self.side.read(position, TAIL_PAGE).await?;
+            if facts.is_empty() {
+                return Err(Failure::Tail(format!("no event follows position {position}")));
+            }
+            let unknown: Vec<StateKey> = self.states.unknown_states(&facts).into_iter().collect();
+            let found = self.side.load(&unknown).await?;
+            for (key, state) in unknown.into_iter().zip(found) {
+                self.states.load(key, state);
+            }
+            self.fold(&facts)?;
+            position += i64::try_from(facts.len()).unwrap_or(i64::MAX);
+            if head.position - position > 0 && self.states.has_changes() {
+                let changes = self.states.take_changes();
+                if !self.side.store_states(head.epoch, position, &changes).await? {
+                    return Err(Failure::Fenced);
+                }
+                self.states.confirm_stored();
+                self.stored = position;
+                self.states.shrink_to(CACHED_AFTER_SHRINKING);
+            }
+        }
+        if position == head.position {
+            Ok(())
+        } else {
+            Err(Failure::Tail("it is longer than the head".to_owned()))
+        }
+    }
+
+    fn fold(&mut self, facts: &[Fact]) -> Result<(), Failure> {
+        for fact in facts {
+            self.states.evolve(std::slice::from_ref(fact)).map_err(|error| match error {
+                EvolveError::Missing(Missing(key)) => Failure::Tail(format!("{key:?} was not loaded")),
+                EvolveError::InvariantBroken(broken) => Failure::Tail(broken.to_string()),
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn epoch(&self) -> i64 {
+        self.decided.epoch
+    }
+
+    /// Whether a connection is lost and nothing is being committed over it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.committing.is_none() && (self.session.is_closed() || self.side.is_closed())
+    }
+
+    /// Whether jobs wait for an answer.
+    pub(super) fn is_busy(&self) -> bool {
+        self.committing.is_some() || !self.next.jobs.is_empty()
+    }
+
+    /// The number of jobs that the next batch still takes.
+    pub(super) fn room(&self) -> usize {
+        if self.decided.position - self.stored > MAX_TAIL {
+            return 0;
+        }
+        MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
+    }
+
+    /// Decides `jobs` in order, on top of everything decided before, and loads the states that they lack. After a failure
+    /// all jobs of the next batch are undecided.
+    pub(super) async fn decide(&mut self, jobs: Vec<Box<dyn Job>>) -> Result<(), Failure> {
+        let first = self.next.jobs.len();
+        self.next.jobs.extend(jobs);
+        self.find_claims(first).await?;
+        let mut loads = 0;
+        for at in first..self.next.jobs.len() {
+            while let DecideResult::Missing(missing) = self.decide_one(at)? {
+                loads += 1;
+                if loads > MAX_LOADS {
+                    return Err(Failure::TooManyLoads);
+                }
+                // One load also serves the jobs behind this one.
+                let rest =
+                    self.next.jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
+                let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
+                let keys: Vec<StateKey> = keys.into_iter().collect();
+                let found = bounded(self.side.load(&keys)).await?;
+                for (key, state) in keys.into_iter().zip(found) {
+                    self.states.load(key, state);
+                }
+            }
+        }
+        let Head { epoch, .. } = self.decided;
+        self.decided =
+            Head { position: self.next.batch.last_position, hash: self.next.batch.last_hash, epoch };
+        Ok(())
+    }
+
+    /// Reads the claims of the jobs from `first` on. Those that the batch under way uses are as they are after it.
+    async fn find_claims(&mut self, first: usize) -> Result<(), Failure> {
+        let known = &mut self.next.batch.claims.known;
+        let mut wanted = Vec::new();
+        for id in self.next.jobs[first..].iter().filter_map(|job| job.claim()) {
+            if known.contains_key(id) {
+                continue;
+            }
+            let committing = self.committing.as_ref().and_then(|committing| committing.claims.get(id));
+            match committing {
+                Some(claim) => drop(known.insert(id.clone(), claim.clone())),
+                None => wanted.push(id.clone()),
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
+        for id in wanted {
+            let claim = found.remove(&id);
+            self.next.batch.claims.known.insert(id, claim);
+        }
+        Ok(())
+    }
+
+    /// Decides the job at `at`. A panic of the decision fails the batch: states and batch may be half changed.
+    fn decide_one(&mut self, at: usize) -> Result<DecideResult, Failure> {
+        let Group { jobs, batch, .. } = &mut self.next;
+        let decided = catch_unwind(AssertUnwindSafe(|| jobs[at].decide(&mut self.states, batch)));
+        decided.map_err(|panic| {
+            let message = panic_message(&*panic);
+            tracing::error!(
+                event = "appender.decision_panicked",
+                message,
+                "the decision of a command panicked; the command fails alone"
+            );
+            Failure::Panicked { job: at, message }
+        })
+    }
+
+    /// Starts the commit of the next batch, if none is under way. Jobs that changed nothing are answered at once, if
+    /// `may_answer`: everything that they saw is durable.
+    pub(super) fn start_commit(&mut self, newest: &watch::Sender<i64>, may_answer: impl FnOnce() -> bool) {
+        if self.committing.is_some() || self.next.jobs.is_empty() {
+            return;
+        }
+        let next = Group::after(self.decided, &self.name);
+        let Group { expected, mut batch, jobs } = std::mem::replace(&mut self.next, next);
+        if batch.is_empty() {
+            if may_answer() {
+                self.answer(jobs, self.durable, newest);
+            } else {
+                jobs.into_iter().for_each(|job| job.end(Error::Moved));
+            }
+            return;
+        }
+        let (end, claims) = (batch.last_position, std::mem::take(&mut batch.claims.known));
+        let session = Arc::clone(&self.session);
+        let reply = async move {
+            match tokio::time::timeout(ATTEMPT_TIMEOUT, session.append(expected, &batch)).await {
+                Ok(Ok(true)) => Ok(()),
+                Ok(Ok(false)) => Err(Failure::Fenced.into()),
+                Ok(Err(error)) => Err(FailedAttempt::of_append(error, &batch)),
+                Err(_) => Err(FailedAttempt { failure: Failure::Timeout, in_doubt: batch.first_event() }),
+            }
+        };
+        self.committing = Some(Committing { jobs, end, claims, reply: Box::pin(reply) });
+    }
+
+    /// Takes the changed states if a checkpoint is due, and stores them once their events are durable.
+    pub(super) fn start_storing(&mut self) {
+        if self.storing.is_none() && self.states.has_changes() && Instant::now() >= self.next_checkpoint {
+            let changes = self.states.take_changes();
+            self.storing = Some(Storing { position: self.decided.position, changes, reply: None });
+        }
+        let Some(storing) = &mut self.storing else { return };
+        if storing.reply.is_none() && storing.position <= self.durable {
+            let (side, epoch, position) = (Arc::clone(&self.side), self.decided.epoch, storing.position);
+            let changes = std::mem::take(&mut storing.changes);
+            let reply = async move {
+                let stored =
+                    tokio::time::timeout(ATTEMPT_TIMEOUT, side.store_states(epoch, position, &changes));
+                stored.await.unwrap_or_else(|_| Err(StoreError::Other("Postgres does not answer".to_owned())))
+            };
+            storing.reply = Some(Box::pin(reply));
+        }
+    }
+
+    /// Waits until the commit or the checkpoint under way ends, or a checkpoint is due.
+    pub(super) async fn next_event(&mut self) -> Event {
+        loop {
+            let due = self.next_checkpoint;
+            let waits = self.storing.is_none() && self.states.has_changes();
+            tokio::select! {
+                biased;
+                result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
+                    return Event::Committed(result);
+                }
+                result = reply_of(self.storing.as_mut().and_then(|storing| storing.reply.as_mut())) => {
+                    return Event::Stored(self.stored(result));
+                }
+                () = tokio::time::sleep_until(due), if waits => self.start_storing(),
+            }
+        }
+    }
+
+    /// The end of the commit under way, if there is one.
+    pub(super) async fn commit_under_way(&mut self) -> Option<Result<(), FailedAttempt>> {
+        match &mut self.committing {
+            Some(committing) => Some(committing.reply.as_mut().await),
+            None => None,
+        }
+    }
+
+    /// The batch that committed is durable: announces its end and answers its jobs.
+    pub(super) fn confirm(&mut self, newest: &watch::Sender<i64>) {
+        let Some(Committing { jobs, end, .. }) = self.committing.take() else { return };
+        self.answer(jobs, end, newest);
+    }
+
+    fn answer(&mut self, jobs: Vec<Box<dyn Job>>, durable: i64, newest: &watch::Sender<i64>) {
+        self.durable = durable;
+        newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
+        for job in jobs {
+            job.confirm();
+        }
+        self.states.forget_unknown_keys();
+    }
+
+    /// Takes note of the end of a checkpoint; `false` if another leader has taken over.
+    fn stored(&mut self, result: StoreResult<bool>) -> bool {
+        let Some(Storing { position, .. }) = self.storing.take() else { return true };
+        self.next_checkpoint = Instant::now() + CHECKPOINT_INTERVAL;
+        match result {
+            Ok(true) => {
+                self.stored = position;
+                self.states.confirm_stored();
+                if self.states.len() > MAX_CACHED {
+                    self.states.shrink_to(CACHED_AFTER_SHRINKING);
+                }
+                true
+            }
+            Ok(false) => false,
+            Err(error) => {
+                tracing::warn!(event = "appender.checkpoint_failed", %error, "the changed states are not stored yet");
+                self.states.put_changes_back();
+                true
+            }
+        }
+    }
+
+    /// Stores all changed states, if the store takes them: the next leader then has nothing to fold.
+    pub(super) async fn store_all(&mut self) {
+        let store = async {
+            if let Some(reply) = self.storing.as_mut().and_then(|storing| storing.reply.as_mut()) {
+                let result = reply.await;
+                self.stored(result);
+            }
+            if self.storing.take().is_some() {
+                self.states.put_changes_back();
+            }
+            if self.states.has_changes() {
+                let changes = self.states.take_changes();
+                let stored = self.side.store_states(self.decided.epoch, self.durable, &changes).await;
+                if let Err(error) = stored {
+                    tracing::warn!(event = "appender.checkpoint_failed", %error, "the next leader folds the tail");
+                }
+            }
+        };
+        let _ = tokio::time::timeout(ATTEMPT_TIMEOUT, store).await;
+    }
+
+    /// The jobs of the batch that was committing, and of the next one.
+    pub(super) fn take_jobs(&mut self) -> (Vec<Box<dyn Job>>, Vec<Box<dyn Job>>) {
+        let committing = self.committing.take().map(|committing| committing.jobs);
+        (committing.unwrap_or_default(), std::mem::take(&mut self.next.jobs))
+    }
+}
+
+impl Group {
+    /// An empty group after `head`.
+    fn after(head: Head, writer: &str) -> Self {
+        let batch = AppendBatch::after(head.position, head.hash, writer.to_owned());
+        Self { expected: head, batch, jobs: Vec::new() }
+    }
+}
+
+/// A call to the store, with a bound on its time.
+async fn bounded<T>(call: impl Future<Output = StoreResult<T>>) -> Result<T, Failure> {
+    let result = tokio::time::timeout(ATTEMPT_TIMEOUT, call).await;
+    Ok(result.map_err(|_| Failure::Timeout)??)
+}
+
+/// Waits for a reply; for ever if none is awaited.
+async fn reply_of<T>(reply: Option<&mut Reply<T>>) -> T {
+    match reply {
+        Some(reply) => reply.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first state that the decision of `job` needs and `states` lacks; `None` if the decision panics, which it will do
+/// again in its turn.
+fn missing_state(job: &dyn Job, states: &StateCache) -> Option<Missing> {
+    catch_unwind(AssertUnwindSafe(|| job.missing_state(states))).ok().flatten()
+}
+
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
