@@ -57,7 +57,7 @@ CROSS JOIN LATERAL string_to_table(convert_from(b.events, 'UTF8'), E'\n') WITH O
 CROSS JOIN LATERAL json_to_record(line.text::json)
     AS event(kind text, version integer, key text, merchant text, occurred_at timestamptz, body json);
 
--- One row per partition. An append moves it, and nothing else touches it. The epoch is incremented when an append
+-- One row per partition; `farthing migrate` fixes their number. An append moves it, and nothing else touches it. The epoch is incremented when an append
 -- without an answer is given up, so that the append writes nothing if it arrives later. The shape is that of the
 -- program's states: a program of another shape appends nothing.
 CREATE TABLE ledger.heads (
@@ -68,7 +68,20 @@ CREATE TABLE ledger.heads (
     shape     bigint   NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
-INSERT INTO ledger.heads (partition, shape) VALUES (0, 0);
+-- The position up to which the states of each partition are stored, and the epoch that stored them.
+CREATE TABLE ledger.checkpoints (
+    partition smallint PRIMARY KEY,
+    position  bigint   NOT NULL DEFAULT 0,
+    epoch     bigint   NOT NULL DEFAULT 0
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- The gateway that leads each partition, with the address for the commands of other gateways.
+CREATE TABLE ledger.leases (
+    partition  smallint    PRIMARY KEY,
+    gateway    text,
+    address    text,
+    expires_at timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
 -- The positions of facts by their keys, which keeps a fact from being recorded twice. The facts of calls are not here:
 -- there are many. The id of a call is made for one opening, and its open state lets it end only once.
