@@ -83,6 +83,15 @@ CREATE TABLE ledger.leases (
     expires_at timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
+-- The partitions of what is looked up before its merchant is known: hashes and ids of keys, checkout sessions. Written
+-- in the append that creates it, and never changed: whether it still exists, its state says.
+CREATE TABLE ledger.directory (
+    kind      text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    partition smallint NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+
 -- The positions of facts by their keys, which keeps a fact from being recorded twice. The facts of calls are not here:
 -- there are many. The id of a call is made for one opening, and its open state lets it end only once.
 CREATE TABLE ledger.facts (
@@ -122,15 +131,18 @@ CREATE INDEX clock_ahead ON ledger.state (partition, ahead_seconds) WHERE kind =
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
-    customer_id text COLLATE "C" PRIMARY KEY,
+    partition   smallint NOT NULL,
+    customer_id text COLLATE "C" NOT NULL,
     first_name  text,
     last_name   text,
     email       text,
-    phone       text
+    phone       text,
+    PRIMARY KEY (partition, customer_id)
 );
 
 -- Appends a batch if the head of its partition is at the expected position, epoch and shape. Returns whether it was; if
 -- not, nothing is written. It locks the head first. `put` and `deleted` are the states that the batch changes,
+-- `directory` names what it creates that is looked up before its merchant is known,
 -- `personal_changes` is null or an array of changes of personal data in their order: each erases all of a customer's, or
 -- writes the parts that it names.
 CREATE FUNCTION ledger.append(
@@ -138,7 +150,7 @@ CREATE FUNCTION ledger.append(
     events_count integer, recorded timestamptz, by_writer text, lines bytea, chain bytea,
     fact_keys text[], fact_positions bigint[],
     put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[],
-    personal_changes json
+    directory_kinds text[], directory_ids text[], personal_changes json
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     change record;
@@ -165,17 +177,24 @@ BEGIN
         DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
         WHERE s.partition = of_partition AND s.kind = d.kind AND s.id = d.id;
     END IF;
+    IF cardinality(directory_ids) > 0 THEN
+        INSERT INTO ledger.directory (kind, id, partition)
+        SELECT d.kind, d.id, of_partition FROM unnest(directory_kinds, directory_ids) AS d(kind, id)
+        ON CONFLICT (kind, id) DO NOTHING;
+    END IF;
     IF personal_changes IS NOT NULL THEN
         FOR change IN SELECT * FROM json_to_recordset(personal_changes) AS c(
             customer_id text, erase boolean, parts text[],
             first_name text, last_name text, email text, phone text)
         LOOP
             IF change.erase THEN
-                DELETE FROM personal.customer AS p WHERE p.customer_id = change.customer_id;
+                DELETE FROM personal.customer AS p
+                WHERE p.partition = of_partition AND p.customer_id = change.customer_id;
             ELSE
-                INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
-                VALUES (change.customer_id, change.first_name, change.last_name, change.email, change.phone)
-                ON CONFLICT (customer_id) DO UPDATE SET
+                INSERT INTO personal.customer AS p (partition, customer_id, first_name, last_name, email, phone)
+                VALUES (of_partition, change.customer_id, change.first_name, change.last_name, change.email,
+                    change.phone)
+                ON CONFLICT (partition, customer_id) DO UPDATE SET
                     first_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.first_name ELSE p.first_name END,
                     last_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.last_name ELSE p.last_name END,
                     email = CASE WHEN 'email' = ANY(change.parts) THEN excluded.email ELSE p.email END,

@@ -4,34 +4,35 @@
 use tokio_postgres::{Client, Row, Statement};
 
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
+use farthing_core::partition::Partition;
 
 /// A forwarded call is in flight while its `request` state exists, so ending the call also ends the claim.
 const FIND: &str = "\
 SELECT c.id, c.fingerprint, c.request_id, c.answer, s.id IS NOT NULL AS in_flight
 FROM ledger.idempotency AS c
-LEFT JOIN ledger.state AS s ON s.partition = 0 AND s.kind = 'request' AND s.id = c.request_id
-WHERE c.id = ANY($1) AND c.created_at > now() - interval '24 hours'";
+LEFT JOIN ledger.state AS s ON s.partition = c.partition AND s.kind = 'request' AND s.id = c.request_id
+WHERE c.partition = $1 AND c.id = ANY($2) AND c.created_at > now() - interval '24 hours'";
 
 const PUT: &str = "\
-INSERT INTO ledger.idempotency (id, fingerprint, request_id, answer)
-SELECT c.id, c.fingerprint, c.request_id, c.answer
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS c(id, fingerprint, request_id, answer)
-ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, request_id = excluded.request_id,
+INSERT INTO ledger.idempotency (partition, id, fingerprint, request_id, answer)
+SELECT $1, c.id, c.fingerprint, c.request_id, c.answer
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[]) AS c(id, fingerprint, request_id, answer)
+ON CONFLICT (partition, id) DO UPDATE SET fingerprint = excluded.fingerprint, request_id = excluded.request_id,
     answer = excluded.answer, created_at = excluded.created_at";
 
 const ANSWER: &str = "\
 UPDATE ledger.idempotency AS c SET answer = a.answer
-FROM unnest($1::text[], $2::text[], $3::bytea[]) AS a(id, request_id, answer)
-WHERE c.id = a.id AND c.request_id = a.request_id";
+FROM unnest($2::text[], $3::text[], $4::bytea[]) AS a(id, request_id, answer)
+WHERE c.partition = $1 AND c.id = a.id AND c.request_id = a.request_id";
 
 const RELEASE: &str = "\
-DELETE FROM ledger.idempotency AS c USING unnest($1::text[], $2::text[]) AS r(id, request_id)
-WHERE c.id = r.id AND c.request_id = r.request_id";
+DELETE FROM ledger.idempotency AS c USING unnest($2::text[], $3::text[]) AS r(id, request_id)
+WHERE c.partition = $1 AND c.id = r.id AND c.request_id = r.request_id";
 
 /// Locks the rows before it compares their age, so that a row claimed again at the same time stays.
 const PURGE: &str = "\
-DELETE FROM ledger.idempotency WHERE id IN (
-    SELECT id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
+DELETE FROM ledger.idempotency WHERE (partition, id) IN (
+    SELECT partition, id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
     ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
@@ -72,22 +73,25 @@ impl Statements {
         Ok(Self { find, put, answer, release })
     }
 
-    /// Reads the records of `ids`.
+    /// Reads the records of `ids` in `partition`.
     pub(super) async fn find(
         &self,
         client: &Client,
+        partition: Partition,
         ids: &[ClaimId],
     ) -> Result<Vec<(ClaimId, StoredClaim)>, tokio_postgres::Error> {
         let ids: Vec<&str> = ids.iter().map(ClaimId::as_str).collect();
-        client.query(&self.find, &[&ids]).await?.iter().map(read).collect()
+        client.query(&self.find, &[&partition.number(), &ids]).await?.iter().map(read).collect()
     }
 
-    /// Writes `changes` in the open transaction.
+    /// Writes `changes` in `partition`, in the open transaction.
     pub(super) async fn write(
         &self,
         client: &Client,
+        partition: Partition,
         changes: &Changes,
     ) -> Result<(), tokio_postgres::Error> {
+        let partition = partition.number();
         let Changes { put, answered, released } = changes;
         if !put.is_empty() {
             let ids: Vec<&str> = put.iter().map(|(id, _)| id.as_str()).collect();
@@ -95,18 +99,18 @@ impl Statements {
             let requests: Vec<Option<String>> =
                 put.iter().map(|(_, row)| row.request_id.map(|id| id.to_string())).collect();
             let answers: Vec<Option<&[u8]>> = put.iter().map(|(_, row)| row.answer.as_deref()).collect();
-            client.execute(&self.put, &[&ids, &fingerprints, &requests, &answers]).await?;
+            client.execute(&self.put, &[&partition, &ids, &fingerprints, &requests, &answers]).await?;
         }
         if !answered.is_empty() {
             let ids: Vec<&str> = answered.iter().map(|(id, _, _)| id.as_str()).collect();
             let requests: Vec<&str> = answered.iter().map(|(_, request, _)| request.as_str()).collect();
             let answers: Vec<&[u8]> = answered.iter().map(|(_, _, answer)| answer.as_slice()).collect();
-            client.execute(&self.answer, &[&ids, &requests, &answers]).await?;
+            client.execute(&self.answer, &[&partition, &ids, &requests, &answers]).await?;
         }
         if !released.is_empty() {
             let ids: Vec<&str> = released.iter().map(|(id, _)| id.as_str()).collect();
             let requests: Vec<&str> = released.iter().map(|(_, request)| request.as_str()).collect();
-            client.execute(&self.release, &[&ids, &requests]).await?;
+            client.execute(&self.release, &[&partition, &ids, &requests]).await?;
         }
         Ok(())
     }
@@ -123,10 +127,14 @@ fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
     Ok((ClaimId::stored(row.try_get("id")?), recorded))
 }
 
-/// Reads the status of `claim` without the head's lock; `None` if the claim is new. The result is good enough to repeat
+/// Reads the status of `claim` in its merchant's partition without the head's lock; `None` if the claim is new. The result is good enough to repeat
 /// an answer; a new call must check the claim under the lock.
-pub async fn find(client: &Client, claim: &Claim) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
-    let rows = client.query(FIND, &[&[claim.id.as_str()].as_slice()]).await?;
+pub async fn find(
+    client: &Client,
+    partition: Partition,
+    claim: &Claim,
+) -> Result<Option<ClaimStatus>, tokio_postgres::Error> {
+    let rows = client.query(FIND, &[&partition.number(), &[claim.id.as_str()].as_slice()]).await?;
     let recorded = rows.first().map(read).transpose()?;
     Ok(recorded.and_then(|(_, recorded)| recorded.meets(claim)))
 }

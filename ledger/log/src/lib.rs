@@ -9,6 +9,7 @@ pub mod checkout_attempts;
 pub mod claims;
 pub mod clock;
 pub mod connect;
+pub mod directory;
 pub mod leadership;
 pub mod partitions;
 pub mod reader;

@@ -6,7 +6,6 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Object, Pool};
-use farthing_core::state::{State, StateKey};
 use tokio_postgres::NoTls;
 
 use crate::connect::{self, Role, redacted};
@@ -63,19 +62,6 @@ impl ReadPool {
     /// Takes a connection from the pool.
     pub async fn connection(&self) -> Result<Object, Error> {
         within(async { self.0.get().await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
-    }
-
-    /// Reads the authoritative state of `key`.
-    pub async fn state(&self, key: StateKey) -> Result<Option<State>, Error> {
-        let [state] = self.states([key]).await?;
-        Ok(state)
-    }
-
-    /// Reads the authoritative states of `keys`, all from one snapshot.
-    pub async fn states<const N: usize>(&self, keys: [StateKey; N]) -> Result<[Option<State>; N], Error> {
-        let connection = self.connection().await?;
-        let mut states = within(states::load(&connection, &keys)).await??.into_iter();
-        Ok(std::array::from_fn(|_| states.next().flatten()))
     }
 }
 

@@ -35,7 +35,11 @@ pub enum Error {
 }
 
 /// Loads the states of `keys`, all of one partition, in the order of `keys`; `None` for a key without a state.
-pub async fn load(client: &Client, partition: Partition, keys: &[StateKey]) -> Result<Vec<Option<State>>, Error> {
+pub async fn load(
+    client: &Client,
+    partition: Partition,
+    keys: &[StateKey],
+) -> Result<Vec<Option<State>>, Error> {
     let statement = client.prepare(LOAD).await?;
     load_prepared(client, &statement, partition, keys).await.map(|(_, states)| states)
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::claims::Changes;
-use crate::record;
+use crate::{directory, record};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
@@ -41,6 +41,8 @@ pub(super) struct AppendBatch {
     pub(super) hashes: Vec<u8>,
     /// The keys and positions of the facts that `ledger.facts` indexes.
     pub(super) indexed: (Vec<String>, Vec<i64>),
+    /// The kinds and ids of what `ledger.directory` finds by them.
+    pub(super) directory: (Vec<&'static str>, Vec<String>),
     pub(super) personal: Vec<(CustomerId, PersonalChange)>,
     pub(super) claims: Claims,
 }
@@ -59,6 +61,7 @@ impl AppendBatch {
             events: String::new(),
             hashes: Vec::new(),
             indexed: (Vec::new(), Vec::new()),
+            directory: (Vec::new(), Vec::new()),
             personal: Vec::new(),
             claims: Claims::default(),
         }
@@ -84,6 +87,10 @@ impl AppendBatch {
         if record::is_indexed(&fact.event) {
             self.indexed.0.push(key);
             self.indexed.1.push(self.last_position);
+            for (kind, id) in directory::entries(fact) {
+                self.directory.0.push(kind);
+                self.directory.1.push(id);
+            }
         }
     }
 

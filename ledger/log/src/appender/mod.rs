@@ -1,4 +1,4 @@
-//! The appender: group commit. One task per process drains a bounded queue into one transaction: read the head, decide
+//! The appender: group commit. One task per partition drains a bounded queue into one transaction: read the head, decide
 //! every command in arrival order, append, answer every caller. There is no timer: the next batch collects
 //! the commands that arrive while one commits. A full queue refuses at once ([`queue`]).
 //!
@@ -33,6 +33,7 @@ use self::writer::Writer;
 use super::connect::Role;
 use super::wake_up;
 use farthing_core::command::{Command, Refusal};
+use farthing_core::partition::Partition;
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
@@ -59,6 +60,8 @@ pub enum Error {
 pub struct AppenderConfig {
     /// The database of the log.
     pub database_url: String,
+    /// The partition to write to.
+    pub partition: Partition,
     /// The role to write under.
     pub role: Role,
     /// The writer's name in the record batches.
@@ -80,8 +83,8 @@ pub struct Appender {
 impl Appender {
     /// Starts the task. Once `stop` is cancelled it ends, and answers all queued commands first.
     pub fn start(config: AppenderConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
-        let AppenderConfig { database_url, role, writer, nats_url, queue } = config;
-        let store = PostgresStore { database_url, role };
+        let AppenderConfig { database_url, partition, role, writer, nats_url, queue } = config;
+        let store = PostgresStore { database_url, partition, role };
         let (appender, task) = Self::over(store, &writer, queue, stop.clone());
         if let Some(nats_url) = nats_url {
             tasks.spawn(wake_up::publish(nats_url, appender.head.clone(), stop));

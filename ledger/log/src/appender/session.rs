@@ -31,10 +31,12 @@ SET idle_in_transaction_session_timeout = '5s'";
 const LOCK_HEAD: &str = "\
 SELECT position, hash, epoch, shape FROM ledger.heads WHERE partition = $1 FOR UPDATE";
 
+const READ_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = $1";
+
 /// Appends a decided batch if the head is still at the position it was decided at. One statement is one transaction and
 /// one round trip.
 const APPEND: &str = "\
-SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::text::json)";
+SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19::text::json)";
 
 /// Increments the epoch, which fences an append that was given up: if it still arrives, it writes nothing.
 const NEXT_EPOCH: &str = "UPDATE ledger.heads SET epoch = epoch + 1 WHERE partition = $1";
@@ -74,13 +76,22 @@ impl LogStore for PostgresStore {
         client.batch_execute(SETTINGS).await?;
         let (lock_head, read_head, read, load, append, claims) = tokio::try_join!(
             client.prepare(LOCK_HEAD),
-            client.prepare(reader::READ_HEAD),
+            client.prepare(READ_HEAD),
             client.prepare(reader::READ),
             client.prepare(states::LOAD),
             client.prepare(APPEND),
             claims::Statements::prepare(&client),
         )?;
-        Ok(PostgresSession { partition: self.partition.number(), client, lock_head, read_head, read, load, append, claims })
+        Ok(PostgresSession {
+            partition: self.partition.number(),
+            client,
+            lock_head,
+            read_head,
+            read,
+            load,
+            append,
+            claims,
+        })
     }
 }
 
@@ -90,22 +101,24 @@ impl LogSession for PostgresSession {
     }
 
     async fn head_position(&self) -> StoreResult<i64> {
-        Ok(self.client.query_one(&self.read_head, &[]).await?.get(0))
+        Ok(self.client.query_one(&self.read_head, &[&self.partition]).await?.get(0))
     }
 
     async fn begin(&self) -> StoreResult<Head> {
+        let of_partition: [&(dyn ToSql + Sync); 1] = [&self.partition];
         let ((), head) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&self.partition])
+            self.client.query_one(&self.lock_head, &of_partition)
         )?;
         read_head(&head)
     }
 
     async fn begin_and_read(&self, position: i64, limit: i64) -> StoreResult<(Head, Vec<Fact>)> {
+        let of_partition: [&(dyn ToSql + Sync); 1] = [&self.partition];
         let after: [&(dyn ToSql + Sync); 3] = [&self.partition, &position, &limit];
         let ((), head, batches) = tokio::try_join!(
             self.client.batch_execute("BEGIN"),
-            self.client.query_one(&self.lock_head, &[&self.partition]),
+            self.client.query_one(&self.lock_head, &of_partition),
             self.client.query(&self.read, &after),
         )?;
         let mut facts = Vec::new();
@@ -120,17 +133,18 @@ impl LogSession for PostgresSession {
     }
 
     async fn load(&self, keys: &[StateKey]) -> StoreResult<(i64, Vec<Option<State>>)> {
-        let loaded = states::load_prepared(&self.client, &self.load, Partition::new(self.partition), keys).await;
+        let loaded =
+            states::load_prepared(&self.client, &self.load, Partition::new(self.partition), keys).await;
         // Not the data of a command, but a state, is what cannot be read.
         loaded.map_err(|error| StoreError::Other(error.to_string()))
     }
 
     async fn find_claims(&self, ids: &[ClaimId]) -> StoreResult<Vec<(ClaimId, StoredClaim)>> {
-        Ok(self.claims.find(&self.client, ids).await?)
+        Ok(self.claims.find(&self.client, Partition::new(self.partition), ids).await?)
     }
 
     async fn write_claims(&self, changes: &claims::Changes) -> StoreResult<()> {
-        Ok(self.claims.write(&self.client, changes).await?)
+        Ok(self.claims.write(&self.client, Partition::new(self.partition), changes).await?)
     }
 
     async fn append(
@@ -153,8 +167,9 @@ impl LogSession for PostgresSession {
             }
         }
         let (fact_keys, fact_positions) = &batch.indexed;
+        let (directory_kinds, directory_ids) = &batch.directory;
         let personal = personal_changes(&batch.personal);
-        let parameters: [&(dyn ToSql + Sync); 17] = [
+        let parameters: [&(dyn ToSql + Sync); 19] = [
             &self.partition,
             &expected.position,
             &expected.epoch,
@@ -171,6 +186,8 @@ impl LogSession for PostgresSession {
             &put_bodies,
             &deleted_kinds,
             &deleted_ids,
+            directory_kinds,
+            directory_ids,
             &personal,
         ];
         Ok(self.client.query_one(&self.append, &parameters).await?.get(0))
