@@ -11,6 +11,7 @@ pub mod clock;
 pub mod connect;
 pub mod directory;
 pub mod leadership;
+pub mod ledger;
 pub mod partitions;
 pub mod reader;
 pub mod reads;
