@@ -1,8 +1,9 @@
-//! `farthing migrate`: creates or upgrades the database under a lock, and on the first run records the instance's mode
-//! and server key. States and read models stored in the shape of another version are rebuilt from the log. Invariant:
+//! `farthing migrate`: creates or upgrades the database under a lock, and on the first run records the instance's mode,
+//! its server key and the number of partitions. States and read models stored in the shape of another version are rebuilt from the log. Invariant:
 //! no other role runs meanwhile.
 
 use anyhow::{Context as _, Result, ensure};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::ServerKey;
 use farthing_log::refold;
 use farthing_schema::Migrate;
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// Whether wallets hold real money. The first run sets it; it never changes.
     #[arg(long, value_enum)]
     mode: Mode,
+    /// Number of partitions of the log, from 1 to 1024. The first run sets it; it never changes [default: 8].
+    #[arg(long, env = "FARTHING_PARTITIONS", value_name = "N", value_parser = clap::value_parser!(i16).range(1..=i64::from(Partitions::MAX)))]
+    partitions: Option<i16>,
     #[command(flatten)]
     format: OutputFormat,
 }
@@ -37,6 +41,8 @@ enum Mode {
 #[derive(Debug, Serialize)]
 struct Migrated {
     mode: String,
+    /// The number of partitions of the log.
+    partitions: i32,
     migrations: Vec<String>,
     read_models: Vec<&'static str>,
     /// The number of states rebuilt because their stored shape was of another version.
@@ -53,7 +59,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         Mode::Test => "test",
     };
     let key = args.key.server_key.clone().unwrap_or_else(ServerKey::random).to_hex();
-    let options = Migrate { mode, server_key_hex: &key };
+    let options = Migrate { mode, server_key_hex: &key, partitions: args.partitions, shape: refold::VERSION };
     let report =
         farthing_schema::migrate(database_url, options).await.context("cannot migrate the database")?;
     ensure!(
@@ -66,6 +72,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     let renewed = renewed.context("cannot rebuild the read models from the log")?;
     args.format.print(&Migrated {
         mode: report.mode,
+        partitions: report.partitions,
         migrations: report.applied,
         read_models: report.created,
         states_folded: refolded.map_or(0, |audit| audit.states),

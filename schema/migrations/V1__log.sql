@@ -57,9 +57,9 @@ CROSS JOIN LATERAL string_to_table(convert_from(b.events, 'UTF8'), E'\n') WITH O
 CROSS JOIN LATERAL json_to_record(line.text::json)
     AS event(kind text, version integer, key text, merchant text, occurred_at timestamptz, body json);
 
--- One row per partition. An append moves it, and nothing else touches it. The epoch is incremented when an append
--- without an answer is given up, so that the append writes nothing if it arrives later. The shape is that of the
--- program's states: a program of another shape appends nothing.
+-- One row per partition; `farthing migrate` fixes their number. An append moves it. The epoch is raised when another
+-- gateway takes the partition over, and when an append without an answer is given up, so that what arrives later writes
+-- nothing. The shape is that of the program's states: a program of another shape appends nothing.
 CREATE TABLE ledger.heads (
     partition smallint PRIMARY KEY,
     position  bigint   NOT NULL DEFAULT 0,
@@ -68,7 +68,36 @@ CREATE TABLE ledger.heads (
     shape     bigint   NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
-INSERT INTO ledger.heads (partition, shape) VALUES (0, 0);
+-- The position up to which the states of each partition are stored, and the epoch of the leader that stores them.
+CREATE TABLE ledger.checkpoints (
+    partition smallint PRIMARY KEY,
+    position  bigint   NOT NULL DEFAULT 0,
+    epoch     bigint   NOT NULL DEFAULT 0
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- The gateway that leads each partition until its lease expires, by this server's clock, with its address for the commands
+-- of other gateways.
+CREATE TABLE ledger.leases (
+    partition  smallint    PRIMARY KEY,
+    gateway    text,
+    address    text,
+    expires_at timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- The gateways that share the partitions.
+CREATE TABLE ledger.gateways (
+    gateway    text PRIMARY KEY,
+    expires_at timestamptz NOT NULL
+);
+
+-- The partitions of what is looked up before its merchant is known: hashes and ids of keys, checkout sessions. Written
+-- in the append that creates it, and never changed: whether it still exists, its state says.
+CREATE TABLE ledger.directory (
+    kind      text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    partition smallint NOT NULL,
+    PRIMARY KEY (kind, id)
+);
 
 -- The positions of facts by their keys, which keeps a fact from being recorded twice. The facts of calls are not here:
 -- there are many. The id of a call is made for one opening, and its open state lets it end only once.
@@ -86,8 +115,7 @@ CREATE FUNCTION ledger.member(body text, pattern text) RETURNS text
     RETURN substring(body FROM pattern);
 
 -- The states folded from the log, one row per state, as of the checkpoint of their partition; the audit recomputes
--- them. An update of a state that is not
--- indexed, or whose typed columns stay the same, touches no index.
+-- them. An update of a state that is not indexed, or whose typed columns stay the same, touches no index.
 CREATE TABLE ledger.state (
     partition smallint NOT NULL,
     kind      text COLLATE "C" NOT NULL,
@@ -110,38 +138,13 @@ CREATE INDEX clock_ahead ON ledger.state (partition, ahead_seconds) WHERE kind =
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
-    customer_id text COLLATE "C" PRIMARY KEY,
+    partition   smallint NOT NULL,
+    customer_id text COLLATE "C" NOT NULL,
     first_name  text,
     last_name   text,
     email       text,
-    phone       text
-);
-
--- The position up to which the states of a partition are stored, and the epoch of the leader that stores them.
-CREATE TABLE ledger.checkpoints (
-    partition smallint PRIMARY KEY,
-    position  bigint NOT NULL DEFAULT 0,
-    epoch     bigint NOT NULL DEFAULT 0
-) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO ledger.checkpoints (partition) VALUES (0);
-
--- The gateway that leads each partition, until its lease expires by this server's clock, and the address where other
--- gateways reach it.
-CREATE TABLE ledger.leases (
-    partition  smallint PRIMARY KEY,
-    gateway    text,
-    address    text,
-    expires_at timestamptz NOT NULL DEFAULT '-infinity'
-) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO ledger.leases (partition) VALUES (0);
-
--- The partition of what is looked up before its merchant is known, such as the hash of a key. Written in the append that
--- creates it.
-CREATE TABLE ledger.directory (
-    kind      text COLLATE "C" NOT NULL,
-    id        text COLLATE "C" NOT NULL,
-    partition smallint NOT NULL,
-    PRIMARY KEY (kind, id)
+    phone       text,
+    PRIMARY KEY (partition, customer_id)
 );
 
 -- The uses of idempotency keys, for 24 hours, with the answers given. Ids are keyed hashes and answers are sealed under
@@ -253,11 +256,13 @@ BEGIN
             first_name text, last_name text, email text, phone text)
         LOOP
             IF change.erase THEN
-                DELETE FROM personal.customer AS p WHERE p.customer_id = change.customer_id;
+                DELETE FROM personal.customer AS p
+                WHERE p.partition = of_partition AND p.customer_id = change.customer_id;
             ELSE
-                INSERT INTO personal.customer AS p (customer_id, first_name, last_name, email, phone)
-                VALUES (change.customer_id, change.first_name, change.last_name, change.email, change.phone)
-                ON CONFLICT (customer_id) DO UPDATE SET
+                INSERT INTO personal.customer AS p (partition, customer_id, first_name, last_name, email, phone)
+                VALUES (of_partition, change.customer_id, change.first_name, change.last_name, change.email,
+                    change.phone)
+                ON CONFLICT (partition, customer_id) DO UPDATE SET
                     first_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.first_name ELSE p.first_name END,
                     last_name = CASE WHEN 'name' = ANY(change.parts) THEN excluded.last_name ELSE p.last_name END,
                     email = CASE WHEN 'email' = ANY(change.parts) THEN excluded.email ELSE p.email END,

@@ -12,10 +12,19 @@ const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migra
 const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
 const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
+const COUNT_PARTITIONS: &str = "SELECT count(*)::integer FROM ledger.heads";
+const INSERT_PARTITIONS: &str = "\
+WITH partitions AS (SELECT n::smallint AS partition FROM generate_series(0, $1 - 1) AS n),
+    heads AS (INSERT INTO ledger.heads (partition, shape) SELECT partition, $2 FROM partitions),
+    checkpoints AS (INSERT INTO ledger.checkpoints (partition) SELECT partition FROM partitions)
+INSERT INTO ledger.leases (partition) SELECT partition FROM partitions";
 const SET_VERSION: &str = "\
 INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version";
 const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
+
+/// The number of partitions of a new log, unless one is chosen.
+const DEFAULT_PARTITIONS: i16 = 8;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -28,6 +37,11 @@ pub struct Migrate<'a> {
     pub mode: &'a str,
     /// The instance's server key, as 64 hexadecimal digits. Ignored if the database has one.
     pub server_key_hex: &'a str,
+    /// The number of partitions of the log, from 1 to 1,024; `None` for 8. An existing log refuses another one than it
+    /// has.
+    pub partitions: Option<i16>,
+    /// The shape of the states that this program writes to a new log.
+    pub shape: i64,
 }
 
 /// The result of a migration.
@@ -39,6 +53,8 @@ pub struct Report {
     pub created: Vec<&'static str>,
     /// The mode of the instance, set by its first migration.
     pub mode: String,
+    /// The number of partitions of the log, set by its first migration.
+    pub partitions: i32,
 }
 
 /// Why a database cannot be migrated.
@@ -53,6 +69,14 @@ pub enum Error {
     /// The key is not 64 hexadecimal digits.
     #[error("the server key must be 64 hexadecimal digits")]
     ServerKey,
+    /// The log has another number of partitions.
+    #[error("the log has {found} partitions, not {wanted}: their number cannot be changed")]
+    Partitions {
+        /// The number that was asked for.
+        wanted: i16,
+        /// The number that the log has.
+        found: i32,
+    },
 }
 
 fn detail(error: &tokio_postgres::Error) -> String {
@@ -91,13 +115,28 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
     let applied = applied.applied_migrations().iter().map(ToString::to_string).collect();
     client.execute(INSERT_INSTANCE, &[&options.mode, &options.server_key_hex]).await?;
     let mode = client.query_one(SELECT_INSTANCE_MODE, &[]).await?.try_get(0)?;
+    let partitions = create_partitions(client, options).await?;
     let mut created = Vec::new();
     for model in ReadModel::ALL {
         if create_first_generation(client, model).await? {
             created.push(model.name());
         }
     }
-    Ok(Report { applied, created, mode })
+    Ok(Report { applied, created, mode, partitions })
+}
+
+/// Creates the partitions of a new log, or checks their number. Returns it.
+async fn create_partitions(client: &Client, options: Migrate<'_>) -> Result<i32, Error> {
+    let found: i32 = client.query_one(COUNT_PARTITIONS, &[]).await?.try_get(0)?;
+    if found == 0 {
+        let partitions = i32::from(options.partitions.unwrap_or(DEFAULT_PARTITIONS));
+        client.execute(INSERT_PARTITIONS, &[&partitions, &options.shape]).await?;
+        return Ok(partitions);
+    }
+    match options.partitions {
+        Some(wanted) if i32::from(wanted) != found => Err(Error::Partitions { wanted, found }),
+        Some(_) | None => Ok(found),
+    }
 }
 
 /// Creates the live schema of a read model, owned by the projector, unless it exists. Returns whether it was created.

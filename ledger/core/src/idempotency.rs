@@ -5,6 +5,7 @@
 
 use aes_gcm::aead::{Aead as _, KeyInit as _, Payload};
 use aes_gcm::{Aes256Gcm, Key, Nonce};
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{MerchantId, RequestId};
 use crate::secret::{ServerKey, hex};
@@ -26,7 +27,7 @@ pub struct Scope<'a> {
 }
 
 /// The id of one use of an idempotency key: a keyed hash of its scope and the key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId(String);
 
 impl ClaimId {
@@ -42,7 +43,7 @@ impl ClaimId {
 }
 
 /// One use of an idempotency key, with the content of its request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Its id.
     pub id: ClaimId,
@@ -97,7 +98,8 @@ pub struct StoredClaim {
 }
 
 /// The status of a key that was used before.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ClaimStatus {
     /// The key was used for another request.
     Reused,
@@ -133,6 +135,7 @@ impl StoredClaim {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::StateKey;
 
     fn merchant(number: u128) -> MerchantId {
         MerchantId::new(ulid::Ulid::from_parts(1, number))
@@ -186,19 +189,23 @@ mod tests {
         let server_key = ServerKey::random();
         let claim = claim(&server_key, merchant(1), "/v1/a", "k", b"x");
         let request_id = RequestId::new(ulid::Ulid::from_parts(1, 1));
-        let record = |answer: Option<&[u8]>, request_id, in_flight| StoredClaim {
+        let record = |answer: Option<&[u8]>, request_id| StoredClaim {
             fingerprint: claim.fingerprint.clone(),
             request_id,
-            in_flight,
             answer: answer.map(<[u8]>::to_vec),
         };
-        let answered = record(Some(b"a"), None, false);
-        assert_eq!(answered.meets(&claim), Some(ClaimStatus::Answered(b"a".to_vec(), None)));
-        let running = record(None, Some(request_id), true);
-        assert_eq!(running.meets(&claim), Some(ClaimStatus::InFlight(request_id)));
-        let ended = record(None, Some(request_id), false);
-        assert_eq!(ended.meets(&claim), Some(ClaimStatus::Ended(request_id)));
+        let mut states = StateCache::default();
+        let answered = record(Some(b"a"), None);
+        let status = Some(ClaimStatus::Answered(b"a".to_vec(), None));
+        assert_eq!(answered.meets(&claim, &states), Ok(status.clone()));
+        assert_eq!(answered.answer_to(&claim), status);
+        let call = record(None, Some(request_id));
+        assert_eq!(call.answer_to(&claim), None);
+        let key = StateKey::Request(request_id);
+        assert_eq!(call.meets(&claim, &states), Err(Missing(key.clone())));
+        states.load(key, None);
+        assert_eq!(call.meets(&claim, &states), Ok(Some(ClaimStatus::Ended(request_id))));
         let other = Claim { fingerprint: "0".to_owned(), ..claim.clone() };
-        assert_eq!(answered.meets(&other), Some(ClaimStatus::Reused));
+        assert_eq!(answered.meets(&other, &states), Ok(Some(ClaimStatus::Reused)));
     }
 }

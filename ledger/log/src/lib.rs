@@ -11,6 +11,8 @@ pub mod clock;
 pub mod connect;
 pub mod directory;
 pub mod leadership;
+pub mod leases;
+pub mod ledger;
 pub mod partitions;
 pub mod reader;
 pub mod reads;

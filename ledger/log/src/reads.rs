@@ -6,12 +6,10 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Object, Pool};
-use farthing_core::partition::Partition;
-use farthing_core::state::{State, StateKey};
 use tokio_postgres::NoTls;
 
 use crate::connect::{self, Role, redacted};
-use crate::{reader, states};
+use crate::{appender, reader, states};
 
 /// The longest that one read may take, including the wait for a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,25 +63,21 @@ impl ReadPool {
     pub async fn connection(&self) -> Result<Object, Error> {
         within(async { self.0.get().await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
     }
-
-    /// Reads the authoritative state of `key`.
-    pub async fn state(&self, key: StateKey) -> Result<Option<State>, Error> {
-        let [state] = self.states([key]).await?;
-        Ok(state)
-    }
-
-    /// Reads the authoritative states of `keys`, all from one snapshot.
-    pub async fn states<const N: usize>(&self, keys: [StateKey; N]) -> Result<[Option<State>; N], Error> {
-        let connection = self.connection().await?;
-        let mut states = within(states::load(&connection, Partition::new(0), &keys)).await??.into_iter();
-        Ok(std::array::from_fn(|_| states.next().flatten()))
-    }
 }
 
 /// Runs `read`; fails with [`Error::Unavailable`] after [`READ_TIMEOUT`].
 pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
     let outcome = tokio::time::timeout(READ_TIMEOUT, read).await;
     outcome.map_err(|_| Error::Unavailable("a read took too long".to_owned()))
+}
+
+impl From<appender::Error> for Error {
+    fn from(error: appender::Error) -> Self {
+        match error {
+            appender::Error::Internal(why) => Self::Internal(why),
+            error => Self::Unavailable(error.to_string()),
+        }
+    }
 }
 
 impl From<reader::Error> for Error {

@@ -18,7 +18,6 @@ use crate::hold_scope::CreditScope;
 use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
 use crate::meter::{OnDisconnect, Payer, Terms};
 use crate::model_price::ListPrice;
-use crate::money::Amount;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
@@ -155,8 +154,6 @@ pub struct Opened {
     pub merchant_id: MerchantId,
     /// The hold.
     pub hold: Hold,
-    /// The money available to further holds on the tightest wallet involved, after this hold.
-    pub headroom: Amount,
     /// What happens to the call if its caller disconnects.
     pub on_disconnect: OnDisconnect,
 }
@@ -218,9 +215,8 @@ impl OpenRequest {
         }
     }
 
-    /// The smallest headroom of the wallets with a hold, or the refusal.
-    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<Amount, DecideError> {
-        let mut tightest: Option<Amount> = None;
+    /// Refuses a hold that a wallet cannot cover.
+    fn admit(states: &StateCache, parties: Parties, hold: Hold) -> Result<(), DecideError> {
         for (wallet_id, needed, credit_scope) in [
             (parties.wallet_id, hold.wallet, hold.credit_scope()),
             (Some(parties.merchant_wallet_id), hold.merchant, CreditScope::All),
@@ -228,15 +224,13 @@ impl OpenRequest {
             let Some(wallet_id) = wallet_id.filter(|_| needed.is_positive()) else { continue };
             let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
             let available = wallet.available(credit_scope)?;
-            let rest = available.minus(needed)?;
-            if rest.is_negative() {
+            if available.minus(needed)?.is_negative() {
                 let auto_recharge =
                     wallet.auto_recharge().then_some(WalletShortfall { wallet_id, credit_scope });
                 return Err(WalletRefusal::InsufficientBalance { available, needed, auto_recharge }.into());
             }
-            tightest = Some(tightest.map_or(rest, |tightest| tightest.min(rest)));
         }
-        Ok(tightest.unwrap_or(Amount::ZERO))
+        Ok(())
     }
 }
 
@@ -306,7 +300,7 @@ impl Command for OpenRequest {
             hold.plan_changes = wallet.plan_changes;
         }
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
-        let headroom = Self::admit(states, parties, hold)?;
+        Self::admit(states, parties, hold)?;
         let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
         let event = Event::from(Box::new(event::RequestOpened {
             request_id: self.request_id,
@@ -325,11 +319,30 @@ impl Command for OpenRequest {
             reported_id: None,
             spend_key,
         }));
-        Ok(Decision::append(
-            merchant_id,
-            self.now,
-            vec![event],
-            Opened { merchant_id, hold, headroom, on_disconnect },
-        ))
+        Ok(Decision::append(merchant_id, self.now, vec![event], Opened { merchant_id, hold, on_disconnect }))
+    }
+}
+
+/// An [`OpenRequest`] that may have been decided before: its answer was lost on the way from another gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenAgain(pub OpenRequest);
+
+impl Command for OpenAgain {
+    type Outcome = Opened;
+
+    fn text_bytes(&self) -> usize {
+        self.0.text_bytes()
+    }
+
+    /// A request that is open needs no second opening. One that has ended is not asked for again: only a request that is
+    /// known to be open is ended.
+    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
+        let Some(request) = states.request(self.0.request_id)? else { return self.0.decide(states) };
+        let on_disconnect = request.opened.terms.as_ref().map(|terms| terms.price.on_disconnect);
+        Ok(Decision::already(Opened {
+            merchant_id: request.merchant_id,
+            hold: request.opened.hold,
+            on_disconnect: on_disconnect.unwrap_or_default(),
+        }))
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 
 use super::customer::Customer;
 use super::merchant::{IssuedKey, Merchant, SecretKey};
@@ -23,7 +24,8 @@ use crate::secret::KeyHash;
 use crate::spending::Spending;
 
 /// The holder of a tier usage: a customer, or the merchant for calls without a customer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Holder {
     /// A customer.
     Customer(CustomerId),
@@ -44,7 +46,8 @@ impl fmt::Display for Holder {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $stored:literal $kind:ident($($part:ident: $type:ty),+) = $id:expr => $content:ty;)+) => {
         /// Identifies a state.
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
         pub enum StateKey {
             $($(#[$doc])* $kind($($type),+),)+
         }

@@ -2,13 +2,14 @@
 //! (completion.md section 1). Invariant: a key is used once, on any number of gateways, because the leader of the
 //! merchant's partition decides every use.
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, Waiter, decide, missing_state};
 use super::queue::Place;
 use super::{Appender, Error};
-use farthing_core::command::{Command, Refusal};
+use farthing_core::command::{Command, OpenAgain, OpenRequest, Opened, Refusal};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
@@ -34,7 +35,8 @@ pub enum IdempotentOutcome<O> {
 }
 
 /// How the claim of a forwarded call ends with the call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ClaimEnd {
     /// Its sealed answer is kept.
     Answer(Vec<u8>),
@@ -58,6 +60,31 @@ impl Appender {
     {
         let (waiter, answer) = Waiter::new(self.places.take(command.text_bytes())?);
         self.enqueue(Box::new(IdempotentJob { command, claim, record, waiter }), answer).await
+    }
+
+    /// Opens a call under `claim`, if its key is new. A call that is refused leaves the key unused. If the claim is that of
+    /// this very call, its answer was lost before: it is open.
+    pub async fn open_under_claim(
+        &self,
+        command: OpenRequest,
+        claim: Claim,
+    ) -> Result<IdempotentOutcome<Opened>, Error> {
+        let request_id = command.request_id;
+        let record = move |outcome: &Result<Opened, Refusal>| match outcome {
+            Ok(_) => ClaimRecord::Call(request_id),
+            Err(_) => ClaimRecord::Nothing,
+        };
+        let outcome = self.submit_idempotent(command.clone(), claim, record).await?;
+        match outcome {
+            IdempotentOutcome::Repeated(ClaimStatus::InFlight(open)) if open == request_id => {
+                match self.submit(OpenAgain(command)).await {
+                    Ok(opened) => Ok(IdempotentOutcome::Decided(Ok(opened), None)),
+                    Err(Error::Refused(refusal)) => Ok(IdempotentOutcome::Decided(Err(refusal), None)),
+                    Err(error) => Err(error),
+                }
+            }
+            outcome => Ok(outcome),
+        }
     }
 
     /// As [`Appender::settle`], for the end of the call `request_id` that began under the claim `id`.
@@ -128,9 +155,7 @@ where
         self.waiter.answer = Some(match decided {
             Ok(outcome) => Ok(self.record(&mut batch.claims, Ok(outcome))),
             Err(Error::Refused(refusal)) => Ok(self.record(&mut batch.claims, Err(refusal))),
-            Err(error @ (Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded | Error::Moved)) => {
-                Err(error)
-            }
+            Err(error) => Err(error),
         });
         DecideResult::Decided
     }

@@ -54,6 +54,9 @@ pub enum Error {
     /// The queue is full, or the command has waited in it for too long; nothing was appended.
     #[error("too many commands wait for the ledger")]
     Overloaded,
+    /// The answer of the partition's leader was lost: whether the command was carried out is not known.
+    #[error("whether the command was carried out is not known: {0}")]
+    Unknown(String),
     /// Another gateway leads the partition; nothing was appended.
     #[error("another gateway leads the partition")]
     Moved,

@@ -245,8 +245,7 @@ pub(super) fn exchanges() -> Exchanges {
     for caller in [Caller::SecretKey(key_hash()), Caller::SpendKey(key_hash())] {
         let hold =
             Hold { wallet: dollars("0.25"), merchant: dollars("1"), beside_plan: true, plan_changes: 7 };
-        let headroom = dollars("-1");
-        let opened = Opened { merchant_id: MERCHANT, hold, headroom, on_disconnect: OnDisconnect::Cancel };
+        let opened = Opened { merchant_id: MERCHANT, hold, on_disconnect: OnDisconnect::Cancel };
         all.add(open_request(caller), AnyOutcome::OpenRequest, [opened]);
     }
     all.add(

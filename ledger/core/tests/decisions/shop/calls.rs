@@ -161,7 +161,6 @@ impl Shop {
                 assert!(!managed || unpriced.is_none(), "a managed call without a price");
                 assert!(!foreign_customer && !foreign_meter, "admitted on another merchant's things");
                 assert_eq!(opened.merchant_id, self.merchants[merchant].id);
-                assert!(!opened.headroom.is_negative());
                 self.requests.push(command);
             }
             Err(refusal) => {

@@ -1,0 +1,276 @@
+//! Leases: which gateway leads each partition. A gateway renews its leases while it lives, shares the partitions evenly
+//! with the others, hands over when one joins or it stops itself, and claims what a dead gateway led.
+//!
+//! A lease only says who should lead. Two gateways that both believe it harm nothing: the epoch of the head fences the
+//! earlier one out (`ledger.lead`).
+
+mod plan;
+mod statements;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::partition::Partition;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::plan::{View, plan};
+use self::statements::{Rows, Statements};
+use crate::appender::Lease;
+use crate::connect::{Role, redacted};
+
+/// Rounds in the time of a lease: a gateway that misses a few of them keeps its partitions.
+const ROUNDS_PER_LEASE: u32 = 6;
+
+/// The time between rounds while a partition has no leader, or one is handed over.
+const BUSY_ROUND: Duration = Duration::from_millis(50);
+
+/// The longest time that a round may take.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a gateway that stops waits for its appenders before it gives its leases back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Where a partition is led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// By this process.
+    Here,
+    /// By the gateway at this address.
+    There(String),
+    /// Nowhere, as far as this process knows.
+    Unknown,
+}
+
+/// Where all partitions are led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routes {
+    /// By the number of the partition.
+    of: Vec<Route>,
+    /// Whether the last round could read the leases.
+    is_current: bool,
+}
+
+impl Routes {
+    /// No leader is known yet.
+    fn unknown(partitions: usize) -> Self {
+        Self { of: vec![Route::Unknown; partitions], is_current: true }
+    }
+
+    /// Where `partition` is led.
+    pub fn of(&self, partition: Partition) -> &Route {
+        self.of.get(partition.index()).unwrap_or(&Route::Unknown)
+    }
+
+    /// Whether the leases could be read lately.
+    pub const fn is_current(&self) -> bool {
+        self.is_current
+    }
+}
+
+/// The settings of leases.
+#[derive(Debug, Clone)]
+pub struct LeaseConfig {
+    /// The database.
+    pub database_url: String,
+    /// The role to work under.
+    pub role: Role,
+    /// The name of this process in the leases.
+    pub gateway: String,
+    /// The address for the commands of other gateways; `None` for a process that takes none.
+    pub address: Option<String>,
+    /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
+    pub shares: bool,
+    /// How long a lease lasts without a renewal.
+    pub duration: Duration,
+}
+
+/// The part of an appender that leases work with.
+#[derive(Debug)]
+pub(crate) struct Led {
+    /// Tells the appender whether it has the lease.
+    pub(crate) lease: watch::Sender<Lease>,
+    /// Whether the appender leads.
+    pub(crate) leads: watch::Receiver<bool>,
+}
+
+/// Starts to work for leases of the partitions, each with its appender. When `leave` is cancelled, the partitions are
+/// handed over if there are other gateways; when `stop` is cancelled, they are given back once the appenders have
+/// stopped.
+///
+/// It runs on a thread of its own: work of the other threads must not make a lease expire.
+pub(crate) fn start(
+    config: LeaseConfig,
+    appenders: Vec<Led>,
+    leave: CancellationToken,
+    stop: CancellationToken,
+    tasks: &TaskTracker,
+) -> watch::Receiver<Arc<Routes>> {
+    let (routes, known) = watch::channel(Arc::new(Routes::unknown(appenders.len())));
+    let leases = Leases {
+        config,
+        appenders,
+        leave,
+        routes,
+        statements: None,
+        held: BTreeSet::new(),
+        handing_over: BTreeSet::new(),
+    };
+    tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(leases.run(&stop)),
+        Err(error) => {
+            tracing::error!(event = "leases.thread_failed", %error, "the leases cannot start their thread");
+        }
+    });
+    known
+}
+
+/// Why a round failed; the next one follows.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("Postgres: {}", redacted(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("the database did not answer in time")]
+    Timeout,
+}
+
+struct Leases {
+    config: LeaseConfig,
+    appenders: Vec<Led>,
+    leave: CancellationToken,
+    routes: watch::Sender<Arc<Routes>>,
+    statements: Option<Statements>,
+    /// The partitions whose appender has the lease.
+    held: BTreeSet<Partition>,
+    /// The partitions whose appender was told to stop leading and has not yet.
+    handing_over: BTreeSet<Partition>,
+}
+
+impl Leases {
+    async fn run(mut self, stop: &CancellationToken) {
+        loop {
+            let round = tokio::time::timeout(ROUND_TIMEOUT, self.round()).await;
+            let pause = match round.unwrap_or(Err(Error::Timeout)) {
+                Ok(pause) => pause,
+                Err(error) => {
+                    tracing::warn!(event = "leases.round_failed", %error, "the leases cannot be renewed");
+                    self.statements = None;
+                    self.publish(None);
+                    self.config.duration / ROUNDS_PER_LEASE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        let stopped = tokio::time::timeout(STOP_TIMEOUT, async {
+            for appender in &mut self.appenders {
+                // An error means that the appender has ended.
+                let _ = appender.leads.wait_for(|leads| !leads).await;
+            }
+        });
+        let _ = stopped.await;
+        let released = tokio::time::timeout(ROUND_TIMEOUT, self.release_all()).await;
+        if let Err(error) = released.unwrap_or(Err(Error::Timeout)) {
+            tracing::info!(event = "leases.kept", %error, "the leases were not given back; they expire");
+        }
+    }
+
+    /// Renews, gives back, claims and hands over. Returns the pause until the next round.
+    async fn round(&mut self) -> Result<Duration, Error> {
+        let seconds = self.config.duration.as_secs_f64();
+        let shares = self.config.shares && !self.leave.is_cancelled();
+        self.handing_over.retain(|partition| *self.appenders[partition.index()].leads.borrow());
+        let kept: Vec<i16> =
+            self.held.union(&self.handing_over).map(|partition| partition.number()).collect();
+        let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
+            Some(statements) => statements,
+            None => Statements::prepare(&self.config.database_url, self.config.role).await?,
+        };
+        let (gateway, address) = (self.config.gateway.clone(), self.config.address.clone());
+        let started = Instant::now();
+        statements.announce(&gateway, shares, seconds).await?;
+        let renewed = statements.renew(&gateway, &kept, seconds, address.as_deref()).await?;
+        // A lease that was renewed after `started` expires later than this by Postgres's clock.
+        let until = started + self.config.duration * 9 / 10;
+        for partition in self.held.clone() {
+            if renewed.contains(&partition) {
+                self.tell(partition, Lease::Held { until });
+            } else {
+                tracing::warn!(event = "leases.lost", %partition, "another gateway leads a partition");
+                self.held.remove(&partition);
+                self.tell(partition, Lease::None);
+            }
+        }
+        let rows = statements.rows().await?;
+        let is_led: Vec<bool> = rows.leases.iter().map(|lease| lease.is_led).collect();
+        let view = View { own: &gateway, gateways: &rows.gateways, is_led: &is_led, held: &self.held };
+        let plan = plan(&view);
+        for partition in plan.hand_over {
+            self.held.remove(&partition);
+            self.handing_over.insert(partition);
+            self.tell(partition, Lease::None);
+        }
+        if !plan.claim.is_empty() {
+            let wanted: Vec<i16> = plan.claim.iter().map(|partition| partition.number()).collect();
+            let started = Instant::now();
+            let claimed = statements.claim(&gateway, &wanted, seconds, address.as_deref()).await?;
+            let until = started + self.config.duration * 9 / 10;
+            for partition in claimed {
+                self.held.insert(partition);
+                self.tell(partition, Lease::Held { until });
+            }
+        }
+        self.statements = Some(statements);
+        self.publish(Some(&rows));
+        let is_busy = plan.is_short || !self.handing_over.is_empty() || is_led.contains(&false);
+        Ok(if is_busy { BUSY_ROUND } else { self.config.duration / ROUNDS_PER_LEASE })
+    }
+
+    fn tell(&self, partition: Partition, lease: Lease) {
+        self.appenders[partition.index()].lease.send_replace(lease);
+    }
+
+    /// Publishes where the partitions are led, by `rows`; without them, that the leases cannot be read.
+    fn publish(&self, rows: Option<&Rows>) {
+        let Some(rows) = rows else {
+            let last = Routes::clone(&self.routes.borrow());
+            self.routes.send_replace(Arc::new(Routes { is_current: false, ..last }));
+            return;
+        };
+        let route = |(number, lease): (i16, &statements::LeaseRow)| {
+            if self.held.contains(&Partition::new(number)) {
+                return Route::Here;
+            }
+            match &lease.address {
+                Some(address) if lease.is_led && lease.gateway.as_ref() != Some(&self.config.gateway) => {
+                    Route::There(address.clone())
+                }
+                Some(_) | None => Route::Unknown,
+            }
+        };
+        let routes = Routes { of: (0..).zip(&rows.leases).map(route).collect(), is_current: true };
+        self.routes.send_if_modified(|known| {
+            let is_new = **known != routes;
+            if is_new {
+                *known = Arc::new(routes);
+            }
+            is_new
+        });
+    }
+
+    /// Gives all leases back, so that another gateway need not wait until they expire.
+    async fn release_all(&mut self) -> Result<(), Error> {
+        let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
+            Some(statements) => statements,
+            None => Statements::prepare(&self.config.database_url, self.config.role).await?,
+        };
+        statements.announce(&self.config.gateway, false, 0.0).await?;
+        statements.renew(&self.config.gateway, &[], 0.0, None).await?;
+        Ok(())
+    }
+}

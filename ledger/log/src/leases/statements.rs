@@ -1,0 +1,141 @@
+//! The statements of the leases, on one connection. Postgres's clock decides when a lease expires.
+
+use farthing_core::partition::Partition;
+use tokio_postgres::{Client, Statement};
+
+use crate::connect::{self, Role};
+
+const SETTINGS: &str = "SET statement_timeout = '2s'; SET synchronous_commit = on";
+
+const ANNOUNCE: &str = "\
+INSERT INTO ledger.gateways (gateway, expires_at) VALUES ($1, clock_timestamp() + $2::double precision * interval '1 s')
+ON CONFLICT (gateway) DO UPDATE SET expires_at = excluded.expires_at";
+
+const LEAVE: &str = "\
+DELETE FROM ledger.gateways WHERE gateway = $1 OR expires_at < clock_timestamp() - interval '1 hour'";
+
+const RENEW: &str = "\
+UPDATE ledger.leases SET expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
+WHERE gateway = $1 AND partition = ANY($2::smallint[]) RETURNING partition";
+
+const RELEASE: &str = "\
+UPDATE ledger.leases SET gateway = NULL, address = NULL, expires_at = '-infinity'
+WHERE gateway = $1 AND NOT partition = ANY($2::smallint[])";
+
+/// Of two gateways that claim a partition at once, the second finds it taken.
+const CLAIM: &str = "\
+UPDATE ledger.leases
+SET gateway = $1, expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
+WHERE partition = ANY($2::smallint[]) AND expires_at <= clock_timestamp() RETURNING partition";
+
+const LEASES: &str = "\
+SELECT partition, gateway, address, expires_at > clock_timestamp() AS is_led FROM ledger.leases ORDER BY partition";
+
+const GATEWAYS: &str = "\
+SELECT gateway FROM ledger.gateways WHERE expires_at > clock_timestamp() ORDER BY gateway";
+
+/// A lease, as the database has it.
+#[derive(Debug, Clone)]
+pub(super) struct LeaseRow {
+    pub(super) gateway: Option<String>,
+    pub(super) address: Option<String>,
+    /// Whether it has not expired.
+    pub(super) is_led: bool,
+}
+
+/// The rows at the end of a round.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// By the number of the partition.
+    pub(super) leases: Vec<LeaseRow>,
+    pub(super) gateways: Vec<String>,
+}
+
+/// A connection with its statements.
+pub(super) struct Statements {
+    client: Client,
+    announce: Statement,
+    leave: Statement,
+    renew: Statement,
+    release: Statement,
+    claim: Statement,
+    leases: Statement,
+    gateways: Statement,
+}
+
+impl Statements {
+    pub(super) async fn prepare(database_url: &str, role: Role) -> Result<Self, tokio_postgres::Error> {
+        let client = connect::connect(database_url, role).await?;
+        client.batch_execute(SETTINGS).await?;
+        let (announce, leave, renew, release, claim, leases, gateways) = tokio::try_join!(
+            client.prepare(ANNOUNCE),
+            client.prepare(LEAVE),
+            client.prepare(RENEW),
+            client.prepare(RELEASE),
+            client.prepare(CLAIM),
+            client.prepare(LEASES),
+            client.prepare(GATEWAYS),
+        )?;
+        Ok(Self { client, announce, leave, renew, release, claim, leases, gateways })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Announces the gateway, or leaves.
+    pub(super) async fn announce(
+        &self,
+        gateway: &str,
+        shares: bool,
+        seconds: f64,
+    ) -> Result<(), tokio_postgres::Error> {
+        let done = if shares {
+            self.client.execute(&self.announce, &[&gateway, &seconds]).await
+        } else {
+            self.client.execute(&self.leave, &[&gateway]).await
+        };
+        done.map(drop)
+    }
+
+    /// Renews the leases of `kept` and gives back all others. Returns those that are renewed.
+    pub(super) async fn renew(
+        &self,
+        gateway: &str,
+        kept: &[i16],
+        seconds: f64,
+        address: Option<&str>,
+    ) -> Result<Vec<Partition>, tokio_postgres::Error> {
+        self.client.execute(&self.release, &[&gateway, &kept]).await?;
+        let renewed = self.client.query(&self.renew, &[&gateway, &kept, &seconds, &address]).await?;
+        renewed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
+    }
+
+    /// Claims those of `wanted` that nobody leads.
+    pub(super) async fn claim(
+        &self,
+        gateway: &str,
+        wanted: &[i16],
+        seconds: f64,
+        address: Option<&str>,
+    ) -> Result<Vec<Partition>, tokio_postgres::Error> {
+        let claimed = self.client.query(&self.claim, &[&gateway, &wanted, &seconds, &address]).await?;
+        claimed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
+    }
+
+    pub(super) async fn rows(&self) -> Result<Rows, tokio_postgres::Error> {
+        let (leases, gateways) =
+            tokio::try_join!(self.client.query(&self.leases, &[]), self.client.query(&self.gateways, &[]))?;
+        let lease = |row: &tokio_postgres::Row| {
+            Ok(LeaseRow {
+                gateway: row.try_get("gateway")?,
+                address: row.try_get("address")?,
+                is_led: row.try_get("is_led")?,
+            })
+        };
+        Ok(Rows {
+            leases: leases.iter().map(lease).collect::<Result<_, tokio_postgres::Error>>()?,
+            gateways: gateways.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?,
+        })
+    }
+}

@@ -1,0 +1,351 @@
+//! The ledger, as its callers see it: commands and states by partition, wherever the partition is led. Invariant: a
+//! command is decided in the partition of its merchant, by its leader alone.
+//!
+//! A command whose leader is not known yet, or has changed, waits and is sent again, until [`ROUTE_TIMEOUT`]. It is sent
+//! again only if it is certain that it was not decided, or if a second decision has no second effect.
+
+mod peer;
+mod remote;
+mod serve;
+mod settled;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use farthing_core::command::wire::WireCommand;
+use farthing_core::command::{
+    Command, OpenAgain, OpenRequest, Opened, Refusal, RequestRefusal, SettleRequest,
+};
+use farthing_core::idempotency::{Claim, ClaimId};
+use farthing_core::ids::MerchantId;
+use farthing_core::partition::{Partition, Partitions};
+use farthing_core::state::{State, StateKey};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
+use self::serve::RecentEnds;
+use crate::appender::{
+    Appender, AppenderConfig, ClaimEnd, ClaimRecord, Error, IdempotentOutcome, Lease, QueueLimits,
+};
+use crate::clock::Clock;
+use crate::connect::Role;
+use crate::leases::{self, LeaseConfig, Led, Route, Routes};
+use crate::reads::{self, ReadPool};
+
+/// How long a command waits for a leader.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The pause before a command is sent to a leader again that has just refused it.
+const ROUTE_PAUSE: Duration = Duration::from_millis(20);
+
+/// The settings of a ledger.
+#[derive(Debug, Clone)]
+pub struct LedgerConfig {
+    /// The database of the log.
+    pub database_url: String,
+    /// The role to write under.
+    pub role: Role,
+    /// The name of this process: in the leases, and as the writer in the record batches.
+    pub writer: String,
+    /// The NATS server for wake-up notifications; without one readers poll.
+    pub nats_url: Option<String>,
+    /// The bounds of each partition's queue of commands.
+    pub queue: QueueLimits,
+    /// Connections for reads.
+    pub reads: ReadPool,
+    /// The clock that decisions use.
+    pub clock: Arc<Clock>,
+    /// The way to the other gateways.
+    pub peers: Arc<dyn Peers>,
+    /// The address for the commands of other gateways; `None` for a process that takes none.
+    pub address: Option<String>,
+    /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
+    pub shares: bool,
+    /// How long a lease lasts without a renewal.
+    pub lease: Duration,
+}
+
+/// When a ledger stops.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    /// Hand over to the other gateways, if there are any.
+    pub leave: CancellationToken,
+    /// End; all queued commands are answered first.
+    pub end: CancellationToken,
+}
+
+/// A handle to the ledger.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    partitions: Partitions,
+    appenders: Arc<[Appender]>,
+    routes: watch::Receiver<Arc<Routes>>,
+    reads: ReadPool,
+    clock: Arc<Clock>,
+    peers: Arc<dyn Peers>,
+    recent_ends: Arc<RecentEnds>,
+}
+
+/// The leader of a partition.
+#[derive(Debug)]
+enum Leader {
+    Here(Appender),
+    There(String),
+}
+
+impl Ledger {
+    /// Starts the ledger of `partitions`.
+    pub fn start(config: LedgerConfig, partitions: Partitions, stop: &Stop, tasks: &TaskTracker) -> Self {
+        let LedgerConfig { database_url, role, writer, nats_url, queue, reads, clock, peers, .. } = config;
+        let (mut appenders, mut led) = (Vec::new(), Vec::new());
+        for partition in partitions.all() {
+            let appender = AppenderConfig {
+                database_url: database_url.clone(),
+                partition,
+                role,
+                gateway: writer.clone(),
+                writer: writer.clone(),
+                nats_url: nats_url.clone(),
+                queue,
+            };
+            let (lease, leased) = watch::channel(Lease::None);
+            let appender = Appender::start(appender, leased, stop.end.clone(), tasks);
+            led.push(Led { lease, leads: appender.leads() });
+            appenders.push(appender);
+        }
+        let leases = LeaseConfig {
+            database_url,
+            role,
+            gateway: writer,
+            address: config.address,
+            shares: config.shares,
+            duration: config.lease,
+        };
+        let routes = leases::start(leases, led, stop.leave.clone(), stop.end.clone(), tasks);
+        let appenders = appenders.into();
+        Self { partitions, appenders, routes, reads, clock, peers, recent_ends: Arc::default() }
+    }
+
+    /// The partitions of the log.
+    pub const fn partitions(&self) -> Partitions {
+        self.partitions
+    }
+
+    /// The partition of a merchant.
+    pub fn partition_of(&self, merchant_id: MerchantId) -> Partition {
+        self.partitions.of(merchant_id)
+    }
+
+    /// The address of the gateway that leads `partition`, if it is not this one. Waits until a leader is known.
+    pub async fn leads_elsewhere(&self, partition: Partition) -> Result<Option<String>, Error> {
+        match self.leader(partition, Instant::now() + ROUTE_TIMEOUT).await? {
+            Leader::Here(_) => Ok(None),
+            Leader::There(address) => Ok(Some(address)),
+        }
+    }
+
+    /// Decides `command` in `partition` and appends its facts. Returns when they are durable.
+    ///
+    /// Dropping the future does not withdraw the command.
+    pub async fn submit<C>(&self, partition: Partition, command: C) -> Result<C::Outcome, Error>
+    where
+        C: WireCommand + Clone,
+    {
+        self.at_leader(partition, |leader| async {
+            match leader {
+                Leader::Here(appender) => appender.submit(command.clone()).await,
+                Leader::There(address) => self.submit_there(address, partition, command.clone()).await,
+            }
+        })
+        .await
+    }
+
+    /// Opens a call. If the answer of another gateway is lost, it is asked again: a call is opened once.
+    pub async fn open(&self, partition: Partition, command: OpenRequest) -> Result<Opened, Error> {
+        let may_be_open = AtomicBool::new(false);
+        let opened = self
+            .at_leader(partition, |leader| async {
+                let again = may_be_open.load(Ordering::Relaxed);
+                match leader {
+                    Leader::Here(appender) if again => appender.submit(OpenAgain(command.clone())).await,
+                    Leader::Here(appender) => appender.submit(command.clone()).await,
+                    Leader::There(address) => {
+                        self.open_there(address, partition, command.clone(), &may_be_open).await
+                    }
+                }
+            })
+            .await;
+        known_unless(&may_be_open, opened)
+    }
+
+    /// As [`Self::open`], under `claim`: only if its key is new. A call that is refused leaves the key unused.
+    pub async fn open_under_claim(
+        &self,
+        partition: Partition,
+        command: OpenRequest,
+        claim: Claim,
+    ) -> Result<IdempotentOutcome<Opened>, Error> {
+        let may_be_open = AtomicBool::new(false);
+        let opened = self
+            .at_leader(partition, |leader| async {
+                match leader {
+                    Leader::Here(appender) => appender.open_under_claim(command.clone(), claim.clone()).await,
+                    Leader::There(address) => {
+                        let (command, claim) = (command.clone(), claim.clone());
+                        self.open_under_claim_there(address, partition, command, claim, &may_be_open).await
+                    }
+                }
+            })
+            .await;
+        known_unless(&may_be_open, opened)
+    }
+
+    /// Ends a call that was sent to its provider; it is never refused for overload. The number of such commands is
+    /// bounded by the number of calls in flight. With `closing`, the idempotency key of the call ends with it.
+    ///
+    /// It may be submitted again after any error: a call ends once, and succeeds if it ended by this very settlement.
+    pub async fn settle(
+        &self,
+        partition: Partition,
+        command: SettleRequest,
+        closing: Option<(ClaimId, ClaimEnd)>,
+    ) -> Result<(), Error> {
+        let request_id = command.request_id;
+        let ended = self
+            .at_leader(partition, |leader| async {
+                let (command, closing) = (command.clone(), closing.clone());
+                match (leader, closing) {
+                    (Leader::Here(appender), None) => appender.settle(command).await,
+                    (Leader::Here(appender), Some((claim_id, end))) => {
+                        appender.submit_closing(command, claim_id, request_id, end).await
+                    }
+                    (Leader::There(address), closing) => {
+                        self.settle_there(address, partition, command, closing).await
+                    }
+                }
+            })
+            .await;
+        match ended {
+            Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
+                if settled::is_settled(&self.reads, partition, &command).await? =>
+            {
+                Ok(())
+            }
+            ended => ended,
+        }
+    }
+
+    /// As [`Self::submit`], under `claim`, if this gateway leads `partition`; otherwise [`Error::Moved`]. The command is
+    /// decided only when the claim is new, and the record that `record` makes of the outcome is written in the
+    /// transaction of its facts. `record` must be pure: it may be called more than once.
+    pub async fn submit_idempotent_here<C, K>(
+        &self,
+        partition: Partition,
+        command: C,
+        claim: Claim,
+        record: K,
+    ) -> Result<IdempotentOutcome<C::Outcome>, Error>
+    where
+        C: Command,
+        K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Send + 'static,
+    {
+        self.appender(partition).submit_idempotent(command, claim, record).await
+    }
+
+    /// The state of `key` in `partition`.
+    pub async fn state(&self, partition: Partition, key: StateKey) -> Result<Option<State>, reads::Error> {
+        let [state] = self.states(partition, [key]).await?;
+        Ok(state)
+    }
+
+    /// The states of `keys` in `partition`, all at one position of the log.
+    pub async fn states<const N: usize>(
+        &self,
+        partition: Partition,
+        keys: [StateKey; N],
+    ) -> Result<[Option<State>; N], reads::Error> {
+        let mut states = self.states_of(partition, &keys).await?.into_iter();
+        Ok(std::array::from_fn(|_| states.next().flatten()))
+    }
+
+    /// As [`Self::states`], for any number of keys.
+    pub async fn states_of(
+        &self,
+        partition: Partition,
+        keys: &[StateKey],
+    ) -> Result<Vec<Option<State>>, reads::Error> {
+        let found = self
+            .at_leader(partition, |leader| async {
+                match leader {
+                    Leader::Here(appender) => appender.states(keys.to_vec()).await,
+                    Leader::There(address) => self.states_there(address, partition, keys).await,
+                }
+            })
+            .await;
+        found.map_err(reads::Error::from)
+    }
+
+    /// Runs `attempt` at the leader of `partition`, and again at the next one if it has moved.
+    async fn at_leader<T, F>(&self, partition: Partition, attempt: impl Fn(Leader) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let deadline = Instant::now() + ROUTE_TIMEOUT;
+        loop {
+            let leader = self.leader(partition, deadline).await?;
+            match attempt(leader).await {
+                Err(Error::Moved) if !self.routes.borrow().is_current() => return Err(away()),
+                Err(Error::Moved) if Instant::now() < deadline => tokio::time::sleep(ROUTE_PAUSE).await,
+                Err(Error::Moved) => return Err(no_leader()),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The leader of `partition`. Waits for one until `deadline`.
+    async fn leader(&self, partition: Partition, deadline: Instant) -> Result<Leader, Error> {
+        let mut routes = self.routes.clone();
+        loop {
+            let known = Arc::clone(&routes.borrow_and_update());
+            match known.of(partition) {
+                Route::Here => return Ok(Leader::Here(self.appender(partition).clone())),
+                Route::There(address) => return Ok(Leader::There(address.clone())),
+                Route::Unknown if !known.is_current() => return Err(away()),
+                Route::Unknown => {}
+            }
+            match tokio::time::timeout_at(deadline, routes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(Error::Unavailable("the ledger has stopped".to_owned())),
+                Err(_) => return Err(no_leader()),
+            }
+        }
+    }
+
+    fn appender(&self, partition: Partition) -> &Appender {
+        &self.appenders[partition.index()]
+    }
+}
+
+fn no_leader() -> Error {
+    Error::Unavailable("no gateway leads the partition".to_owned())
+}
+
+fn away() -> Error {
+    Error::Unavailable("Postgres is away".to_owned())
+}
+
+/// The answer to an opening. An error means nothing if an earlier attempt may have opened the call.
+fn known_unless<T>(may_be_open: &AtomicBool, opened: Result<T, Error>) -> Result<T, Error> {
+    match opened {
+        Err(error @ (Error::Unavailable(_) | Error::Overloaded | Error::Moved))
+            if may_be_open.load(Ordering::Relaxed) =>
+        {
+            Err(Error::Unknown(error.to_string()))
+        }
+        opened => opened,
+    }
+}

@@ -1,0 +1,137 @@
+//! What gateways of one instance ask each other: a command for the leader of a partition, or states that it knows.
+//!
+//! A request that is sent twice has one effect. A call that was opened is not opened again, and one that has ended is
+//! not ended again; every other command is sent once.
+
+use std::fmt;
+use std::pin::Pin;
+
+use chrono::{DateTime, Utc};
+use farthing_core::command::Refusal;
+use farthing_core::command::wire::AnyCommand;
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus};
+use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
+use farthing_core::state::StateKey;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::appender::{ClaimEnd, Error};
+
+/// What a gateway asks another one.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// The partition that the receiver should lead.
+    pub(super) partition: i16,
+    /// When it was sent, by Postgres's clock.
+    pub(super) sent_at: DateTime<Utc>,
+    /// What is asked.
+    pub(super) work: Work,
+}
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Work {
+    /// Decide a command.
+    Command(AnyCommand),
+    /// Decide the end of a call that was sent to its provider.
+    Settle(AnyCommand),
+    /// Open a call whose answer may have been lost.
+    OpenAgain(AnyCommand),
+    /// Open a call under an idempotency key.
+    Open { command: AnyCommand, claim: Claim },
+    /// End a call, and its idempotency key with it.
+    Close { command: AnyCommand, claim_id: ClaimId, request_id: RequestId, end: ClaimEnd },
+    /// Read states.
+    States(Vec<StateKey>),
+}
+
+/// The answer of a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The command was decided: the outcome or the refusal, as `farthing_core::command::wire` writes it.
+    Decided(Box<RawValue>),
+    /// The idempotency key was used before.
+    Repeated(ClaimStatus),
+    /// The states, as they are stored.
+    States(Vec<Option<Box<RawValue>>>),
+    /// The command was not decided, or failed.
+    Failed(Failed),
+}
+
+/// Why a gateway did not do what it was asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failed {
+    /// It does not lead the partition.
+    Moved,
+    /// Its queue is full.
+    Overloaded,
+    /// The log cannot be written.
+    Unavailable(String),
+    /// The command would fail again.
+    Internal(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Moved => Self::Moved,
+            Error::Overloaded => Self::Overloaded,
+            Error::Unavailable(why) => Self::Unavailable(why),
+            Error::Internal(why) => Self::Internal(why),
+            Error::Unknown(why) => Self::Internal(why),
+            Error::Refused(refusal) => Self::Internal(refusal.to_string()),
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Moved => Self::Moved,
+            Failed::Overloaded => Self::Overloaded,
+            Failed::Unavailable(why) => Self::Unavailable(why),
+            Failed::Internal(why) => Self::Internal(why),
+        }
+    }
+}
+
+/// Why there is no answer of another gateway.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoReply {
+    /// The request was not sent: it has no effect.
+    #[error("the gateway cannot be reached: {0}")]
+    NotSent(String),
+    /// The request may have been carried out.
+    #[error("the gateway did not answer: {0}")]
+    Unknown(String),
+}
+
+/// The way to the other gateways.
+pub trait Peers: fmt::Debug + Send + Sync {
+    /// Sends `request` to the gateway at `address`.
+    fn send(
+        &self,
+        address: String,
+        request: Request,
+    ) -> Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send + '_>>;
+}
+
+impl Request {
+    /// The partition that the receiver should lead.
+    pub const fn partition(&self) -> Partition {
+        Partition::new(self.partition)
+    }
+}
+
+/// Writes an outcome or a refusal.
+pub(super) fn raw<T: Serialize>(answer: &Result<T, Refusal>) -> Reply {
+    match serde_json::value::to_raw_value(answer) {
+        Ok(answer) => Reply::Decided(answer),
+        Err(error) => Reply::Failed(Failed::Internal(error.to_string())),
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands to the gateway that leads a partition, and reads of its states.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_core::command::wire::{self, WireCommand};
+use farthing_core::command::{OpenRequest, Opened, SettleRequest};
+use farthing_core::idempotency::{Claim, ClaimId};
+use farthing_core::partition::Partition;
+use farthing_core::state::{State, StateKey};
+
+use super::Ledger;
+use super::peer::{NoReply, Reply, Request, Work};
+use crate::appender::{ClaimEnd, Error, IdempotentOutcome};
+
+impl Ledger {
+    async fn ask(&self, address: String, partition: Partition, work: Work) -> Result<Reply, NoReply> {
+        let request = Request { partition: partition.number(), sent_at: self.clock.now(), work };
+        self.peers.send(address, request).await
+    }
+
+    /// Submits a command that is decided again if it is sent again: it is sent once.
+    pub(super) async fn submit_there<C: WireCommand>(
+        &self,
+        address: String,
+        partition: Partition,
+        command: C,
+    ) -> Result<C::Outcome, Error> {
+        match self.ask(address, partition, Work::Command(command.into())).await {
+            Ok(reply) => decided::<C>(reply),
+            Err(NoReply::NotSent(_)) => Err(Error::Moved),
+            Err(error @ NoReply::Unknown(_)) => Err(Error::Unknown(error.to_string())),
+        }
+    }
+
+    /// Opens a call. If the answer is lost, it `may_be_open`, and the leader is asked again.
+    pub(super) async fn open_there(
+        &self,
+        address: String,
+        partition: Partition,
+        command: OpenRequest,
+        may_be_open: &AtomicBool,
+    ) -> Result<Opened, Error> {
+        let again = may_be_open.load(Ordering::Relaxed);
+        let work = if again { Work::OpenAgain(command.into()) } else { Work::Command(command.into()) };
+        let reply = self.ask(address, partition, work).await;
+        decided::<OpenRequest>(moved_unless_answered(reply, may_be_open)?)
+    }
+
+    /// As [`Self::open_there`], under `claim`. A second attempt finds the claim in use by this very call.
+    pub(super) async fn open_under_claim_there(
+        &self,
+        address: String,
+        partition: Partition,
+        command: OpenRequest,
+        claim: Claim,
+        may_be_open: &AtomicBool,
+    ) -> Result<IdempotentOutcome<Opened>, Error> {
+        let work = Work::Open { command: command.into(), claim };
+        let reply = self.ask(address, partition, work).await;
+        match moved_unless_answered(reply, may_be_open)? {
+            Reply::Repeated(status) => Ok(IdempotentOutcome::Repeated(status)),
+            reply => match decided::<OpenRequest>(reply) {
+                Ok(opened) => Ok(IdempotentOutcome::Decided(Ok(opened), None)),
+                Err(Error::Refused(refusal)) => Ok(IdempotentOutcome::Decided(Err(refusal), None)),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Ends a call.
+    pub(super) async fn settle_there(
+        &self,
+        address: String,
+        partition: Partition,
+        command: SettleRequest,
+        closing: Option<(ClaimId, ClaimEnd)>,
+    ) -> Result<(), Error> {
+        let request_id = command.request_id;
+        let work = match closing {
+            None => Work::Settle(command.into()),
+            Some((claim_id, end)) => Work::Close { command: command.into(), claim_id, request_id, end },
+        };
+        match self.ask(address, partition, work).await {
+            Ok(reply) => decided::<SettleRequest>(reply),
+            Err(NoReply::NotSent(_) | NoReply::Unknown(_)) => Err(Error::Moved),
+        }
+    }
+
+    /// Reads states.
+    pub(super) async fn states_there(
+        &self,
+        address: String,
+        partition: Partition,
+        keys: &[StateKey],
+    ) -> Result<Vec<Option<State>>, Error> {
+        match self.ask(address, partition, Work::States(keys.to_vec())).await {
+            Ok(Reply::States(found)) if found.len() == keys.len() => {
+                let read = |(key, json): (&StateKey, Option<Box<_>>)| {
+                    let json: Option<Box<serde_json::value::RawValue>> = json;
+                    let state = json.map(|json| State::from_json(key, json.get())).transpose();
+                    state.map_err(|error| Error::Internal(error.to_string()))
+                };
+                keys.iter().zip(found).map(read).collect()
+            }
+            Ok(Reply::Failed(failed)) => Err(failed.into()),
+            Ok(_) => Err(unexpected()),
+            Err(NoReply::NotSent(_) | NoReply::Unknown(_)) => Err(Error::Moved),
+        }
+    }
+}
+
+/// The reply to an opening. Without one, the leader is asked again; if the opening was sent, the call `may_be_open`.
+fn moved_unless_answered(reply: Result<Reply, NoReply>, may_be_open: &AtomicBool) -> Result<Reply, Error> {
+    reply.map_err(|error| {
+        if let NoReply::Unknown(_) = error {
+            may_be_open.store(true, Ordering::Relaxed);
+        }
+        Error::Moved
+    })
+}
+
+fn decided<C: WireCommand>(reply: Reply) -> Result<C::Outcome, Error> {
+    match reply {
+        Reply::Decided(answer) => match wire::decode_answer::<C>(answer.get()) {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(refusal)) => Err(Error::Refused(refusal)),
+            // The command was decided, and its outcome cannot be read.
+            Err(error) => Err(Error::Unknown(error.to_string())),
+        },
+        Reply::Failed(failed) => Err(failed.into()),
+        Reply::Repeated(_) | Reply::States(_) => Err(unexpected()),
+    }
+}
+
+fn unexpected() -> Error {
+    Error::Unknown("a gateway gave an unexpected answer".to_owned())
+}

@@ -1,0 +1,144 @@
+//! What a leader does for other gateways.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use farthing_core::command::wire::AnyCommand;
+use farthing_core::command::{OpenAgain, OpenRequest};
+use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
+use farthing_core::state::State;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::Ledger;
+use super::peer::{Failed, Reply, Request, Work, raw};
+use crate::appender::{Error, IdempotentOutcome};
+use crate::leases::Route;
+
+/// How old an opening may be. An older one was delayed on its way: the call has ended meanwhile, or was given up.
+const MAX_AGE: TimeDelta = TimeDelta::seconds(10);
+
+/// How long the end of a call is remembered: longer than an opening may be delayed.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// The calls of other gateways that ended lately. An opening of one of them was delayed on its way.
+#[derive(Debug, Default)]
+pub(super) struct RecentEnds(Mutex<(HashSet<RequestId>, VecDeque<(Instant, RequestId)>)>);
+
+impl RecentEnds {
+    fn contains(&self, request_id: RequestId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(&request_id)
+    }
+
+    fn insert(&self, request_id: RequestId) {
+        let now = Instant::now();
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ids, order) = &mut *guard;
+        while let Some((ended, id)) = order.front().copied()
+            && now.duration_since(ended) > REMEMBERED
+        {
+            order.pop_front();
+            ids.remove(&id);
+        }
+        if ids.insert(request_id) {
+            order.push_back((now, request_id));
+        }
+    }
+}
+
+impl Ledger {
+    /// Carries out what another gateway asks.
+    pub async fn serve(&self, request: Request) -> Reply {
+        let partition = request.partition();
+        if !self.leads(partition) {
+            return Reply::Failed(Failed::Moved);
+        }
+        let appender = self.appender(partition);
+        let age = self.clock.now() - request.sent_at;
+        match request.work {
+            Work::Command(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
+                Some(failed) => Reply::Failed(failed),
+                None => answer(appender.submit(command).await),
+            },
+            Work::OpenAgain(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
+                Some(failed) => Reply::Failed(failed),
+                None => answer(appender.submit(OpenAgain(command)).await),
+            },
+            Work::Open { command: AnyCommand::OpenRequest(command), claim } => {
+                match self.refused(&command, age) {
+                    Some(failed) => Reply::Failed(failed),
+                    None => match appender.open_under_claim(command, claim).await {
+                        Ok(IdempotentOutcome::Decided(outcome, _)) => raw(&outcome),
+                        Ok(IdempotentOutcome::Repeated(status)) => Reply::Repeated(status),
+                        Err(error) => Reply::Failed(error.into()),
+                    },
+                }
+            }
+            Work::Command(command) => answer(appender.submit(command).await),
+            Work::Settle(AnyCommand::SettleRequest(command)) => {
+                self.recent_ends.insert(command.request_id);
+                answer(appender.settle(command).await)
+            }
+            Work::Close { command: AnyCommand::SettleRequest(command), claim_id, request_id, end } => {
+                self.recent_ends.insert(command.request_id);
+                answer(appender.submit_closing(command, claim_id, request_id, end).await)
+            }
+            Work::States(keys) => states(appender.states(keys).await),
+            Work::OpenAgain(_) | Work::Open { .. } | Work::Settle(_) | Work::Close { .. } => {
+                Reply::Failed(Failed::Internal("another command was expected".to_owned()))
+            }
+        }
+    }
+
+    /// Whether this process leads `partition`, as far as it knows.
+    fn leads(&self, partition: Partition) -> bool {
+        matches!(self.routes.borrow().of(partition), Route::Here)
+    }
+
+    /// Why an opening that was sent so long ago is refused.
+    fn refused(&self, command: &OpenRequest, age: TimeDelta) -> Option<Failed> {
+        let is_late = age > MAX_AGE || self.recent_ends.contains(command.request_id);
+        is_late.then(|| Failed::Unavailable("the opening of the call came too late".to_owned()))
+    }
+}
+
+fn answer<T: serde::Serialize>(answer: Result<T, Error>) -> Reply {
+    match answer {
+        Ok(outcome) => raw(&Ok(outcome)),
+        Err(Error::Refused(refusal)) => raw::<T>(&Err(refusal)),
+        Err(error) => Reply::Failed(error.into()),
+    }
+}
+
+fn states(found: Result<Vec<Option<State>>, Error>) -> Reply {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Reply::Failed(error.into()),
+    };
+    let json = |state: Option<State>| state.map(|state| RawValue::from_string(state.to_json())).transpose();
+    match found.into_iter().map(json).collect() {
+        Ok(found) => Reply::States(found),
+        Err(error) => Reply::Failed(Failed::Internal(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_remembered_for_longer_than_an_opening_may_be_delayed() {
+        let id = |number| RequestId::new(ulid::Ulid(number));
+        let ends = RecentEnds::default();
+        ends.insert(id(1));
+        tokio::time::advance(MAX_AGE.to_std().unwrap()).await;
+        ends.insert(id(2));
+        assert!(ends.contains(id(1)) && ends.contains(id(2)) && !ends.contains(id(3)));
+        tokio::time::advance(REMEMBERED).await;
+        ends.insert(id(3));
+        assert!(!ends.contains(id(1)) && ends.contains(id(2)), "those that are too old are forgotten");
+    }
+}
