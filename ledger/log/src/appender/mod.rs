@@ -6,6 +6,7 @@
 //! log. An unknown commit is resolved by looking up the batch's first event.
 
 mod batch;
+mod early;
 mod failure;
 mod idempotent;
 mod job;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::early::Early;
 pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use self::job::{CommandJob, Job, Waiter};
 use self::leader::{Leader, is_valid};

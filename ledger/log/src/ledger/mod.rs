@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
 use self::serve::RecentEnds;
 use crate::appender::{
-    Appender, AppenderConfig, ClaimEnd, ClaimRecord, Error, IdempotentOutcome, Lease, QueueLimits,
+    Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, IdempotentOutcome, Lease, QueueLimits,
 };
 use crate::clock::Clock;
 use crate::connect::Role;
@@ -164,17 +164,19 @@ impl Ledger {
         .await
     }
 
-    /// Opens a call. If the answer of another gateway is lost, it is asked again: a call is opened once.
-    pub async fn open(&self, partition: Partition, command: OpenRequest) -> Result<Opened, Error> {
+    /// Opens a call: returns as soon as this is decided. If the answer of another gateway is lost, it is asked again: a
+    /// call is opened once.
+    pub async fn open(&self, partition: Partition, command: OpenRequest) -> Result<Early<Opened>, Error> {
         let may_be_open = AtomicBool::new(false);
         let opened = self
             .at_leader(partition, |leader| async {
-                let again = may_be_open.load(Ordering::Relaxed);
+                let (command, again) = (command.clone(), may_be_open.load(Ordering::Relaxed));
                 match leader {
-                    Leader::Here(appender) if again => appender.submit(OpenAgain(command.clone())).await,
-                    Leader::Here(appender) => appender.submit(command.clone()).await,
+                    Leader::Here(appender) if again => appender.submit_early(OpenAgain(command)).await,
+                    Leader::Here(appender) => appender.submit_early(command).await,
                     Leader::There(address) => {
-                        self.open_there(address, partition, command.clone(), &may_be_open).await
+                        let opened = self.open_there(address, partition, command, &may_be_open).await;
+                        opened.map(Early::known)
                     }
                 }
             })
