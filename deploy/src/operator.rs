@@ -1,7 +1,11 @@
 //! An operator's session with the ledger: runs commands through the same decisions and the same ledger as a gateway.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
+use farthing_api::HttpPeers;
 use farthing_core::command::to_millisecond;
 use farthing_core::command::wire::WireCommand;
 use farthing_core::ids::{CustomerId, MerchantId, Mint, SecretKeyId};
@@ -10,12 +14,15 @@ use farthing_core::state::StateKey;
 use farthing_log::appender::QueueLimits;
 use farthing_log::connect::Role;
 use farthing_log::directory;
-use farthing_log::ledger::{Ledger, LedgerConfig};
+use farthing_log::ledger::{Ledger, LedgerConfig, Stop};
 use farthing_log::reads::{ReadPool, pool};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::database::{self, Database, Instance, KeyOverride};
+
+/// How long this process leads partitions without a renewal, if there is no gateway.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// Connections for reads.
 const READ_CONNECTIONS: usize = 2;
@@ -52,12 +59,19 @@ impl Operator {
         let config = LedgerConfig {
             database_url,
             role: Role::Gateway,
-            writer: "operator".to_owned(),
+            // A name of its own: two operators at once must not take each other's lease for their own.
+            writer: format!("operator {}", Mint::default().next(Self::now())),
             nats_url: None,
             queue: QueueLimits::default(),
             reads: reads.clone(),
+            clock: Arc::default(),
+            peers: Arc::new(HttpPeers::new(&instance.server_key, stop.clone(), &tasks)),
+            address: None,
+            shares: false,
+            lease: LEASE,
         };
-        let ledger = Ledger::start(config, instance.partitions, &stop, &tasks);
+        let leaving = Stop { leave: CancellationToken::new(), end: stop.clone() };
+        let ledger = Ledger::start(config, instance.partitions, &leaving, &tasks);
         Ok(Self { instance, mint: Mint::default(), ledger, reads, stop, tasks })
     }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use farthing_api::Config;
+use farthing_api::{Config, Gateways};
 
 pub(crate) use self::settings::Settings;
 use crate::database::{Database, KeyOverride, Nats};
@@ -37,6 +37,16 @@ pub(crate) struct Args {
     /// sets both headers; otherwise callers can forge them.
     #[arg(long, env = "FARTHING_TRUST_FORWARDED")]
     trust_forwarded: bool,
+    /// Address to listen on for the other gateways of the instance. Keep it off the internet.
+    #[arg(long, env = "FARTHING_GATEWAYS_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDR")]
+    gateways_listen: SocketAddr,
+    /// URL at which the other gateways reach that address; needed if they are on other machines and it is not the
+    /// address itself.
+    #[arg(long, env = "FARTHING_GATEWAYS_URL", value_name = "URL")]
+    gateways_url: Option<String>,
+    /// Take over the partitions of a gateway this many seconds after it died.
+    #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    lease_seconds: u64,
     /// Do not deliver webhooks; leave that to other gateways, such as those with access to the internet.
     #[arg(long, env = "FARTHING_NO_WEBHOOKS")]
     no_webhooks: bool,
@@ -64,6 +74,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
         limits: settings.server_limits()?,
         queue: settings.queue()?,
+        gateways: Gateways {
+            listen: args.gateways_listen,
+            url: args.gateways_url,
+            lease: Duration::from_secs(args.lease_seconds),
+        },
         webhooks: (!args.no_webhooks).then(|| settings.webhook_timing()),
         provider_hosts: settings.providers.provider_hosts,
         allow_addresses: settings.providers.allow_addresses,

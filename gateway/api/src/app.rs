@@ -5,6 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::clock::Clock;
 use farthing_log::ledger::Ledger;
@@ -12,6 +13,7 @@ use farthing_log::reads::ReadPool;
 use farthing_worker::payments::Payments;
 
 use crate::known_keys::KnownKeys;
+use crate::peers::HttpPeers;
 use crate::providers::Providers;
 use crate::timeouts::Timeouts;
 
@@ -21,6 +23,8 @@ pub(crate) struct App {
     pub(crate) ledger: Ledger,
     /// Connections for reads of the log, of read models and of operational data.
     pub(crate) reads: ReadPool,
+    /// The partitions of the log.
+    pub(crate) partitions: Partitions,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,
     /// Live mode, or test mode with clocks that can be advanced.
@@ -33,6 +37,8 @@ pub(crate) struct App {
     pub(crate) gateway_id: GatewayId,
     /// The known providers, their prices and the managed provider keys.
     pub(crate) providers: Providers,
+    /// The other gateways.
+    pub(crate) peers: Arc<HttpPeers>,
     /// The settings of admission and holds.
     pub(crate) settings: RequestSettings,
     /// Whether to trust `X-Forwarded-Host` and `X-Forwarded-Proto`, which a reverse proxy sets.

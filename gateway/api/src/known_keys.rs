@@ -114,19 +114,23 @@ const fn unknown(caller: &Caller) -> AuthError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use farthing_core::partition::Partitions;
     use farthing_core::secret::ServerKey;
     use farthing_log::appender::QueueLimits;
     use farthing_log::connect::Role;
-    use farthing_log::ledger::LedgerConfig;
+    use farthing_log::ledger::{LedgerConfig, Stop};
     use farthing_log::reads::pool;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::peers::HttpPeers;
 
     /// A ledger and reads of a database that does not exist.
     fn unreachable_ledger() -> (Ledger, ReadPool) {
+        let tasks = TaskTracker::new();
         let url = "postgres://nobody@127.0.0.1:1/none";
         let reads = ReadPool::new(pool(url, 1).unwrap());
         let config = LedgerConfig {
@@ -136,9 +140,14 @@ mod tests {
             nats_url: None,
             queue: QueueLimits::default(),
             reads: reads.clone(),
+            clock: Arc::default(),
+            peers: Arc::new(HttpPeers::new(&ServerKey::random(), CancellationToken::new(), &tasks)),
+            address: None,
+            shares: false,
+            lease: Duration::from_secs(3),
         };
         let partitions = Partitions::new(8).unwrap();
-        (Ledger::start(config, partitions, &CancellationToken::new(), &TaskTracker::new()), reads)
+        (Ledger::start(config, partitions, &Stop::default(), &tasks), reads)
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ mod input;
 mod known_keys;
 mod lookups;
 mod openapi;
+mod peers;
 mod providers;
 mod rest;
 mod rules;
@@ -21,8 +22,9 @@ mod target;
 mod timeouts;
 mod values;
 
+pub use self::peers::HttpPeers;
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
 pub use self::serve::ServerLimits;
-pub use self::server::{Config, Error, run};
+pub use self::server::{Config, Error, Gateways, run};
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

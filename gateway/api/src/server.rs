@@ -16,10 +16,9 @@ use farthing_egress::{AddressGuard, connector, tls};
 use farthing_log::appender::QueueLimits;
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
-use farthing_log::ledger::{Ledger, LedgerConfig};
-use farthing_log::partitions;
+use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::reads::{PoolError, ReadPool, pool};
-use farthing_log::refold;
+use farthing_log::{partitions, refold};
 use farthing_worker::lease;
 use farthing_worker::payments::{self, Payments, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
@@ -34,6 +33,7 @@ use crate::checkout;
 use crate::docs;
 use crate::forward::{self, Forwarder};
 use crate::known_keys::KnownKeys;
+use crate::peers::{self, HttpPeers};
 use crate::providers::catalogue::Catalogue;
 use crate::providers::{ProviderHost, ProviderKey, Providers};
 use crate::rest;
@@ -93,8 +93,21 @@ pub struct Config {
     pub limits: ServerLimits,
     /// The bounds of each partition's queue of commands.
     pub queue: QueueLimits,
+    /// How the gateways of the instance work together.
+    pub gateways: Gateways,
     /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
     pub webhooks: Option<WebhookTiming>,
+}
+
+/// How the gateways of an instance work together.
+#[derive(Debug, Clone)]
+pub struct Gateways {
+    /// The address to listen on for the other gateways; port 0 means any free port.
+    pub listen: SocketAddr,
+    /// The URL at which the other gateways reach that address; `None` if it is the address itself.
+    pub url: Option<String>,
+    /// How long the lease of a partition lasts without a renewal.
+    pub lease: Duration,
 }
 
 /// Why a gateway cannot run.
@@ -115,6 +128,9 @@ pub enum Error {
     /// The stored data has the shape of another program version.
     #[error("the stored {0} have the shape of another version of this program; run `farthing migrate`")]
     Outdated(&'static str),
+    /// Other gateways cannot reach the address for them.
+    #[error("other gateways cannot reach {0}: give the URL at which they reach this gateway")]
+    NoUrl(SocketAddr),
     /// TLS towards providers.
     #[error("TLS: {0}")]
     Tls(#[from] tls::Error),
@@ -134,6 +150,8 @@ pub async fn run(
     // The ledger outlives the calls that need it.
     let abort = CancellationToken::new();
     let read_pool = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
+    let (peer_listener, peer_url) = listen_for_gateways(&config.gateways).await?;
+    let peers = Arc::new(HttpPeers::new(&server_key, abort.clone(), &tasks));
     let ledger_config = LedgerConfig {
         database_url: config.database_url.clone(),
         role: Role::Gateway,
@@ -141,8 +159,14 @@ pub async fn run(
         nats_url: config.nats_url.clone(),
         queue: config.queue,
         reads: read_pool.clone(),
+        clock: Arc::clone(&clock),
+        peers: Arc::clone(&peers) as Arc<dyn Peers>,
+        address: Some(peer_url),
+        shares: true,
+        lease: config.gateways.lease,
     };
-    let ledger = Ledger::start(ledger_config, partitions, &abort, &tasks);
+    let leaving = Stop { leave: stop.clone(), end: abort.clone() };
+    let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
     let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
     let processor_pool = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
@@ -158,12 +182,14 @@ pub async fn run(
     let app = Arc::new(App {
         ledger,
         reads: read_pool,
+        partitions,
         server_key,
         mode,
         mint,
         clock,
         gateway_id,
         providers,
+        peers,
         settings,
         trust_forwarded: config.trust_forwarded,
         timeouts,
@@ -201,6 +227,11 @@ pub async fn run(
     if let Some(dispatcher) = dispatcher {
         tasks.spawn(dispatcher.run(stop.clone()));
     }
+    tasks.spawn(serve_gateways(
+        peer_listener,
+        peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
+        abort.clone(),
+    ));
     ready(address);
     tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
@@ -229,19 +260,50 @@ pub async fn run(
 
 fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     docs::check();
+    let forwarding = Router::from(forward::routes()).with_state(forwarder);
+    Router::new().nest("/v1", forwarding).merge(standard(app))
+}
+
+/// Everything but the forward endpoint.
+fn standard(app: &Arc<App>) -> Router {
     let standard = Router::from(rest::routes().merge(docs::document_route()))
         .method_not_allowed_fallback(rest::method_not_allowed)
         .fallback(rest::route_not_found);
-    let standard = Router::new()
+    Router::new()
         .nest("/v1", standard)
         .merge(docs::routes())
         .merge(checkout::routes())
         .method_not_allowed_fallback(rest::method_not_allowed)
         .fallback(rest::route_not_found)
         .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))
-        .with_state(Arc::clone(app));
-    let forwarding = Router::from(forward::routes()).with_state(forwarder);
-    Router::new().nest("/v1", forwarding).merge(standard)
+        .with_state(Arc::clone(app))
+}
+
+/// Listens for the other gateways. Returns the URL at which they reach this one.
+async fn listen_for_gateways(gateways: &Gateways) -> Result<(TcpListener, String), Error> {
+    let failed = |error| Error::Listen(gateways.listen, error);
+    let listener = TcpListener::bind(gateways.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    match &gateways.url {
+        Some(url) => Ok((listener, url.trim_end_matches('/').to_owned())),
+        None if address.ip().is_unspecified() => Err(Error::NoUrl(address)),
+        None => Ok((listener, format!("http://{address}"))),
+    }
+}
+
+/// Serves the other gateways until `stop`. What they ask then is answered within [`UNSETTLED_LOG_TIMEOUT`].
+async fn serve_gateways(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let serve = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(UNSETTLED_LOG_TIMEOUT).await;
+    };
+    tokio::select! {
+        served = serve => if let Err(error) = served {
+            tracing::error!(event = "gateways.listener_failed", %error, "other gateways cannot reach this one");
+        },
+        () = late => {}
+    }
 }
 
 /// What the database says about the instance.

@@ -173,6 +173,11 @@ impl ServerKey {
         mac.finalize().into_bytes().into()
     }
 
+    /// The token by which the gateways of the instance know each other.
+    pub fn token_of_gateways(&self) -> String {
+        hex(&self.mac_of("gateways", &[]))
+    }
+
     /// The MAC of `parts` for `purpose`; the boundaries between the parts matter.
     pub(crate) fn mac_of(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");

@@ -14,6 +14,7 @@ pub mod leadership;
 pub mod leases;
 pub mod ledger;
 pub mod partitions;
+pub mod positions;
 pub mod reader;
 pub mod reads;
 pub mod record;

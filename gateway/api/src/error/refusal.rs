@@ -118,7 +118,10 @@ impl From<appender::Error> for ApiError {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Refused(refusal) => refusal.into(),
-            appender::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            appender::Error::Unavailable(why) | appender::Error::Unknown(why) => {
+                Self::ledger_unavailable(why)
+            }
+            appender::Error::Moved => Self::ledger_unavailable(error.to_string()),
             appender::Error::Internal(why) => Self::internal(why),
             appender::Error::Overloaded => Self::overloaded("the appender's queue"),
         }

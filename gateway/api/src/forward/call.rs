@@ -1,6 +1,7 @@
 //! One forwarded call: opens it in the ledger, sends it to the provider and passes the answer back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -8,6 +9,7 @@ use farthing_core::command::{Failed, Opened, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
 use farthing_log::appender::ClaimEnd;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Request, Version};
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
-use super::idempotent_call::{IdempotentCall, OpenOutcome};
+use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
 use super::metered_body::MeteredBody;
 use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
@@ -25,6 +27,9 @@ use super::request_body::BodyError;
 use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
 use super::usage::{ChunkFilter, Scanner, Shape};
 use crate::error::{ApiError, AuthError, BillingError, ForwardError};
+
+/// After this time no gateway opens a call that was sent to it before.
+const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
 
 /// Runs the call. `disconnected` is cancelled when the caller disconnects before the answer's head.
 pub(super) async fn run(
@@ -38,15 +43,19 @@ pub(super) async fn run(
     let (caller, provider_key_type) = (command.caller.clone(), command.provider_key_type);
     let outcome = match &idempotent_call {
         None => {
-            let opened = forwarder.app.ledger.submit(partition, command).await;
-            opened.map(OpenOutcome::Opened).map_err(ApiError::from)
+            let opened = forwarder.app.ledger.open(partition, command).await;
+            opened.map(OpenOutcome::Opened).map_err(OpenError::from)
         }
         Some(idempotent_call) => idempotent_call.open(&forwarder.app, command).await,
     };
-    let opened = match outcome {
-        Ok(OpenOutcome::Opened(opened)) => opened,
+    let opening = match outcome {
+        Ok(OpenOutcome::Opened(opening)) => opening,
         Ok(OpenOutcome::Replayed(response)) => return Ok(response),
-        Err(refused) => {
+        Err(OpenError::Unknown(why)) => {
+            end_if_open(&forwarder, partition, request_id);
+            return Err(ApiError::ledger_unavailable(why));
+        }
+        Err(OpenError::NotOpen(refused)) => {
             if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
                 forwarder.app.known_keys.forget(&caller);
             }
@@ -61,22 +70,29 @@ pub(super) async fn run(
             return Err(refused);
         }
     };
-    let Opened { merchant_id, on_disconnect, .. } = opened;
+    let Opened { merchant_id, on_disconnect, .. } = *opening.outcome();
     let call = OpenCall { partition, request_id, merchant_id, on_disconnect, provider_key_type };
     let mut connected = true;
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
-    let response = tokio::select! {
-        response = forwarder.client.request(outgoing) => response.map_err(|error| {
-            connected = !error.is_connect();
-            failure(&error)
-        }),
-        () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
-            Err((FailureReason::ProviderTimeout, timeout()))
+    // The call is sent while its opening commits. Nothing that follows from it is shown before the opening is durable:
+    // if it fails, the provider is left and the caller learns nothing of its answer.
+    let durable = opening.durable();
+    let response = async {
+        tokio::select! {
+            response = forwarder.client.request(outgoing) => response.map_err(|error| {
+                connected = !error.is_connect();
+                failure(&error)
+            }),
+            () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
+                Err((FailureReason::ProviderTimeout, timeout()))
+            }
+            // In the next two cases no caller is left to read the error.
+            () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
+            () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
         }
-        // In the next two cases no caller is left to read the error.
-        () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
-        () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
     };
+    let durable = async { durable.await.map_err(ApiError::from) };
+    let (_, response) = tokio::try_join!(durable, async { Ok(response.await) })?;
     let (reason, error) = match response {
         Ok(response) => {
             let source = Source { shape, idempotent_call, usage_requested_by };
@@ -87,6 +103,22 @@ pub(super) async fn run(
     let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
     settled(&forwarder, call, Settled::Failed(Failed::because(reason)), closing).await?;
     Err(error)
+}
+
+/// Ends a call that may be open although nobody forwards it: its hold must not be kept. An opening on its way to another
+/// gateway is too late by then.
+fn end_if_open(forwarder: &Forwarder, partition: Partition, request_id: RequestId) {
+    let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
+    forwarder.tasks.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(OPENING_IS_TOO_LATE) => {}
+            // At the end of the process the sweeper of another gateway ends it.
+            () = abort.cancelled() => return,
+        }
+        let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        // If it was never opened, the settlement is refused.
+        let _ = until_durable(app, partition, request_id, settled, None, abort).await;
+    });
 }
 
 /// The parts of the prepared call that are needed to read its answer.
@@ -150,11 +182,11 @@ async fn settled(
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
-    until_durable(app, call, settled, closing, forwarder.abort.clone()).await.map_err(|unsettled| {
-        match unsettled {
-            Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
-            Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
-        }
+    let OpenCall { partition, request_id, .. } = call;
+    let ended = until_durable(app, partition, request_id, settled, closing, forwarder.abort.clone()).await;
+    ended.map_err(|unsettled| match unsettled {
+        Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
+        Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
     })
 }
 

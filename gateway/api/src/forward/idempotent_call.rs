@@ -6,11 +6,11 @@ use axum::response::{IntoResponse as _, Response};
 use farthing_core::command::{
     Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
 };
-use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
+use farthing_core::idempotency::{Claim, ClaimId, Scope};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
-use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
+use farthing_log::appender::{self, ClaimEnd, Early, IdempotentOutcome};
 use farthing_log::claims;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 
@@ -54,10 +54,33 @@ pub(super) struct IdempotentCall {
 
 /// The outcome of opening a call.
 pub(super) enum OpenOutcome {
-    /// The call is open.
-    Opened(Opened),
+    /// The call is admitted.
+    Opened(Early<Opened>),
     /// The key was used before. The response is the first call's.
     Replayed(Response),
+}
+
+/// Why a call is not open.
+pub(super) enum OpenError {
+    /// It is not.
+    NotOpen(ApiError),
+    /// The answer of another gateway was lost: it may be open.
+    Unknown(String),
+}
+
+impl From<ApiError> for OpenError {
+    fn from(error: ApiError) -> Self {
+        Self::NotOpen(error)
+    }
+}
+
+impl From<appender::Error> for OpenError {
+    fn from(error: appender::Error) -> Self {
+        match error {
+            appender::Error::Unknown(why) => Self::Unknown(why),
+            error => Self::NotOpen(error.into()),
+        }
+    }
 }
 
 impl IdempotentCall {
@@ -90,34 +113,22 @@ impl IdempotentCall {
     }
 
     /// Opens the call, or replays the first call's response if the key was used before.
-    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, ApiError> {
+    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, OpenError> {
         let connection = app.connection().await?;
-        let before = within(claims::find(&connection, self.partition, &self.claim)).await?;
+        let before = within(claims::find(&connection, self.partition, &self.claim)).await;
         drop(connection);
-        let standing = match before {
+        let standing = match before? {
             Some(standing) => standing,
-            None => match self.claim(app, command).await? {
-                Ok(opened) => return Ok(OpenOutcome::Opened(opened)),
-                Err(standing) => standing,
+            None => match app.ledger.open_under_claim(self.partition, command, self.claim.clone()).await? {
+                IdempotentOutcome::Decided(Ok(opened), _) => {
+                    return Ok(OpenOutcome::Opened(Early::known(opened)));
+                }
+                IdempotentOutcome::Decided(Err(refusal), _) => return Err(ApiError::from(refusal).into()),
+                IdempotentOutcome::Repeated(standing) => standing,
             },
         };
         let answer = idempotency::response_to(standing, &app.server_key, &self.claim.id)?;
         Ok(OpenOutcome::Replayed(answer.into_response()))
-    }
-
-    /// Opens the call and claims the key in one append. The inner `Err` is the earlier claim of the key.
-    async fn claim(&self, app: &App, command: OpenRequest) -> Result<Result<Opened, ClaimStatus>, ApiError> {
-        let request_id = command.request_id;
-        let keep = move |outcome: &Result<Opened, Refusal>| match outcome {
-            Ok(_) => ClaimRecord::Call(request_id),
-            // A refused call does not use up the key.
-            Err(_) => ClaimRecord::Nothing,
-        };
-        match app.ledger.submit_idempotent(self.partition, command, self.claim.clone(), keep).await? {
-            IdempotentOutcome::Decided(Ok(opened), _) => Ok(Ok(opened)),
-            IdempotentOutcome::Decided(Err(refusal), _) => Err(refusal.into()),
-            IdempotentOutcome::Repeated(standing) => Ok(Err(standing)),
-        }
     }
 
     /// A recorder of the response with this head. The provider's 5xx ends the call and is not recorded.

@@ -7,11 +7,11 @@ use farthing_core::command::{Completeness, Failed, Metered, SettleRequest, Settl
 use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
 use farthing_log::appender::{ClaimEnd, Error};
 use farthing_log::backoff::Backoff;
 use tokio_util::sync::CancellationToken;
 
-use super::forwarder::OpenCall;
 use super::usage::{ReportedUsage, UsageReport};
 use crate::app::App;
 
@@ -120,22 +120,17 @@ fn log_unsettled(request_id: RequestId, settled: &Settled) {
 /// Submits the settlement until it is durable, together with the closing of the call's idempotency key.
 pub(super) async fn until_durable(
     app: Arc<App>,
-    call: OpenCall,
+    partition: Partition,
+    request_id: RequestId,
     settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
-    let OpenCall { partition, request_id, .. } = call;
     let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
         let app = Arc::clone(&app);
         async move {
             let command = SettleRequest { request_id, settled, now: app.now() };
-            match closing {
-                None => app.ledger.settle(partition, command).await,
-                Some((claim, end)) => {
-                    app.ledger.submit_closing(partition, command, claim, request_id, end).await
-                }
-            }
+            app.ledger.settle(partition, command, closing).await
         }
     };
     settle_or_fail(request_id, settled, closing, stop, submit).await
@@ -228,7 +223,9 @@ where
                 failures += 1;
                 error
             }
-            Err(error @ (Error::Unavailable(_) | Error::Overloaded)) => error,
+            Err(error @ (Error::Unavailable(_) | Error::Overloaded | Error::Unknown(_) | Error::Moved)) => {
+                error
+            }
         };
         tracing::warn!(event = "forward.settlement_retried", %request_id, %error, "the settlement is retried");
         tokio::select! {

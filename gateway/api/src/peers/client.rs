@@ -16,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{COMMANDS, TOKEN_HEADER, token};
@@ -48,6 +49,7 @@ pub struct HttpPeers {
     connection: Arc<Connection>,
     /// By address.
     queues: Mutex<HashMap<String, mpsc::Sender<Queued>>>,
+    stop: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -65,14 +67,14 @@ pub(crate) struct Forwarded {
 }
 
 impl HttpPeers {
-    /// The gateways of the instance with this key. Its tasks end with it.
-    pub fn new(server_key: &ServerKey, tasks: &TaskTracker) -> Self {
+    /// The gateways of the instance with this key. Once `stop` is cancelled, nothing is sent any more.
+    pub fn new(server_key: &ServerKey, stop: CancellationToken, tasks: &TaskTracker) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
         let connection = Arc::new(Connection { client, token: token(server_key) });
-        Self { connection, queues: Mutex::default(), tasks: tasks.clone() }
+        Self { connection, queues: Mutex::default(), stop, tasks: tasks.clone() }
     }
 
     /// The queue of the gateway at `address`, with the tasks that send what it holds.
@@ -87,7 +89,8 @@ impl HttpPeers {
         let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
         for _ in 0..MESSAGES {
             let (connection, address) = (Arc::clone(&self.connection), address.to_owned());
-            self.tasks.spawn(send_all(connection, address, Arc::clone(&waiting)));
+            let send = send_all(connection, address, Arc::clone(&waiting));
+            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(send));
         }
         queues.insert(address.to_owned(), queue.clone());
         queue
@@ -115,11 +118,7 @@ impl fmt::Debug for HttpPeers {
 }
 
 impl Peers for HttpPeers {
-    fn send(
-        &self,
-        address: String,
-        request: Request,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+    fn send(&self, address: String, request: Request) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             let full = || NoReply::NotSent("too many commands wait for the gateway".to_owned());
@@ -208,4 +207,3 @@ impl Connection {
         answer.unwrap_or_else(|_| Err(NoReply::Unknown("no answer in time".to_owned())))
     }
 }
-

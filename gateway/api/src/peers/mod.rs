@@ -6,11 +6,12 @@
 mod client;
 mod server;
 
-use farthing_core::secret::{ServerKey, hex};
+use farthing_core::secret::ServerKey;
 use http::HeaderValue;
 
+pub(crate) use self::client::Forwarded;
 pub use self::client::HttpPeers;
-pub(crate) use self::server::{FromGateway, MOVED, router};
+pub(crate) use self::server::{FromGateway, router};
 
 /// The header with the token.
 const TOKEN_HEADER: &str = "x-farthing-gateway";
@@ -20,6 +21,5 @@ const COMMANDS: &str = "/commands";
 
 /// The token of an instance's gateways.
 fn token(server_key: &ServerKey) -> HeaderValue {
-    let token = hex(&server_key.mac_of("gateways", &[b"commands"]));
-    HeaderValue::from_str(&token).expect("hexadecimal digits are a header value")
+    HeaderValue::from_str(&server_key.token_of_gateways()).expect("hexadecimal digits are a header value")
 }

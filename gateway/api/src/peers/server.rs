@@ -18,10 +18,6 @@ use super::{COMMANDS, TOKEN_HEADER, token};
 /// The largest message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 
-/// The header of a response that says that this gateway does not lead the merchant's partition any more, and has done
-/// nothing.
-pub(crate) const MOVED: &str = "x-farthing-moved";
-
 /// A request that another gateway passed on. It is not passed on again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FromGateway;

@@ -4,20 +4,24 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts as _, OriginalUri, Request};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use farthing_core::command::wire::WireCommand;
-use farthing_core::command::{AlreadyApplied, Refusal};
+use farthing_core::command::{AlreadyApplied, Command, Refusal};
 use farthing_core::idempotency::{Claim, Scope};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
-use farthing_log::appender::{ClaimRecord, IdempotentOutcome};
+use farthing_log::appender::{self, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
-use http::HeaderMap;
+use farthing_log::ledger::NoReply;
+use http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::authenticate::Merchant;
 use super::body::{self, Reply};
@@ -25,6 +29,7 @@ use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::idempotency::{self, StoredResponse};
+use crate::peers::{Forwarded, FromGateway};
 
 /// A merchant's POST, read whole. A repeated call with a stored answer is answered during extraction.
 pub(super) struct Writes {
@@ -34,6 +39,11 @@ pub(super) struct Writes {
     headers: HeaderMap,
     body: Bytes,
     claim: Option<Claim>,
+    method: Method,
+    /// The path as called, with its query.
+    path: String,
+    /// Whether another gateway passed the call on.
+    is_passed_on: bool,
 }
 
 impl FromRequest<Arc<App>> for Writes {
@@ -50,6 +60,20 @@ impl FromRequest<Arc<App>> for Writes {
         }
     }
 }
+
+/// The answer of the leader.
+enum Answer<T> {
+    /// This gateway leads; the outcome is to be rendered.
+    Here(T),
+    /// Another gateway answered the whole call.
+    There(StoredResponse),
+}
+
+/// How long a call waits for a gateway that takes it.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The pause between attempts.
+const LEADER_PAUSE: Duration = Duration::from_millis(20);
 
 /// The rendering of a command's outcome.
 pub(super) enum Rendered<T, L> {
@@ -115,12 +139,13 @@ impl Writes {
             Submitted::Response(_) | Submitted::Later(_) => ClaimRecord::Nothing,
         };
         let id = claim.id.clone();
-        match self.app.ledger.submit_idempotent(self.partition(), command, claim, keep).await? {
-            IdempotentOutcome::Decided(_, Some(kept)) => {
+        match self.at_leader(command, claim, keep).await? {
+            Answer::There(answer) => Ok(Submitted::Response(answer)),
+            Answer::Here(IdempotentOutcome::Decided(_, Some(kept))) => {
                 Ok(Submitted::Response(StoredResponse::open(&self.app.server_key, &id, &kept)?))
             }
-            IdempotentOutcome::Decided(outcome, None) => Ok(answer_of(&outcome)),
-            IdempotentOutcome::Repeated(status) => {
+            Answer::Here(IdempotentOutcome::Decided(outcome, None)) => Ok(answer_of(&outcome)),
+            Answer::Here(IdempotentOutcome::Repeated(status)) => {
                 idempotency::response_to(status, &self.app.server_key, &id).map(Submitted::Response)
             }
         }
@@ -132,12 +157,66 @@ impl Writes {
         let Some(claim) = self.claim.clone() else { return Ok(answer) };
         let (id, kept) = (claim.id.clone(), answer.seal(&self.app.server_key, &claim.id));
         let keep = move |_: &Result<(), Refusal>| ClaimRecord::Answer(kept.clone());
-        match self.app.ledger.submit_idempotent(self.partition(), AlreadyApplied, claim, keep).await? {
-            IdempotentOutcome::Decided(..) => Ok(answer),
-            IdempotentOutcome::Repeated(status) => {
+        match self.at_leader(AlreadyApplied, claim, keep).await? {
+            Answer::There(answer) => Ok(answer),
+            Answer::Here(IdempotentOutcome::Decided(..)) => Ok(answer),
+            Answer::Here(IdempotentOutcome::Repeated(status)) => {
                 idempotency::response_to(status, &self.app.server_key, &id)
             }
         }
+    }
+
+    /// Submits `command` under `claim` if this gateway leads the caller's partition. Otherwise passes the call on to the
+    /// leader, as it came: an idempotency key lets it be passed on again when an answer is lost.
+    async fn at_leader<C, K>(
+        &self,
+        command: C,
+        claim: Claim,
+        keep: K,
+    ) -> Result<Answer<IdempotentOutcome<C::Outcome>>, ApiError>
+    where
+        C: Command + Clone,
+        K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Clone + Send + 'static,
+    {
+        let (ledger, partition) = (&self.app.ledger, self.partition());
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        loop {
+            let elsewhere = ledger.leads_elsewhere(partition).await?;
+            let refused = match elsewhere {
+                None => {
+                    let (command, claim, keep) = (command.clone(), claim.clone(), keep.clone());
+                    match ledger.submit_idempotent_here(partition, command, claim, keep).await {
+                        Ok(outcome) => return Ok(Answer::Here(outcome)),
+                        Err(error @ appender::Error::Moved) => error.into(),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Some(_) if self.is_passed_on => return Err(appender::Error::Moved.into()),
+                Some(address) => match self.pass_on(&address).await {
+                    Ok(answer) if answer.status != StatusCode::SERVICE_UNAVAILABLE => {
+                        return Ok(Answer::There(answer));
+                    }
+                    Ok(answer) if Instant::now() >= deadline => return Ok(Answer::There(answer)),
+                    Ok(_) => appender::Error::Moved.into(),
+                    Err(error) => ApiError::ledger_unavailable(error.to_string()),
+                },
+            };
+            if Instant::now() >= deadline {
+                return Err(refused);
+            }
+            tokio::time::sleep(LEADER_PAUSE).await;
+        }
+    }
+
+    /// Sends the call to another gateway, and returns its answer.
+    async fn pass_on(&self, address: &str) -> Result<StoredResponse, NoReply> {
+        let (method, headers, body) = (self.method.clone(), self.headers.clone(), self.body.clone());
+        let answer = self.app.peers.forward(address, method, &self.path, headers, body).await?;
+        let Forwarded { status, mut headers, body } = answer;
+        headers.remove(TRANSFER_ENCODING);
+        headers.remove(CONTENT_LENGTH);
+        headers.remove(DATE);
+        Ok(StoredResponse { status, headers, body })
     }
 
     /// Reads a call with the answer that an earlier call with the same idempotency key stored.
@@ -165,14 +244,17 @@ impl Writes {
         let Merchant { merchant_id } = Merchant::from_request_parts(parts, app).await?;
         let key = idempotency::key(&parts.headers)?.map(str::to_owned);
         let body = body::collect(app.timeouts.body, &parts.headers, body).await?;
+        // The path as called: an alias is another scope.
+        let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
+        let path = called.path_and_query().map_or_else(String::new, ToString::to_string);
         let claim = key.map(|key| {
-            // The path as called: an alias is another scope.
-            let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
             let scope = Scope { merchant_id, method: parts.method.as_str(), path: called.path() };
             Claim::new(&app.server_key, scope, &key, &[&body])
         });
         let headers = std::mem::take(&mut parts.headers);
-        Ok(Self { merchant_id, app: Arc::clone(app), headers, body, claim })
+        let is_passed_on = parts.extensions.get::<FromGateway>().is_some();
+        let (app, method) = (Arc::clone(app), parts.method.clone());
+        Ok(Self { merchant_id, app, headers, body, claim, method, path, is_passed_on })
     }
 
     /// The stored answer, looked up before the call is checked: what was valid then may be invalid now. Whether a key is

@@ -25,7 +25,8 @@ impl From<appender::Error> for Error {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Refused(refusal) => Self::Refused(refusal),
-            appender::Error::Unavailable(why) => Self::Unavailable(why),
+            appender::Error::Unavailable(why) | appender::Error::Unknown(why) => Self::Unavailable(why),
+            appender::Error::Moved => Self::Unavailable(error.to_string()),
             appender::Error::Internal(why) => Self::Internal(why),
             appender::Error::Overloaded => Self::Overloaded,
         }

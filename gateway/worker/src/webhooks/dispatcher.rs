@@ -1,7 +1,6 @@
 //! The dispatcher: claims due queues and delivers them until a delivery fails, the queue is empty or its turn ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -13,7 +12,8 @@ use farthing_core::state::{State, StateKey, Webhook};
 use farthing_egress::Connector;
 use farthing_log::connect::redacted;
 use farthing_log::ledger::Ledger;
-use farthing_log::{directory, reader, reads};
+use farthing_log::positions::Positions;
+use farthing_log::{reader, reads};
 use farthing_projector::{ReadModel, checkpoint};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -68,8 +68,8 @@ pub struct Dispatcher {
     db: Pool,
     client: DeliveryClient,
     timing: WebhookTiming,
-    /// A position that all of [`READ_MODELS`] have reached.
-    read_to: AtomicI64,
+    /// Positions that all of [`READ_MODELS`] have reached.
+    read_to: Mutex<Positions>,
 }
 
 impl Dispatcher {
@@ -83,7 +83,7 @@ impl Dispatcher {
         timing: WebhookTiming,
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
-        Self { payloads, server_key, ledger, db, client, timing, read_to: AtomicI64::new(0) }
+        Self { payloads, server_key, ledger, db, client, timing, read_to: Mutex::default() }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -174,9 +174,7 @@ impl Dispatcher {
     async fn deliver_queue(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
         let since = Instant::now();
         let key = StateKey::Webhook(claim.webhook_id);
-        let db = self.db.get().await?;
-        let partition = directory::locate(&db, self.ledger.partitions(), &key).await?;
-        drop(db);
+        let partition = claim.partition();
         for number in 1..=MAX_DELIVERIES_PER_TURN {
             let mut db = self.db.get().await?;
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
@@ -189,7 +187,7 @@ impl Dispatcher {
                 queue::close(&mut db, claim).await?;
                 return Ok(());
             };
-            if !self.read_models_reached(&db, pending.position).await? {
+            if !self.read_models_reached(&db, claim.partition(), pending.position).await? {
                 queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
                 return Ok(());
             }
@@ -218,29 +216,34 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The webhook of `key`, unless it is disabled or deleted; `None` for its partition means deleted.
+    /// The webhook of `key`, unless it is disabled or deleted.
     async fn enabled_webhook(
         &self,
-        partition: Option<Partition>,
+        partition: Partition,
         key: &StateKey,
     ) -> Result<Option<Box<Webhook>>, reads::Error> {
-        let Some(partition) = partition else { return Ok(None) };
         match self.ledger.state(partition, key.clone()).await? {
             Some(State::Webhook(webhook)) if webhook.settings.enabled => Ok(Some(webhook)),
             Some(_) | None => Ok(None),
         }
     }
 
-    /// Whether the read models have reached `position`.
-    async fn read_models_reached(&self, db: &Client, position: i64) -> Result<bool, Error> {
-        if self.read_to.load(Ordering::Relaxed) >= position {
+    /// Whether the read models have reached `position` of `partition`.
+    async fn read_models_reached(
+        &self,
+        db: &Client,
+        partition: Partition,
+        position: i64,
+    ) -> Result<bool, Error> {
+        let known = || self.read_to.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().get(partition) >= position {
             return Ok(true);
         }
         let mut read_to = i64::MAX;
         for model in READ_MODELS {
-            read_to = read_to.min(checkpoint::position(db, model).await?);
+            read_to = read_to.min(checkpoint::position(db, model, partition).await?);
         }
-        self.read_to.fetch_max(read_to, Ordering::Relaxed);
+        known().set(partition, read_to);
         Ok(read_to >= position)
     }
 
@@ -252,7 +255,7 @@ impl Dispatcher {
         settings: &WebhookSettings,
     ) -> Result<DeliveryRequest, Error> {
         let invalid = |why: String| Error::Payload(pending.position, why);
-        let recorded = reader::event_at(db, pending.position).await?;
+        let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
         let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
         let body = self.payloads.payload(db, &recorded, pending.event_id).await.map_err(invalid)?;
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;

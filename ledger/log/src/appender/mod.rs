@@ -117,7 +117,8 @@ impl Appender {
         let store = PostgresStore { database_url, partition, role, gateway };
         let (appender, task) = Self::over(store, &writer, queue, lease, stop.clone());
         if let Some(nats_url) = nats_url {
-            tasks.spawn(wake_up::publish(nats_url, appender.head.clone(), stop));
+            let heads = vec![(Partition::new(0), appender.head.clone())];
+            tasks.spawn(wake_up::publish(nats_url, heads, stop));
         }
         tasks.spawn(async {
             let _guard = AbortOnPanic;

@@ -33,7 +33,7 @@ pub(super) async fn find(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<Customer>, ApiError> {
-    let connection = reads.caught_up(ReadModel::Customers).await?;
+    let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
     let row = within(query::find(&connection, merchant_id, &name)).await?;
     Ok(Reply::ok(row.ok_or(ApiError::NotFound(Resource::Customer))?.into()))
 }
@@ -47,7 +47,7 @@ pub(super) async fn existing(
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
-    let connection = reads.caught_up(ReadModel::Customers).await?;
+    let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
     if let Some(row) = within(query::find(&connection, merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
@@ -60,7 +60,7 @@ pub(super) async fn existing(
 
 /// Reads the customer from its creation in the log.
 async fn as_created(client: &Client, partition: Partition, id: CustomerId) -> Result<Customer, ApiError> {
-    let found = reader::find(client, &[&format!("{id}/created")]).await?;
+    let found = reader::find(client, partition, &[&format!("{id}/created")]).await?;
     let Some(Recorded {
         fact: Fact { event: Event::Customer(CustomerEvent::Created(created)), occurred_at, .. },
         ..
