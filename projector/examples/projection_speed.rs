@@ -17,6 +17,7 @@ use farthing_core::event::{
 use farthing_core::ids::{CreditId, CustomerId, GatewayId, MerchantId, MeterId, Mint, RequestId, WalletId};
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
 use farthing_core::money::Amount;
+use farthing_core::partition::Partition;
 use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
@@ -28,6 +29,9 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
+
+/// The partition of the generated merchant: the database has one.
+const PARTITION: Partition = Partition::new(0);
 
 const CUSTOMERS: usize = 1_000;
 
@@ -187,7 +191,7 @@ impl Workload {
 
 /// Appends events without the appender, in batches of [`EVENTS_PER_BATCH`]. The hashes do not matter for the measurement.
 async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item = Event>) -> i64 {
-    let mut head: i64 = client.query_one(reader::READ_HEAD, &[]).await.unwrap().get(0);
+    let mut head = reader::head(client, PARTITION).await.unwrap();
     let copy = "COPY ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes) \
                 FROM STDIN BINARY";
     let types = [Type::INT2, Type::INT8, Type::INT4, Type::TIMESTAMPTZ, Type::TEXT, Type::BYTEA, Type::BYTEA];
@@ -206,20 +210,30 @@ async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item =
         }
         let hashes = vec![0_u8; HASH_BYTES * count];
         let count = i32::try_from(count).unwrap();
-        let row: [&(dyn ToSql + Sync); 7] =
-            [&0_i16, &(head + 1), &count, &workload.now, &"a benchmark", &lines.as_bytes(), &hashes];
+        let row: [&(dyn ToSql + Sync); 7] = [
+            &PARTITION.number(),
+            &(head + 1),
+            &count,
+            &workload.now,
+            &"a benchmark",
+            &lines.as_bytes(),
+            &hashes,
+        ];
         rows.as_mut().write(&row).await.unwrap();
         head += i64::from(count);
     }
     rows.as_mut().finish().await.unwrap();
-    client.execute("UPDATE ledger.heads SET position = $1", &[&head]).await.unwrap();
+    client
+        .execute("UPDATE ledger.heads SET position = $1 WHERE partition = $2", &[&head, &PARTITION.number()])
+        .await
+        .unwrap();
     head
 }
 
 /// The position of the last event in the feed.
 async fn published(context: &async_nats::jetstream::Context) -> Option<i64> {
-    let stream = context.get_stream(relay::stream_name(0)).await.ok()?;
-    let last = stream.get_last_raw_message_by_subject(&relay::subject(0)).await.ok()?;
+    let stream = context.get_stream(relay::stream_name(PARTITION)).await.ok()?;
+    let last = stream.get_last_raw_message_by_subject(&relay::subject(PARTITION)).await.ok()?;
     let number = |name| last.headers.get(name)?.as_str().parse::<i64>().ok();
     Some(number(relay::POSITION_HEADER)? + number(relay::COUNT_HEADER)? - 1)
 }
@@ -243,7 +257,7 @@ async fn main() {
     println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
     let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
-    let before: i64 = client.query_one(reader::READ_HEAD, &[]).await.unwrap().get(0);
+    let before = reader::head(&client, PARTITION).await.unwrap();
 
     let workload = Workload::new();
     let started = Instant::now();
@@ -262,7 +276,7 @@ async fn main() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let mut still = Vec::new();
         for model in waiting {
-            if checkpoint::position(&client, model).await.unwrap() < head {
+            if checkpoint::position(&client, model, PARTITION).await.unwrap() < head {
                 still.push(model);
             } else {
                 let elapsed = started.elapsed().as_secs_f64();

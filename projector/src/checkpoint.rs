@@ -1,19 +1,84 @@
-//! The checkpoint of a read model: one position per generation, in its own schema. Invariant: it moves only in the
-//! transaction that writes the rows, and only from the position that the writer expects (the fence).
+//! The checkpoint of a read model: a position per partition of the log and generation, in the generation's own schema.
+//! Invariant: a position moves only in the transaction that writes the rows, and only from the position that the writer
+//! expects (the fence).
 
+use farthing_core::partition::Partition;
+use farthing_log::positions::Positions;
 use farthing_schema::read_model::ReadModel;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
-/// The position of a generation, and its number.
-pub(crate) const SELECT: &str = "SELECT position, generation FROM {schema}.checkpoint";
+use crate::query::first_row;
 
-/// Moves the checkpoint. No row is changed when another writer has moved it.
-pub(crate) const ADVANCE: &str = "UPDATE {schema}.checkpoint SET position = $2 WHERE position = $1";
+/// The positions of a generation, and its number.
+pub(crate) const SELECT: &str =
+    "SELECT partition, position, generation FROM {schema}.checkpoint ORDER BY partition";
 
-/// The position up to which the live generation of `model` shows the log. A reader that must see its own write waits
-/// until this reaches the position of the write.
-pub async fn position(db: &Client, model: ReadModel) -> Result<i64, tokio_postgres::Error> {
-    let sql = SELECT.replace("{schema}", model.name());
-    let rows = db.query_typed(&sql, &[]).await?;
-    rows.first().map_or(Ok(0), |row| row.try_get("position"))
+/// Adds the partitions that a new generation lacks.
+pub(crate) const ADD_PARTITIONS: &str = "\
+INSERT INTO {schema}.checkpoint (partition, position, generation)
+SELECT h.partition, 0, c.generation FROM ledger.heads AS h CROSS JOIN {schema}.checkpoint AS c
+WHERE c.partition = 0 AND h.partition <> 0
+ON CONFLICT (partition) DO NOTHING";
+
+const SELECT_POSITION: &str = "SELECT position FROM {schema}.checkpoint WHERE partition = $1";
+
+/// Moves the checkpoint of the partitions $1 from the positions $2 to $3. The row of a partition that another writer has
+/// moved is not changed.
+pub(crate) const ADVANCE: &str = "\
+UPDATE {schema}.checkpoint AS c SET position = moved.after
+FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS moved(partition, before, after)
+WHERE c.partition = moved.partition AND c.position = moved.before";
+
+/// A move of some partitions from one position to another.
+pub(crate) struct Advance {
+    pub(crate) partitions: Vec<i16>,
+    pub(crate) before: Vec<i64>,
+    pub(crate) after: Vec<i64>,
+}
+
+impl Advance {
+    /// The move of the partitions that are at another position in `to` than in `from`.
+    pub(crate) fn new(from: &Positions, to: &Positions) -> Self {
+        let moved = || to.iter().filter(|(partition, position)| from.get(*partition) != *position);
+        Self {
+            partitions: moved().map(|(partition, _)| partition.number()).collect(),
+            before: moved().map(|(partition, _)| from.get(partition)).collect(),
+            after: moved().map(|(_, position)| position).collect(),
+        }
+    }
+
+    /// Whether a statement that changed `rows` rows moved every partition. If not, another writer has moved one.
+    pub(crate) fn is_done_by(&self, rows: u64) -> bool {
+        usize::try_from(rows) == Ok(self.partitions.len())
+    }
+}
+
+/// The position of `partition` up to which the live generation of `model` shows the log. A reader that must see its own
+/// write waits until this reaches the position of the write.
+pub async fn position(
+    db: &Client,
+    model: ReadModel,
+    partition: Partition,
+) -> Result<i64, tokio_postgres::Error> {
+    let sql = SELECT_POSITION.replace("{schema}", model.name());
+    let row = first_row(db, &sql, &[(&partition.number(), Type::INT2)]).await?;
+    row.map_or(Ok(0), |row| row.try_get("position"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_partitions_that_moved_are_advanced_and_each_is_fenced() {
+        let at = |positions: [i64; 3]| -> Positions { (0..).map(Partition::new).zip(positions).collect() };
+        let advance = Advance::new(&at([5, 6, 7]), &at([5, 9, 8]));
+        assert_eq!(
+            (advance.partitions.as_slice(), advance.before.as_slice()),
+            ([1, 2].as_slice(), [6, 7].as_slice())
+        );
+        assert_eq!(advance.after, [9, 8]);
+        assert!(advance.is_done_by(2) && !advance.is_done_by(1), "one was moved by another writer");
+    }
 }

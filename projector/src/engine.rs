@@ -1,19 +1,21 @@
 //! The projection engine. Live projection, catch-up and rebuild share one path. Invariant: a batch of rows and its
-//! checkpoint are one transaction, fenced by the position where the batch starts.
+//! checkpoint are one transaction, fenced by the position where the batch starts in each partition.
 
 use std::time::Duration;
 
 use farthing_core::event::Recorded;
+use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role, redacted};
 use farthing_log::leadership::Leadership;
+use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Entry};
 use farthing_log::tail::{Pace, Tail};
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Advance};
 use crate::writer::{Statements, WriteRows, Writer};
 
 /// The largest number of events in one transaction.
@@ -44,19 +46,21 @@ pub enum Error {
     #[error(transparent)]
     Log(#[from] reader::Error),
     /// This program cannot read an event.
-    #[error("the event at position {position} cannot be read: {reason}")]
+    #[error("the event at position {position} of partition {partition} cannot be read: {reason}")]
     Unreadable {
+        /// Its partition.
+        partition: Partition,
         /// Its position.
         position: i64,
         /// The reason.
         reason: String,
     },
+    /// A webhook in the outbox cannot be read.
+    #[error("a webhook in the outbox cannot be read: {0}")]
+    Webhook(String),
     /// Another projector has moved the checkpoint.
-    #[error("another projector moved the checkpoint from position {position}")]
-    Fenced {
-        /// The expected position of the checkpoint.
-        position: i64,
-    },
+    #[error("another projector moved the checkpoint")]
+    Fenced,
     /// The read model has no tables: the database is not migrated.
     #[error("the read model {0} has no tables: run `farthing migrate`")]
     NotMigrated(&'static str),
@@ -71,12 +75,20 @@ pub enum Error {
     RebuildRunning(&'static str),
 }
 
+impl Error {
+    /// The error about an event that this program cannot read.
+    pub(crate) fn unreadable(entry: &Entry, reason: &impl ToString) -> Self {
+        let (partition, position) = (entry.partition(), entry.position());
+        Self::Unreadable { partition, position, reason: reason.to_string() }
+    }
+}
+
 /// A read model's fold. The value is a batch of row changes, made of events only.
 pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     /// The read model that it writes.
     const MODEL: ReadModel;
 
-    /// Folds one event. Events come in log order.
+    /// Folds one event. The events of a partition come in their order.
     fn fold(&mut self, recorded: &Recorded);
 
     /// Whether the batch changes no row.
@@ -101,7 +113,8 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             }
             Error::Database(_)
             | Error::Log(_)
-            | Error::Fenced { .. }
+            | Error::Webhook(_)
+            | Error::Fenced
             | Error::NotMigrated(_)
             | Error::Outdated(_)
             | Error::NoSuchModel(_)
@@ -119,26 +132,25 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{}", P::MODEL.name())).await?;
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, P::MODEL.name()).await?;
-    let mut follower = tail.follow(Pace::Together);
-    // Events up to this position are folded. Those after the checkpoint have changed no row.
-    let mut seen = generation.position;
+    let follower = tail.follow(Pace::Together);
+    // Events up to these positions are folded. Those after the checkpoint have changed no row.
+    let mut seen = generation.positions.clone();
     let mut written_at = Instant::now();
     loop {
-        let next = follower.next(seen, MAX_EVENTS);
-        let page = if seen == generation.position {
+        let next = follower.next(&seen, MAX_EVENTS);
+        let page = if seen == generation.positions {
             next.await?
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CHECKPOINT, next).await {
             page?
         } else {
-            generation.write(&P::default(), seen).await?;
+            generation.write(&P::default(), &seen).await?;
             written_at = Instant::now();
             continue;
         };
-        let (batch, last, stopped) = fold::<P>(page.entries(), seen);
-        seen = last;
+        let (batch, stopped) = fold::<P>(page.entries(), &mut seen);
         if stopped.is_some() || !batch.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
-            generation.write(&batch, seen).await?;
-            let full = page.len() == MAX_EVENTS;
+            generation.write(&batch, &seen).await?;
+            let full = page.len() >= MAX_EVENTS;
             if !full {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
             }
@@ -150,69 +162,70 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     }
 }
 
-/// Folds `entries`, which follow the position `after`, up to the last one or to one that cannot be read. Returns the
-/// batch, its last position, and the error that stopped it.
+/// Folds `entries`, which follow the positions `seen`, up to the last one or to one that cannot be read, and moves the
+/// positions. Returns the batch and the error that stopped it.
 pub(crate) fn fold<'e, P: Projection>(
     entries: impl Iterator<Item = &'e Entry>,
-    after: i64,
-) -> (P, i64, Option<Error>) {
+    seen: &mut Positions,
+) -> (P, Option<Error>) {
     let mut batch = P::default();
-    let mut last = after;
     for entry in entries {
         match entry.recorded() {
             Ok(recorded) => batch.fold(recorded),
             Err(reason) => {
-                let error = Error::Unreadable { position: entry.position(), reason: reason.to_string() };
-                return (batch, last, Some(error));
+                return (batch, Some(Error::unreadable(entry, reason)));
             }
         }
-        last = entry.position();
+        seen.set(entry.partition(), entry.position());
     }
-    (batch, last, None)
+    (batch, None)
 }
 
 /// One generation of a read model, open for writing on its own connection.
 pub(crate) struct Generation {
     pub(crate) client: Client,
-    /// The position of its checkpoint.
-    pub(crate) position: i64,
+    /// The positions of its checkpoint.
+    pub(crate) positions: Positions,
     statements: Statements,
 }
 
 impl Generation {
-    /// Opens the generation in `schema`.
+    /// Opens the generation in `schema`, with all partitions of the log.
     pub(crate) async fn open(client: Client, model: ReadModel, schema: &str) -> Result<Self, Error> {
         let statements = Statements::new(schema);
-        let row = client.query(&statements.sql(checkpoint::SELECT), &[]).await.map_err(|error| {
+        client.execute(&statements.sql(checkpoint::ADD_PARTITIONS), &[]).await.map_err(|error| {
             let missing = error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE);
             if missing { Error::NotMigrated(model.name()) } else { error.into() }
         })?;
-        let row = row.first().ok_or(Error::NotMigrated(model.name()))?;
-        let position = row.try_get("position")?;
-        Ok(Self { client, position, statements })
+        let rows = client.query(&statements.sql(checkpoint::SELECT), &[]).await?;
+        if rows.is_empty() {
+            return Err(Error::NotMigrated(model.name()));
+        }
+        Ok(Self { client, positions: Positions::from_rows(&rows)?, statements })
     }
 
-    /// Writes a batch and moves the checkpoint to `to`, in one transaction.
-    pub(crate) async fn write<P: Projection>(&mut self, batch: &P, to: i64) -> Result<(), Error> {
+    /// Writes a batch and moves the checkpoint to the positions `to`, in one transaction.
+    pub(crate) async fn write<P: Projection>(&mut self, batch: &P, to: &Positions) -> Result<(), Error> {
+        let advance = Advance::new(&self.positions, to);
         let transaction = self.client.transaction().await?;
-        write_batch(&transaction, &mut self.statements, batch, self.position, to).await?;
+        write_batch(&transaction, &mut self.statements, batch, &advance).await?;
         transaction.commit().await?;
-        self.position = to;
+        self.positions.clone_from(to);
         Ok(())
     }
 }
 
-/// Moves the checkpoint, which fences out another writer, and then writes the rows.
+/// Moves the checkpoint of every partition, which fences out another writer, and then writes the rows.
 async fn write_batch<P: Projection>(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
     batch: &P,
-    from: i64,
-    to: i64,
+    advance: &Advance,
 ) -> Result<(), Error> {
     let mut writer = Writer::new(transaction, statements);
-    if writer.execute(checkpoint::ADVANCE, &[&from, &to]).await? == 0 {
-        return Err(Error::Fenced { position: from });
+    let Advance { partitions, before, after } = advance;
+    if !advance.is_done_by(writer.execute(checkpoint::ADVANCE, &[partitions, before, after]).await?) {
+        return Err(Error::Fenced);
     }
     if !batch.is_empty() {
         batch.write_rows(&mut writer).await?;

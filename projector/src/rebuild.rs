@@ -1,9 +1,11 @@
-//! Builds a new generation of a read model beside the live one, compares the two at one position, and swaps them.
+//! Builds a new generation of a read model beside the live one, compares the two at one position in each partition, and
+//! swaps them.
 //! Invariant: the live generation never moves between the comparison and the swap.
 
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
-use farthing_log::reader::{READ_HEAD, Reader};
+use farthing_log::positions::Positions;
+use farthing_log::reader::{self, Reader};
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -44,7 +46,7 @@ pub struct RebuildReport {
     pub name: &'static str,
     /// The generation that was built.
     pub generation: i32,
-    /// The position at which the two generations were compared; equals the number of folded events.
+    /// The number of folded events: the sum of the positions at which the two generations were compared.
     pub events: i64,
     /// The rows of the new generation.
     pub rows: i64,
@@ -97,7 +99,7 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     Ok(report)
 }
 
-/// Builds a generation, compares it with the live one at one position and, for [`Outcome::Swap`], swaps the two.
+/// Builds a generation, compares it with the live one at the same positions and, for [`Outcome::Swap`], swaps the two.
 async fn build_compared<P: Projection>(
     database_url: &str,
     live: &mut Client,
@@ -113,23 +115,26 @@ async fn build_compared<P: Projection>(
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
-        let target = live_checkpoint(live, model).await?.position;
-        catch_up::<P>(&reader, &mut new, target).await?;
-        if target - new.position < MAX_BEHIND
-            && live_checkpoint(live, model).await?.position - target < MAX_BEHIND
-        {
+        let target = live_checkpoint(live, model).await?.positions;
+        catch_up::<P>(&reader, &mut new, &target).await?;
+        if live_checkpoint(live, model).await?.positions.events_after(&target) < MAX_BEHIND {
             break;
         }
     }
 
     let hold = live.transaction().await?;
     hold.batch_execute(&HOLD_LIVE.replace("{schema}", model.name())).await?;
-    let row = hold.query_one(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
-    let target = row.try_get("position")?;
-    catch_up::<P>(&reader, &mut new, target).await?;
+    let rows = hold.query(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
+    let target = Positions::from_rows(&rows)?;
+    catch_up::<P>(&reader, &mut new, &target).await?;
     hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
-    let mut report =
-        RebuildReport { name: model.name(), generation: number, events: target, rows: 0, differences: 0 };
+    let mut report = RebuildReport {
+        name: model.name(),
+        generation: number,
+        events: target.events(),
+        rows: 0,
+        differences: 0,
+    };
     for table in model.tables() {
         let sql = |sql: &str| {
             sql.replace("{live}", model.name()).replace("{new}", &schema).replace("{table}", table)
@@ -152,7 +157,7 @@ async fn build_compared<P: Projection>(
     Ok(report)
 }
 
-/// Builds a generation up to the log's head and swaps it in, without reading the live one.
+/// Builds a generation up to the log's heads and swaps it in, without reading the live one.
 async fn build_uncompared<P: Projection>(
     database_url: &str,
     live: &mut Client,
@@ -165,8 +170,9 @@ async fn build_uncompared<P: Projection>(
     let client = connect::connect(database_url, Role::Projector).await?;
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
-    let events = live.query_one(READ_HEAD, &[]).await?.try_get("position")?;
-    catch_up::<P>(&reader, &mut new, events).await?;
+    let heads = reader::heads(live).await?;
+    catch_up::<P>(&reader, &mut new, &heads).await?;
+    let events = heads.events();
     let mut report =
         RebuildReport { name: model.name(), generation: number, events, rows: 0, differences: 0 };
     for table in model.tables() {
@@ -184,29 +190,42 @@ async fn build_uncompared<P: Projection>(
     Ok(report)
 }
 
-/// Folds the log into `new` up to the position `target`, not beyond.
-async fn catch_up<P: Projection>(reader: &Reader, new: &mut Generation, target: i64) -> Result<(), Error> {
-    while new.position < target {
-        let missing = usize::try_from(target - new.position).unwrap_or(MAX_EVENTS).min(MAX_EVENTS);
-        let entries = reader.read(new.position, missing).await?;
-        let (batch, last, stopped) = fold::<P>(entries.iter(), new.position);
-        new.write(&batch, last).await?;
-        if let Some(error) = stopped {
-            return Err(error);
+/// Folds the log into `new` up to the positions `target`, not beyond.
+async fn catch_up<P: Projection>(
+    reader: &Reader,
+    new: &mut Generation,
+    target: &Positions,
+) -> Result<(), Error> {
+    for (partition, target) in target.iter() {
+        loop {
+            let mut seen = new.positions.clone();
+            let after = seen.get(partition);
+            let missing = usize::try_from(target - after).unwrap_or(0).min(MAX_EVENTS);
+            if missing == 0 {
+                break;
+            }
+            let entries = reader.read(partition, after, missing).await?;
+            // The last record batch may end after the target.
+            let (batch, stopped) = fold::<P>(entries.iter().take(missing), &mut seen);
+            new.write(&batch, &seen).await?;
+            if let Some(error) = stopped {
+                return Err(error);
+            }
         }
     }
     Ok(())
 }
 
 struct Live {
-    position: i64,
+    positions: Positions,
     generation: i32,
 }
 
 async fn live_checkpoint(client: &Client, model: ReadModel) -> Result<Live, Error> {
     let sql = Statements::new(model.name()).sql(checkpoint::SELECT);
-    let row = client.query_opt(&sql, &[]).await?.ok_or(Error::NotMigrated(model.name()))?;
-    Ok(Live { position: row.try_get("position")?, generation: row.try_get("generation")? })
+    let rows = client.query(&sql, &[]).await?;
+    let first = rows.first().ok_or(Error::NotMigrated(model.name()))?;
+    Ok(Live { generation: first.try_get("generation")?, positions: Positions::from_rows(&rows)? })
 }
 
 async fn drop_leftovers(client: &Client, model: ReadModel) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farthing_core::partition::Partition;
 use farthing_log::connect::{self, Role};
 use farthing_log::relay;
 use farthing_log::tail::{self, Tail};
@@ -88,9 +89,11 @@ async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
         tokio::time::sleep(START_RETRY).await;
     };
     for model in ReadModel::ALL {
-        checkpoint::position(&client, model).await.map_err(|error| match error.as_db_error() {
-            Some(_) => Error::NotMigrated(model.name()),
-            None => Error::Database(error),
+        checkpoint::position(&client, model, Partition::new(0)).await.map_err(|error| {
+            match error.as_db_error() {
+                Some(_) => Error::NotMigrated(model.name()),
+                None => Error::Database(error),
+            }
         })?;
     }
     match outdated(&client).await?.first() {

@@ -7,6 +7,7 @@ use farthing_core::event::{
     Charge, Event, Fact, Hold, Parties, ProviderKeyType, Recorded, RequestOpened, codec,
 };
 use farthing_core::ids::{GatewayId, MerchantId, Mint, RequestId, WalletId};
+use farthing_core::partition::Partition;
 
 use crate::engine::Projection;
 
@@ -16,7 +17,7 @@ pub(crate) fn fold<P: Projection>(events: Vec<Event>) -> P {
     let mut batch = P::default();
     for (position, event) in (1..).zip(events) {
         let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
-        batch.fold(&Recorded { position, fact });
+        batch.fold(&Recorded { partition: Partition::new(0), position, fact });
     }
     batch
 }

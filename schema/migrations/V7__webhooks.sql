@@ -3,25 +3,28 @@
 
 CREATE SCHEMA webhooks;
 
--- The position up to which the outbox has been filled. It moves in the transaction that fills it, and only from the
--- position that the process expects (the fence).
+-- The position in each partition of the log up to which the outbox has been filled. It moves in the transaction that
+-- fills it, and only from the position that the process expects (the fence). The process that fills the outbox adds the
+-- rows.
 CREATE TABLE webhooks.cursor (
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    position bigint  NOT NULL
+    partition smallint PRIMARY KEY,
+    position  bigint   NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO webhooks.cursor (position) VALUES (0);
 
 -- The webhooks at the cursor, with their settings from the log.
 CREATE TABLE webhooks.webhook (
-    webhook_id  text COLLATE "C" PRIMARY KEY,
+    partition   smallint    NOT NULL,
+    webhook_id  text COLLATE "C" NOT NULL,
     merchant_id text COLLATE "C" NOT NULL,
-    settings    text        NOT NULL
+    settings    text        NOT NULL,
+    PRIMARY KEY (partition, webhook_id)
 );
-CREATE INDEX webhook_by_merchant ON webhooks.webhook (merchant_id);
+CREATE INDEX webhook_by_merchant ON webhooks.webhook (partition, merchant_id);
 
 -- One delivery per webhook and event. A lane is the queue of one webhook for one customer, or for events without one;
 -- its events are delivered in order, one at a time.
 CREATE TABLE webhooks.delivery (
+    partition       smallint    NOT NULL,
     webhook_id      text COLLATE "C" NOT NULL,
     position        bigint      NOT NULL,
     event_id        text COLLATE "C" NOT NULL,
@@ -35,26 +38,29 @@ CREATE TABLE webhooks.delivery (
     error           text,
     next_attempt_at timestamptz,
     delivered_at    timestamptz,
-    PRIMARY KEY (webhook_id, position)
+    PRIMARY KEY (partition, webhook_id, position)
 );
-CREATE UNIQUE INDEX delivery_by_event ON webhooks.delivery (webhook_id, event_id);
-CREATE INDEX delivery_pending ON webhooks.delivery (webhook_id, lane, position) WHERE status = 'pending';
+CREATE UNIQUE INDEX delivery_by_event ON webhooks.delivery (partition, webhook_id, event_id);
+CREATE INDEX delivery_pending ON webhooks.delivery (partition, webhook_id, lane, position) WHERE status = 'pending';
+-- A purge looks into all partitions at once.
 CREATE INDEX delivery_ended ON webhooks.delivery (queued_at) WHERE status <> 'pending';
 
 -- The queues with pending deliveries. The process that delivers holds a claim, and due_at is then when the claim
 -- expires, so that the queues of a dead process become free. A claim's number is used once.
 CREATE TABLE webhooks.lane (
+    partition  smallint    NOT NULL,
     webhook_id text COLLATE "C" NOT NULL,
     lane       text COLLATE "C" NOT NULL,
     due_at     timestamptz NOT NULL DEFAULT now(),
     claim      bigint,
-    PRIMARY KEY (webhook_id, lane)
+    PRIMARY KEY (partition, webhook_id, lane)
 ) WITH (fillfactor = 50);
+-- A gateway looks for due queues of all partitions at once.
 CREATE INDEX lane_by_due ON webhooks.lane (due_at);
 CREATE SEQUENCE webhooks.claims;
 
 GRANT USAGE ON SCHEMA webhooks TO farthing_projector, farthing_gateway;
-GRANT SELECT, UPDATE ON webhooks.cursor TO farthing_projector;
+GRANT SELECT, INSERT, UPDATE ON webhooks.cursor TO farthing_projector;
 GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks.webhook TO farthing_projector;
 GRANT SELECT, INSERT ON webhooks.delivery TO farthing_projector;
 GRANT SELECT, INSERT, UPDATE ON webhooks.lane TO farthing_projector;

@@ -12,9 +12,9 @@ use crate::instance::Instance;
 use crate::log::{Logged, next_hash};
 use crate::wait::within;
 
-/// The name of the stream.
+/// The name of the stream of partition 0.
 pub const STREAM: &str = "LEDGER-0";
-/// The subject of every message.
+/// The subject of every message of partition 0.
 pub const SUBJECT: &str = "ledger.0";
 
 /// The timeout for the feed to hold the whole log.
@@ -31,6 +31,8 @@ struct Batch {
 
 /// What the headers of a message say, as a consumer reads them.
 pub struct Headers {
+    /// The partition.
+    pub partition: i16,
     /// The number of the message.
     pub number: u64,
     /// The position of the first event.
@@ -52,9 +54,11 @@ impl Headers {
         assert_eq!(number("farthing-count"), i64::try_from(hashes.len()).unwrap());
         assert_eq!(batches.iter().map(|batch| batch.count).sum::<usize>(), hashes.len());
         assert!(batches.iter().all(|batch| batch.count > 0));
-        assert_eq!(text("Nats-Msg-Id"), format!("0-{first_position}"));
+        let (partition, position) = text("Nats-Msg-Id").split_once('-').expect("a partition and a position");
+        assert_eq!(position, first_position.to_string());
+        let partition = partition.parse().expect("a number");
         let number = number("farthing-message").try_into().expect("a number from 1");
-        Self { number, first_position, hashes, batches }
+        Self { partition, number, first_position, hashes, batches }
     }
 
     /// The position of the last event.
@@ -63,15 +67,21 @@ impl Headers {
     }
 }
 
-/// The stream, if it exists.
+/// The stream of partition 0, if it exists.
 pub async fn stream(instance: &Instance) -> Option<Stream> {
+    stream_of(instance, 0).await
+}
+
+/// The stream of a partition, if it exists.
+pub async fn stream_of(instance: &Instance, partition: i16) -> Option<Stream> {
     let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(instance.try_ready()?.nats_url));
-    jetstream::new(client.await.ok()?.ok()?).get_stream(STREAM).await.ok()
+    jetstream::new(client.await.ok()?.ok()?).get_stream(format!("LEDGER-{partition}")).await.ok()
 }
 
 /// The position of the last event in the stream, if there is one.
 pub async fn end(stream: &Stream) -> Option<i64> {
-    let last = stream.get_last_raw_message_by_subject(SUBJECT).await.ok()?;
+    let subject = stream.cached_info().config.subjects.first()?;
+    let last = stream.get_last_raw_message_by_subject(subject).await.ok()?;
     // A foreign message has none.
     last.headers.get("farthing-hashes")?;
     Some(Headers::read(&last.headers).last_position())
@@ -92,7 +102,7 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
     check_beginning(&stream, events).await;
 }
 
-/// Asserts that the feed begins with `events`, the beginning of the log. The hash chain is verified from the
+/// Asserts that a partition's feed begins with `events`, its beginning in the log. The hash chain is verified from the
 /// feed alone.
 pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
     let config = consumer::pull::OrderedConfig::default();
@@ -103,8 +113,8 @@ pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
     for number in 1.. {
         let next = tokio::time::timeout(FEED_TIMEOUT, messages.next()).await.expect("the feed goes on");
         let message = next.expect("the feed goes on").expect("a message");
-        assert_eq!(message.subject.as_str(), SUBJECT);
         let headers = Headers::read(message.headers.as_ref().expect("headers"));
+        assert_eq!(message.subject.as_str(), format!("ledger.{}", headers.partition));
         assert_eq!((headers.number, headers.first_position), (number, position + 1));
         let body = std::str::from_utf8(&message.payload).expect("UTF-8");
         let lines: Vec<_> = body.split('\n').collect();
@@ -116,6 +126,7 @@ pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
             assert_eq!(&previous, hash, "the hash of {position}");
             let Some(event) = expected.next() else { continue };
             assert_eq!((event.position, event.record.as_str()), (position, *line), "the exact line");
+            assert_eq!(event.partition, headers.partition);
             assert_eq!(event.hash, previous, "{}", event.key);
         }
         if position >= events.last().map_or(0, |event| event.position) {

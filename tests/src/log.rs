@@ -7,8 +7,9 @@ use tokio_postgres::{Client, NoTls, Row};
 
 /// The record batches with events after a position that contain a text.
 const BATCHES: &str = "\
-SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes FROM ledger.batches
-WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0 ORDER BY first_position";
+SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes, partition FROM ledger.batches
+WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0
+ORDER BY partition, first_position";
 const HEAD: &str = "SELECT position, hash FROM ledger.heads";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
 
@@ -27,7 +28,9 @@ struct Record<'a> {
 /// A stored event.
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// Its position.
+    /// Its partition.
+    pub partition: i16,
+    /// Its position there.
     pub position: i64,
     /// Its kind.
     pub kind: String,
@@ -60,6 +63,7 @@ impl Logged {
         let read = |((line, hash), position): ((&str, &[u8]), i64)| {
             let record: Record<'_> = serde_json::from_str(line).expect("a line is a record");
             Self {
+                partition: row.get(5),
                 position,
                 kind: record.kind.to_owned(),
                 schema_version: record.version,

@@ -44,7 +44,9 @@ const FILL: &str = "
     DROP TABLE made;";
 
 /// Marks every read model as caught up: no projector runs here.
-const CAUGHT_UP: &str = "UPDATE {model}.checkpoint SET position = (SELECT position FROM ledger.heads)";
+const CAUGHT_UP: &str = "\
+INSERT INTO {model}.checkpoint (partition, position, generation) SELECT partition, position, 1 FROM ledger.heads
+ON CONFLICT (partition) DO UPDATE SET position = excluded.position";
 
 /// The schemas of the read models.
 const MODELS: &str =

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use farthing_core::ids::{MerchantId, SecretKeyId};
+use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::connect::{Role, connect};
-use farthing_log::{reader, states};
+use farthing_log::{partitions, reader, states};
 use farthing_projector::query::Page;
 use farthing_projector::secret_keys::query;
 use farthing_projector::{ReadModel, checkpoint};
@@ -56,7 +57,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let merchant = states::load(&client, &[StateKey::Merchant(args.merchant)]).await;
     let merchant = merchant.context("cannot read the merchant")?;
     ensure!(merchant.iter().any(Option::is_some), "merchant {} does not exist", args.merchant);
-    catch_up(&client).await?;
+    let partitions = partitions::load(&client).await.context("cannot read the partitions")?;
+    let partitions = partitions.context("the log has no partitions: run `farthing migrate`")?;
+    catch_up(&client, partitions.of(args.merchant)).await?;
     let cursor = args.cursor.map(|id| id.to_string());
     let page = Page { cursor: cursor.as_deref(), limit: args.limit };
     let listed = query::list(&client, args.merchant, page).await.context("cannot list the keys")?;
@@ -70,13 +73,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     args.format.print_list(&Listing::new(data.collect(), listed.has_more, last))
 }
 
-/// Waits until the read model has reached the current head of the log. An older list could lack an active key.
-async fn catch_up(client: &Client) -> Result<()> {
-    let head = client.query_one(reader::READ_HEAD, &[]).await.context("cannot read the head of the log")?;
-    let head: i64 = head.try_get(0).context("cannot read the head of the log")?;
+/// Waits until the read model has reached the current head of the partition. An older list could lack an active key.
+async fn catch_up(client: &Client, partition: Partition) -> Result<()> {
+    let head = reader::head(client, partition).await.context("cannot read the head of the log")?;
     let started = Instant::now();
     loop {
-        let position = checkpoint::position(client, ReadModel::SecretKeys).await;
+        let position = checkpoint::position(client, ReadModel::SecretKeys, partition).await;
         if position.context("cannot read the checkpoint of the read model")? >= head {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::appender::Appender;
 use farthing_log::clock::Clock;
@@ -21,6 +22,8 @@ pub(crate) struct App {
     pub(crate) ledger: Appender,
     /// Connections for reads: states and read models.
     pub(crate) reads: ReadPool,
+    /// The partitions of the log.
+    pub(crate) partitions: Partitions,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,
     /// Live mode, or test mode with clocks that can be advanced.

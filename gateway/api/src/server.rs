@@ -10,13 +10,14 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_egress::{AddressGuard, connector, tls};
 use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
 use farthing_log::reads::{PoolError, ReadPool, pool};
-use farthing_log::refold;
+use farthing_log::{partitions, refold};
 use farthing_worker::lease;
 use farthing_worker::payments::{self, Payments, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
@@ -124,7 +125,7 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
     let clock = Arc::new(Clock::default());
-    let (server_key, mode) = instance(&config, &clock).await?;
+    let Instance { partitions, server_key, mode } = instance(&config, &clock).await?;
     let mint = Arc::new(Mint::default());
     let gateway_id = GatewayId::new(mint.next(clock.now()));
     let tasks = TaskTracker::new();
@@ -157,6 +158,7 @@ pub async fn run(
     let app = Arc::new(App {
         ledger,
         reads: read_pool,
+        partitions,
         server_key,
         mode,
         mint,
@@ -241,8 +243,15 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     Router::new().nest("/v1", forwarding).merge(standard)
 }
 
-/// The instance's key and mode, after checking that the database has this program's shape. Also sets the clock.
-async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), Error> {
+/// What a gateway reads once, at its start.
+struct Instance {
+    partitions: Partitions,
+    server_key: ServerKey,
+    mode: Mode,
+}
+
+/// The instance's partitions, key and mode, after checking that the database has this program's shape. Also sets the clock.
+async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();
     let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
@@ -256,5 +265,6 @@ async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), E
     }
     let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
     let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
-    Ok((key.ok_or(Error::NotMigrated)?, mode))
+    let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
+    Ok(Instance { partitions, server_key: key.ok_or(Error::NotMigrated)?, mode })
 }

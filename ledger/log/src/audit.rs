@@ -1,25 +1,28 @@
-//! The audit: reads the whole log once, verifies the hash chain and that positions have no gap, folds every state from
-//! the events and compares it with the stored one, and verifies the sums of money.
+//! The audit: reads every partition of the log once, verifies its hash chain and that its positions have no gap, folds
+//! every state from the events and compares it with the stored one, and verifies the sums of money.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
 use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
 
 use super::chain::{self, GENESIS, Hash, Link};
 use super::connect::{self, Role, redacted};
-use super::reader::{self, PARTITION};
+use super::partitions;
+use super::reader;
 use super::record::Record;
 use super::record_batch::RecordBatch;
 use farthing_core::event::{Event, Fact, Movement, WalletEvent};
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::WalletId;
 use farthing_core::money::{self, Amount, Total};
+use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects};
 
 /// A page of the record batches whose first position is above $2, in the order of their positions.
 const BATCHES: &str = "\
-SELECT first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
 WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
 
 const HEAD: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
@@ -41,6 +44,9 @@ pub enum Error {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] reader::Error),
+    /// The database has no usable number of partitions.
+    #[error("the log has no partitions: run `farthing migrate`")]
+    NoPartitions,
 }
 
 /// The result of an audit.
@@ -50,10 +56,8 @@ pub struct Report {
     pub ok: bool,
     /// The number of events read.
     pub events: i64,
-    /// The head's position.
-    pub position: i64,
-    /// The head's hash, in hexadecimal.
-    pub hash: String,
+    /// The heads of the partitions.
+    pub heads: Vec<Head>,
     /// The number of states folded and compared.
     pub states: usize,
     /// The sum of all credits, in dollars.
@@ -75,6 +79,17 @@ pub struct Report {
     pub findings: Vec<String>,
     /// The number of findings.
     pub findings_count: usize,
+}
+
+/// The head of a partition.
+#[derive(Debug, Serialize)]
+pub struct Head {
+    /// The partition.
+    pub partition: Partition,
+    /// The position of its newest event.
+    pub position: i64,
+    /// The hash of that event, in hexadecimal.
+    pub hash: String,
 }
 
 impl Report {
@@ -112,12 +127,19 @@ impl Report {
 
 /// The part of the log that was read: what follows is verified against it.
 pub(super) struct Progress {
+    partitions: Partitions,
+    chains: Vec<Chain>,
+    states: BTreeMap<StateKey, State>,
+}
+
+/// The part of a partition that was read.
+struct Chain {
+    partition: Partition,
     /// The first position of the last batch.
     batch: i64,
     /// The position of the last event.
     position: i64,
     hash: Hash,
-    states: BTreeMap<StateKey, State>,
 }
 
 /// Audits the log of `database_url`. Gateways may write meanwhile: no snapshot is held but for the newest batches and the
@@ -125,8 +147,8 @@ pub(super) struct Progress {
 pub async fn verify(database_url: &str) -> Result<Report, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let mut report = Report::default();
-    let mut progress = Progress::start();
-    while read_page(&client, &mut report, &mut progress).await? {}
+    let mut progress = Progress::start(&client).await?;
+    progress.read_on(&client, &mut report).await?;
     let snapshot = client
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)
@@ -138,84 +160,135 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
     Ok(report)
 }
 
-impl Progress {
-    /// Nothing was read yet.
-    pub(super) const fn start() -> Self {
-        Self { batch: 0, position: 0, hash: GENESIS, states: BTreeMap::new() }
-    }
-}
-
-/// Reads and verifies the rest of the log after `progress`, and its head. Returns the states folded from the whole log.
+/// Reads and verifies the rest of the log after `progress`, and its heads. Returns the states folded from the whole log.
 pub(super) async fn read(
     snapshot: &Transaction<'_>,
     report: &mut Report,
     mut progress: Progress,
 ) -> Result<BTreeMap<StateKey, State>, Error> {
-    while read_page(snapshot, report, &mut progress).await? {}
-    let Progress { position: last, hash, states, .. } = progress;
-    let head = snapshot.query_one(HEAD, &[&PARTITION]).await?;
-    report.position = head.get("position");
-    report.hash = farthing_core::secret::hex(head.get("hash"));
-    if report.position != last {
-        let head = report.position;
-        report.find(|| format!("the head is at position {head}, the last event at {last}"));
-    } else if head.get::<_, &[u8]>("hash") != hash {
-        report.find(|| format!("the head's hash is not that of the last event, at position {last}"));
-    }
-    Ok(states)
-}
-
-/// Reads and verifies the next batches after `progress`; `false` if there are none.
-async fn read_page(
-    client: &impl GenericClient,
-    report: &mut Report,
-    progress: &mut Progress,
-) -> Result<bool, Error> {
-    let rows = client.query(BATCHES, &[&PARTITION, &progress.batch, &PAGE]).await?;
-    for row in &rows {
-        progress.batch = row.get("first_position");
-        match reader::batch(row) {
-            Ok(batch) => verify_batch(report, progress, &batch),
-            Err(reader::Error::Damaged { first_position, damaged }) => {
-                report.find(|| format!("position {first_position}: the record batch is damaged: {damaged}"));
-                let count: i32 = row.get("count");
-                progress.position = first_position + i64::from(count.max(1)) - 1;
-                let hashes: &[u8] = row.get("hashes");
-                if let Some(last) = hashes.last_chunk() {
-                    progress.hash = *last;
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(!rows.is_empty())
-}
-
-/// Verifies a batch, and folds its events.
-fn verify_batch(report: &mut Report, progress: &mut Progress, batch: &RecordBatch) {
-    let (expected, found) = (progress.position + 1, batch.first_position());
-    match found - expected {
-        0 => {}
-        ..0 => {
-            report.find(|| format!("position {found}: a record batch begins before the one before it ends"));
-        }
-        1 => report.find(|| format!("position {expected}: the event is missing")),
-        _ => report.find(|| format!("positions {expected} to {}: the events are missing", found - 1)),
-    }
-    for (index, position) in (0..batch.len()).zip(found..) {
-        report.events += 1;
-        let record = batch.line(index);
-        let link = Link { position, recorded_at: batch.recorded_at(), writer: batch.writer(), record };
-        progress.hash = chain::hash(&progress.hash, &link);
-        if batch.hash(index) != progress.hash {
+    progress.read_on(snapshot, report).await?;
+    for chain in &progress.chains {
+        let (partition, last) = (chain.partition, chain.position);
+        let row = snapshot.query_one(HEAD, &[&partition.number()]).await?;
+        let (position, hash): (i64, &[u8]) = (row.get("position"), row.get("hash"));
+        report.heads.push(Head { partition, position, hash: farthing_core::secret::hex(hash) });
+        if position != last {
             report.find(|| {
-                format!("position {position}: the hash does not follow from the event and the previous hash")
+                format!("partition {partition}: the head is at position {position}, the last event at {last}")
             });
-            progress.hash = batch.hash(index).try_into().unwrap_or(progress.hash);
+        } else if hash != chain.hash {
+            report.find(|| {
+                format!(
+                    "partition {partition}: the head's hash is not that of the last event, at position {last}"
+                )
+            });
         }
-        fold(report, &mut progress.states, position, record);
     }
-    progress.position = batch.last_position();
+    Ok(progress.states)
+}
+
+impl Progress {
+    /// Nothing was read yet.
+    pub(super) async fn start(client: &impl GenericClient) -> Result<Self, Error> {
+        let partitions = partitions::load(client).await?.ok_or(Error::NoPartitions)?;
+        let start = |partition| Chain { partition, batch: 0, position: 0, hash: GENESIS };
+        Ok(Self { partitions, chains: partitions.all().map(start).collect(), states: BTreeMap::new() })
+    }
+
+    /// Reads and verifies each partition to its end.
+    async fn read_on(&mut self, client: &impl GenericClient, report: &mut Report) -> Result<(), Error> {
+        for chain in &mut self.chains {
+            let (partitions, states) = (self.partitions, &mut self.states);
+            let mut fold = |report: &mut Report, place: Place, line: &str| {
+                fold(report, states, partitions, place, line);
+            };
+            while chain.read_page(client, report, &mut fold).await? {}
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// Reads and verifies the next batches; `false` if there are none. Gives each event to `fold`.
+    async fn read_page(
+        &mut self,
+        client: &impl GenericClient,
+        report: &mut Report,
+        fold: &mut impl FnMut(&mut Report, Place, &str),
+    ) -> Result<bool, Error> {
+        let rows = client.query(BATCHES, &[&self.partition.number(), &self.batch, &PAGE]).await?;
+        for row in &rows {
+            self.batch = row.get("first_position");
+            match reader::batch(row) {
+                Ok(batch) => self.verify(report, &batch, fold),
+                Err(reader::Error::Damaged { first_position, damaged, .. }) => {
+                    let place = Place { partition: self.partition, position: first_position };
+                    report.find(|| format!("{place}: the record batch is damaged: {damaged}"));
+                    let count: i32 = row.get("count");
+                    self.position = first_position + i64::from(count.max(1)) - 1;
+                    let hashes: &[u8] = row.get("hashes");
+                    if let Some(last) = hashes.last_chunk() {
+                        self.hash = *last;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(!rows.is_empty())
+    }
+
+    /// Verifies a batch, and gives its events to `fold`.
+    fn verify(
+        &mut self,
+        report: &mut Report,
+        batch: &RecordBatch,
+        fold: &mut impl FnMut(&mut Report, Place, &str),
+    ) {
+        let partition = self.partition;
+        let at = |position| Place { partition, position };
+        let (expected, found) = (self.position + 1, batch.first_position());
+        match found - expected {
+            0 => {}
+            ..0 => {
+                report.find(|| format!("{}: a record batch begins before the one before it ends", at(found)));
+            }
+            1 => report.find(|| format!("{}: the event is missing", at(expected))),
+            _ => report.find(|| {
+                format!(
+                    "partition {partition}, positions {expected} to {}: the events are missing",
+                    found - 1
+                )
+            }),
+        }
+        for (index, position) in (0..batch.len()).zip(found..) {
+            report.events += 1;
+            let record = batch.line(index);
+            let link = Link { position, recorded_at: batch.recorded_at(), writer: batch.writer(), record };
+            self.hash = chain::hash(&self.hash, &link);
+            if batch.hash(index) != self.hash {
+                report.find(|| {
+                    let place = at(position);
+                    format!("{place}: the hash does not follow from the event and the previous hash")
+                });
+                self.hash = batch.hash(index).try_into().unwrap_or(self.hash);
+            }
+            fold(report, at(position), record);
+        }
+        self.position = batch.last_position();
+    }
+}
+
+/// The place of an event, as findings name it.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    partition: Partition,
+    position: i64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "partition {}, position {}", self.partition, self.position)
+    }
 }
 
 /// Compares the stored states with the folded ones, and verifies the sums.
@@ -230,18 +303,27 @@ pub(super) async fn conclude(
     Ok(())
 }
 
-fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, position: i64, line: &str) {
+fn fold(
+    report: &mut Report,
+    folded: &mut BTreeMap<StateKey, State>,
+    partitions: Partitions,
+    place: Place,
+    line: &str,
+) {
     let decoded = Record::parse(line).and_then(|record| Ok((record.key, record.fact()?)));
     let (key, Fact { merchant_id, occurred_at, event }) = match decoded {
         Ok(decoded) => decoded,
-        Err(error) => return report.find(|| format!("position {position}: {error}")),
+        Err(error) => return report.find(|| format!("{place}: {error}")),
     };
     if event.key() != key {
-        report.find(|| format!("position {position}: the stored key is not the key of the fact"));
+        report.find(|| format!("{place}: the stored key is not the key of the fact"));
+    }
+    if partitions.of(merchant_id) != place.partition {
+        report.find(|| format!("{place}: {merchant_id} belongs to another partition"));
     }
     let moved = event.movement().and_then(|movement| report.count(movement));
     if let Err(error) = moved {
-        report.find(|| format!("position {position}: the sum {error}"));
+        report.find(|| format!("{place}: the sum {error}"));
     }
     let after = stated_balance(&event);
     for (key, effect) in effects(&Fact { merchant_id, occurred_at, event }) {
@@ -251,13 +333,13 @@ fn fold(report: &mut Report, folded: &mut BTreeMap<StateKey, State>, position: i
                 folded.insert(key, state);
             }
             Ok(None) => {}
-            Err(broken) => report.find(|| format!("position {position}: {broken}")),
+            Err(broken) => report.find(|| format!("{place}: {broken}")),
         }
     }
     if let Some((wallet_id, balance)) = after {
         let wallet = folded.get(&StateKey::Wallet(wallet_id));
         if !matches!(wallet, Some(State::Wallet(wallet)) if wallet.balance == balance) {
-            report.find(|| format!("position {position}: the balance after it is not {balance}"));
+            report.find(|| format!("{place}: the balance after it is not {balance}"));
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod connect;
 pub mod leadership;
 pub mod partitions;
+pub mod positions;
 pub mod reader;
 pub mod reads;
 pub mod record;

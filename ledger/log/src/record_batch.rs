@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use chrono::{DateTime, Utc};
 
+use farthing_core::partition::Partition;
+
 use crate::chain::HASH_BYTES;
 
 /// Why a stored batch is no record batch.
@@ -27,6 +29,7 @@ pub enum Damaged {
 /// The events of one commit.
 #[derive(Debug)]
 pub struct RecordBatch {
+    partition: Partition,
     first_position: i64,
     recorded_at: DateTime<Utc>,
     writer: String,
@@ -39,7 +42,7 @@ pub struct RecordBatch {
 impl RecordBatch {
     /// The batch of `count` events, each a line of `events`.
     pub(crate) fn new(
-        first_position: i64,
+        (partition, first_position): (Partition, i64),
         count: i32,
         recorded_at: DateTime<Utc>,
         writer: String,
@@ -54,7 +57,12 @@ impl RecordBatch {
         if !whole || found != lines || usize::try_from(count) != Ok(lines) {
             return Err(Damaged::Count { lines, hashes: found, count });
         }
-        Ok(Self { first_position, recorded_at, writer, events, ends, hashes })
+        Ok(Self { partition, first_position, recorded_at, writer, events, ends, hashes })
+    }
+
+    /// The partition of its events.
+    pub const fn partition(&self) -> Partition {
+        self.partition
     }
 
     /// The position of the first event.
@@ -125,9 +133,11 @@ impl RecordBatch {
 mod tests {
     use super::*;
 
+    const PARTITION: Partition = Partition::new(3);
+
     fn batch(events: &str, hashes: usize, count: i32) -> Result<RecordBatch, Damaged> {
         let hashes = (0..hashes).map(|at| u8::try_from(at / HASH_BYTES).unwrap()).collect();
-        RecordBatch::new(7, count, DateTime::UNIX_EPOCH, "w".to_owned(), events.into(), hashes)
+        RecordBatch::new((PARTITION, 7), count, DateTime::UNIX_EPOCH, "w".to_owned(), events.into(), hashes)
     }
 
     #[test]
@@ -151,7 +161,8 @@ mod tests {
         {
             assert!(matches!(batch(events, hashes, count), Err(Damaged::Count { .. })), "{events} {hashes}");
         }
-        let binary = RecordBatch::new(7, 1, DateTime::UNIX_EPOCH, String::new(), vec![0xff], vec![0; 32]);
+        let binary =
+            RecordBatch::new((PARTITION, 7), 1, DateTime::UNIX_EPOCH, String::new(), vec![0xff], vec![0; 32]);
         assert_eq!(binary.unwrap_err(), Damaged::Encoding);
     }
 }

@@ -8,8 +8,11 @@ use tokio_postgres::{GenericClient, Transaction};
 
 use super::audit::{self, Report};
 use super::connect::{self, Role, redacted};
-use super::reader::PARTITION;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
+
+/// The only partition so far.
+const PARTITION: i16 = Partition::new(0).number();
 
 /// The version of the shape in which this program stores states. Increment it with every change after which a stored
 /// state is read differently or not at all, or after which the same events fold to another state.
@@ -72,7 +75,7 @@ pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
         return Ok(None);
     }
     let mut report = Report::default();
-    let folded = audit::read(&transaction, &mut report, audit::Progress::start()).await?;
+    let folded = audit::read(&transaction, &mut report, audit::Progress::start(&transaction).await?).await?;
     refuse_broken(&report)?;
     transaction.execute(CLEAR, &[]).await?;
     put(&transaction, &folded).await?;

@@ -1,7 +1,8 @@
 //! Fills the outbox from the log. Invariant: deliveries are written and the cursor is moved in one transaction, fenced
-//! by the cursor, so that each event is queued exactly once for each webhook, also after crashes and changes of
+//! by the cursor of each partition, so that each event is queued exactly once for each webhook, also after crashes and changes of
 //! process.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use farthing_core::event::WebhookSettings;
@@ -9,11 +10,13 @@ use farthing_core::ids::{MerchantId, WebhookId};
 use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
+use farthing_log::positions::Positions;
 use farthing_log::tail::{Pace, Page, Tail};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use super::fold::{Known, NewDelivery, OutboxBatch, merchant_of};
+use crate::checkpoint::Advance;
 use crate::column::json;
 use crate::engine::Error;
 use crate::row::{FromRow as _, row};
@@ -34,27 +37,40 @@ const LOCK: &str = "farthing.webhooks";
 /// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 
-const CURSOR: &str = "SELECT position FROM webhooks.cursor";
+/// Adds the partitions that a new outbox lacks.
+const ADD_PARTITIONS: &str = "\
+INSERT INTO webhooks.cursor (partition, position) SELECT partition, 0 FROM ledger.heads
+ON CONFLICT (partition) DO NOTHING";
 
-const ADVANCE: &str = "UPDATE webhooks.cursor SET position = $2 WHERE position = $1";
+const CURSOR: &str = "SELECT partition, position FROM webhooks.cursor ORDER BY partition";
+
+/// Moves the cursor of the partitions $1 from the positions $2 to $3. The row of a partition that another process has
+/// moved is not changed.
+const ADVANCE: &str = "\
+UPDATE webhooks.cursor AS c SET position = moved.after
+FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS moved(partition, before, after)
+WHERE c.partition = moved.partition AND c.position = moved.before";
 
 /// The webhooks of some merchants. A merchant has few.
 const KNOWN: &str = "\
-SELECT w.webhook_id, w.merchant_id, w.settings FROM unnest($1::text[]) AS merchants(merchant_id) CROSS JOIN LATERAL (
+SELECT w.webhook_id, w.merchant_id, w.settings
+FROM unnest($1::smallint[], $2::text[]) AS merchants(partition, merchant_id) CROSS JOIN LATERAL (
     SELECT webhook_id, merchant_id, settings FROM webhooks.webhook
-    WHERE webhook.merchant_id = merchants.merchant_id COLLATE \"C\" LIMIT 100
+    WHERE webhook.partition = merchants.partition
+        AND webhook.merchant_id = merchants.merchant_id COLLATE \"C\" LIMIT 100
 ) AS w";
 
 const UPSERT_WEBHOOK: &str = "\
-INSERT INTO webhooks.webhook (webhook_id, merchant_id, settings) VALUES ($1, $2, $3)
-ON CONFLICT (webhook_id) DO UPDATE SET settings = excluded.settings";
+INSERT INTO webhooks.webhook (partition, webhook_id, merchant_id, settings) VALUES ($1, $2, $3, $4)
+ON CONFLICT (partition, webhook_id) DO UPDATE SET settings = excluded.settings";
 
-const DELETE_WEBHOOK: &str = "DELETE FROM webhooks.webhook WHERE webhook_id = $1";
+const DELETE_WEBHOOK: &str = "DELETE FROM webhooks.webhook WHERE partition = $1 AND webhook_id = $2";
 
 unnest_rows! {
     QUEUE, queue<'a>,
     ["INSERT INTO webhooks.delivery (" (columns) ", next_attempt_at) SELECT " (columns) ", now() FROM " (rows as new)],
     for delivery in &'a NewDelivery => {
+        partition: int2 = delivery.partition.number(),
         webhook_id: text = delivery.webhook_id.to_string(),
         position: int8 = delivery.position,
         event_id: text = delivery.event_id.to_string(),
@@ -69,8 +85,9 @@ unnest_rows! {
 unnest_rows! {
     OPEN_QUEUES, open_queues<'a>,
     ["INSERT INTO webhooks.lane AS l (" (columns) ") SELECT " (columns) " FROM " (rows as new)
-     " ON CONFLICT (webhook_id, lane) DO UPDATE SET claim = l.claim"],
-    for (webhook, queue) in &'a (String, &'a str) => {
+     " ON CONFLICT (partition, webhook_id, lane) DO UPDATE SET claim = l.claim"],
+    for (number, webhook, queue) in &'a (i16, String, &'a str) => {
+        partition: int2 = number,
         webhook_id: text = webhook,
         lane: text = queue,
     }
@@ -100,20 +117,21 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let mut leadership = Leadership::wait(client, LOCK).await?;
-    let mut cursor: i64 = leadership.client().query_one(CURSOR, &[]).await?.try_get("position")?;
-    let mut follower = tail.follow(Pace::Apart);
+    leadership.client().execute(ADD_PARTITIONS, &[]).await?;
+    let mut cursor = Positions::from_rows(&leadership.client().query(CURSOR, &[]).await?)?;
+    let follower = tail.follow(Pace::Apart);
     // Events up to here are folded. Those after the cursor have no deliveries.
-    let mut seen = cursor;
+    let mut seen = cursor.clone();
     let mut written_at = Instant::now();
     loop {
-        let next = follower.next(seen, MAX_EVENTS);
+        let next = follower.next(&seen, MAX_EVENTS);
         let page = if seen == cursor {
             next.await?
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
             page?
         } else {
-            write(leadership.client_mut(), &OutboxBatch::default(), cursor, seen).await?;
-            (cursor, written_at) = (seen, Instant::now());
+            write(leadership.client_mut(), &OutboxBatch::default(), &cursor, &seen).await?;
+            (cursor, written_at) = (seen.clone(), Instant::now());
             continue;
         };
         let mut known = known(leadership.client(), &page).await?;
@@ -121,16 +139,13 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
         for entry in page.entries() {
             match entry.recorded() {
                 Ok(recorded) => batch.fold(&mut known, recorded),
-                Err(reason) => {
-                    let (position, reason) = (entry.position(), reason.to_string());
-                    return Err(Error::Unreadable { position, reason });
-                }
+                Err(reason) => return Err(Error::unreadable(entry, reason)),
             }
-            seen = entry.position();
+            seen.set(entry.partition(), entry.position());
         }
         if !batch.is_empty() || written_at.elapsed() > IDLE_CURSOR {
-            write(leadership.client_mut(), &batch, cursor, seen).await?;
-            (cursor, written_at) = (seen, Instant::now());
+            write(leadership.client_mut(), &batch, &cursor, &seen).await?;
+            (cursor, written_at) = (seen.clone(), Instant::now());
         }
     }
 }
@@ -138,34 +153,42 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
 /// The webhooks, at the cursor, of the merchants that `page` has events of.
 async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
     let concerned = page.entries().filter_map(|entry| merchant_of(entry.recorded().ok()?));
-    let mut merchants: Vec<String> = concerned.map(|id| id.to_string()).collect();
-    merchants.sort_unstable();
-    merchants.dedup();
+    let concerned: BTreeSet<_> = concerned.collect();
     let mut known = Known::new();
-    if merchants.is_empty() {
+    if concerned.is_empty() {
         return Ok(known);
     }
-    for row in client.query(KNOWN, &[&merchants]).await? {
-        let webhook = WebhookRow::from_row(&row)
-            .map_err(|error| Error::Unreadable { position: 0, reason: error.to_string() })?;
+    let (partitions, merchants): (Vec<i16>, Vec<String>) =
+        concerned.into_iter().map(|(partition, id)| (partition.number(), id.to_string())).unzip();
+    for row in client.query(KNOWN, &[&partitions, &merchants]).await? {
+        let webhook = WebhookRow::from_row(&row).map_err(|error| Error::Webhook(error.to_string()))?;
         known.entry(webhook.merchant_id).or_default().insert(webhook.webhook_id, webhook.settings);
     }
     Ok(known)
 }
 
 /// Writes a batch and moves the cursor, in one transaction.
-async fn write(client: &mut Client, batch: &OutboxBatch, from: i64, to: i64) -> Result<(), Error> {
+async fn write(
+    client: &mut Client,
+    batch: &OutboxBatch,
+    from: &Positions,
+    to: &Positions,
+) -> Result<(), Error> {
     let transaction = client.transaction().await?;
-    if transaction.execute(ADVANCE, &[&from, &to]).await? == 0 {
-        return Err(Error::Fenced { position: from });
+    let advance = Advance::new(from, to);
+    let Advance { partitions, before, after } = &advance;
+    if !advance.is_done_by(transaction.execute(ADVANCE, &[partitions, before, after]).await?) {
+        return Err(Error::Fenced);
     }
-    for (id, webhook) in &batch.webhooks {
+    for ((partition, id), webhook) in &batch.webhooks {
         match webhook {
             Some((merchant_id, settings)) => {
                 let row = [id.to_string(), merchant_id.to_string(), json(settings)];
-                transaction.execute(UPSERT_WEBHOOK, &[&row[0], &row[1], &row[2]]).await?;
+                transaction
+                    .execute(UPSERT_WEBHOOK, &[&partition.number(), &row[0], &row[1], &row[2]])
+                    .await?;
             }
-            None => drop(transaction.execute(DELETE_WEBHOOK, &[&id.to_string()]).await?),
+            None => drop(transaction.execute(DELETE_WEBHOOK, &[&partition.number(), &id.to_string()]).await?),
         }
     }
     let mut statements = Statements::new("webhooks");

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use farthing_core::event::{Event, Recorded, Topic, WebhookEvent, WebhookSettings};
 use farthing_core::ids::{MerchantId, WebhookEventId, WebhookId};
+use farthing_core::partition::Partition;
 use ulid::Ulid;
 
 /// The webhooks of the merchants of a batch.
@@ -13,6 +14,7 @@ pub(super) type Known = BTreeMap<MerchantId, BTreeMap<WebhookId, WebhookSettings
 /// A new delivery: one event for one webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewDelivery {
+    pub(super) partition: Partition,
     pub(super) webhook_id: WebhookId,
     pub(super) position: i64,
     pub(super) event_id: WebhookEventId,
@@ -27,7 +29,7 @@ pub(super) struct NewDelivery {
 pub(super) struct OutboxBatch {
     pub(super) deliveries: Vec<NewDelivery>,
     /// Current settings of webhooks, with their merchants; `None` for a deleted webhook.
-    pub(super) webhooks: BTreeMap<WebhookId, Option<(MerchantId, WebhookSettings)>>,
+    pub(super) webhooks: BTreeMap<(Partition, WebhookId), Option<(MerchantId, WebhookSettings)>>,
 }
 
 impl OutboxBatch {
@@ -37,24 +39,26 @@ impl OutboxBatch {
     }
 
     /// The queues with new deliveries, always in the same order.
-    pub(super) fn queues(&self) -> BTreeSet<(String, &str)> {
-        self.deliveries.iter().map(|new| (new.webhook_id.to_string(), new.queue.as_str())).collect()
+    pub(super) fn queues(&self) -> BTreeSet<(i16, String, &str)> {
+        let queues = self.deliveries.iter();
+        queues.map(|new| (new.partition.number(), new.webhook_id.to_string(), new.queue.as_str())).collect()
     }
 
-    /// Takes in one event; events come in log order.
+    /// Takes in one event; the events of a partition come in their order.
     pub(super) fn fold(&mut self, known: &mut Known, recorded: &Recorded) {
         let fact = &recorded.fact;
         let merchant_id = fact.merchant_id;
+        let place = (recorded.partition, merchant_id);
         match &fact.event {
             Event::Webhook(WebhookEvent::Created(event)) => {
-                self.keep(known, merchant_id, event.webhook_id, &event.settings);
+                self.keep(known, place, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Updated(event)) => {
-                self.keep(known, merchant_id, event.webhook_id, &event.settings);
+                self.keep(known, place, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Deleted(event)) => {
                 known.entry(merchant_id).or_default().remove(&event.webhook_id);
-                self.webhooks.insert(event.webhook_id, None);
+                self.webhooks.insert((recorded.partition, event.webhook_id), None);
             }
             other => self.deliver(known, recorded, other),
         }
@@ -63,12 +67,12 @@ impl OutboxBatch {
     fn keep(
         &mut self,
         known: &mut Known,
-        merchant_id: MerchantId,
+        (partition, merchant_id): (Partition, MerchantId),
         id: WebhookId,
         settings: &WebhookSettings,
     ) {
         known.entry(merchant_id).or_default().insert(id, settings.clone());
-        self.webhooks.insert(id, Some((merchant_id, settings.clone())));
+        self.webhooks.insert((partition, id), Some((merchant_id, settings.clone())));
     }
 
     fn deliver(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
@@ -77,6 +81,7 @@ impl OutboxBatch {
         let queue = notice.customer_id.map(|id| id.to_string()).unwrap_or_default();
         for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(notice.topic)) {
             self.deliveries.push(NewDelivery {
+                partition: recorded.partition,
                 webhook_id: *webhook_id,
                 position: recorded.position,
                 event_id: event_id(*webhook_id, recorded.position, recorded.fact.occurred_at),
@@ -88,9 +93,9 @@ impl OutboxBatch {
     }
 }
 
-/// The merchant whose webhooks are needed to fold `recorded`.
-pub(super) fn merchant_of(recorded: &Recorded) -> Option<MerchantId> {
-    recorded.fact.event.webhook_notice().map(|_| recorded.fact.merchant_id)
+/// The merchant whose webhooks are needed to fold `recorded`, with its partition.
+pub(super) fn merchant_of(recorded: &Recorded) -> Option<(Partition, MerchantId)> {
+    recorded.fact.event.webhook_notice().map(|_| (recorded.partition, recorded.fact.merchant_id))
 }
 
 /// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of
@@ -109,6 +114,7 @@ mod tests {
     use crate::sample;
     use farthing_core::event::Fact;
 
+    const PARTITION: Partition = Partition::new(3);
     const CUSTOMER: &str = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     const WEBHOOK: &str = "wh_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -117,7 +123,7 @@ mod tests {
         let (mut batch, mut known) = (OutboxBatch::default(), Known::new());
         for (position, event) in (1..).zip(events) {
             let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
-            batch.fold(&mut known, &Recorded { position, fact });
+            batch.fold(&mut known, &Recorded { partition: PARTITION, position, fact });
         }
         batch
     }
@@ -152,6 +158,7 @@ mod tests {
         assert_eq!(delivered, [(3, CUSTOMER), (5, CUSTOMER)]);
         assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
         assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
+        assert!(batch.deliveries.iter().all(|new| new.partition == PARTITION));
         assert_eq!(batch.queues().len(), 1);
     }
 

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::Topic;
 use farthing_core::ids::{WebhookEventId, WebhookId};
+use farthing_core::partition::Partition;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -53,50 +54,72 @@ macro_rules! select_deliveries {
     ($rest:literal) => {
         concat!(
             "SELECT event_id, topic, status, attempts, http_status, error, next_attempt_at, delivered_at, ",
-            "created_at FROM webhooks.delivery WHERE webhook_id = $1 ",
+            "created_at FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 ",
             $rest
         )
     };
 }
 
 /// A delivery by its event.
-pub const FIND: &str = select_deliveries!("AND event_id = $2");
+pub const FIND: &str = select_deliveries!("AND event_id = $3");
 
 /// The deliveries of a webhook before a position in the log, newest first.
-pub const LIST: &str = select_deliveries!("AND position < $2 ORDER BY position DESC LIMIT $3");
+pub const LIST: &str = select_deliveries!("AND position < $3 ORDER BY position DESC LIMIT $4");
 
 /// The position of the delivery of a cursor.
-pub const POSITION: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
+pub const POSITION: &str =
+    "SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
-/// The position in the log up to which the outbox is filled.
-pub const CURSOR: &str = "SELECT position FROM webhooks.cursor";
+/// The position in a partition of the log up to which the outbox is filled.
+pub const CURSOR: &str = "SELECT position FROM webhooks.cursor WHERE partition = $1";
 
-/// The position in the log up to which the outbox is filled.
-pub async fn cursor(db: &Client) -> Result<i64, tokio_postgres::Error> {
-    query::first_row(db, CURSOR, &[]).await?.map_or(Ok(0), |row| row.try_get("position"))
+/// The position in `partition` up to which the outbox is filled.
+pub async fn cursor(db: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
+    query::first_row(db, CURSOR, &[(&partition.number(), Type::INT2)])
+        .await?
+        .map_or(Ok(0), |row| row.try_get("position"))
 }
 
 /// The delivery of `event_id` to `webhook_id`.
 pub async fn find(
     db: &Client,
+    partition: Partition,
     webhook_id: WebhookId,
     event_id: WebhookEventId,
 ) -> Result<Option<DeliveryRow>, Error> {
-    query::first(db, FIND, &[text(&webhook_id.to_string()), text(&event_id.to_string())]).await
+    let partition = partition.number();
+    query::first(
+        db,
+        FIND,
+        &[(&partition, Type::INT2), text(&webhook_id.to_string()), text(&event_id.to_string())],
+    )
+    .await
 }
 
 /// The deliveries of `webhook_id`, newest first.
-pub async fn list(db: &Client, webhook_id: WebhookId, page: Page<'_>) -> Result<Listed<DeliveryRow>, Error> {
+pub async fn list(
+    db: &Client,
+    partition: Partition,
+    webhook_id: WebhookId,
+    page: Page<'_>,
+) -> Result<Listed<DeliveryRow>, Error> {
+    let partition = partition.number();
     let webhook = webhook_id.to_string();
     let before: i64 = match page.cursor {
         None => i64::MAX,
         Some(cursor) => {
             let id = cursor.parse::<WebhookEventId>().map_err(|_| Error::CursorInvalid)?.to_string();
-            let row = query::first_row(db, POSITION, &[text(&webhook), text(&id)]).await?;
+            let row = query::first_row(db, POSITION, &[(&partition, Type::INT2), text(&webhook), text(&id)])
+                .await?;
             row.ok_or(Error::CursorInvalid)?.plain("position")?
         }
     };
     let limit = page.rows_to_select();
-    let parameters = [text(&webhook), (&before as _, Type::INT8), (&limit as _, Type::INT8)];
+    let parameters = [
+        (&partition as _, Type::INT2),
+        text(&webhook),
+        (&before as _, Type::INT8),
+        (&limit as _, Type::INT8),
+    ];
     Ok(Listed::cut(query::all(db, LIST, &parameters).await?, page))
 }

@@ -45,7 +45,7 @@ fn the_wake_up_notification_carries_the_newest_position() {
         use futures_util::StreamExt as _;
         let merchant = Merchant::funded("1").await;
         let client = merchant.instance.nats().await;
-        let mut bell = client.subscribe("farthing.head").await.unwrap();
+        let mut bell = client.subscribe("farthing.head.0").await.unwrap();
         client.flush().await.unwrap();
         let before = merchant.log.head().await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

@@ -86,7 +86,14 @@ async fn make() -> Filled {
             large.insert(table);
         } else if name == "checkpoint" || name == "cursor" {
             // No read waits.
-            sql.batch_execute(&format!("UPDATE {table} SET position = 1000000000")).await.unwrap();
+            let generation = if name == "checkpoint" { ", generation" } else { "" };
+            let caught_up = format!(
+                "INSERT INTO {table} (partition, position{generation})
+                 SELECT partition, 1000000000{} FROM ledger.heads
+                 ON CONFLICT (partition) DO UPDATE SET position = excluded.position",
+                generation.replace("generation", "1")
+            );
+            sql.batch_execute(&caught_up).await.unwrap();
         }
     }
     sql.batch_execute(&format!("UPDATE ledger.heads SET position = {ROWS}; ANALYZE")).await.unwrap();

@@ -97,7 +97,7 @@ async fn open_status(
     }
     let customer_id = match open.customer_id {
         Some(customer_id) => Some(customer_id),
-        None => created_customer(app, id).await?,
+        None => created_customer(app, open.merchant_id, id).await?,
     };
     Ok(match offer::find(app, &open.created, customer_id).await? {
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
@@ -108,11 +108,15 @@ async fn open_status(
 
 /// The customer that an earlier attempt of the session created, even if deleted since. It has the session's ULID, so it
 /// is not created twice.
-async fn created_customer(app: &App, id: CheckoutSessionId) -> Result<Option<CustomerId>, ApiError> {
+async fn created_customer(
+    app: &App,
+    merchant_id: MerchantId,
+    id: CheckoutSessionId,
+) -> Result<Option<CustomerId>, ApiError> {
     let customer_id = CustomerId::new(id.ulid());
     let connection = app.connection().await?;
     let key = format!("{customer_id}/created");
-    let made = within(reader::find_position(&connection, &key)).await?;
+    let made = within(reader::find_position(&connection, app.partitions.of(merchant_id), &key)).await?;
     Ok(made.map(|_| customer_id))
 }
 
@@ -134,7 +138,7 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
 async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
     let connection = app.connection().await?;
     let keys = [format!("{id}/created"), format!("{id}/completed")];
-    let events = within(reader::find(&connection, &keys.each_ref().map(String::as_str))).await?;
+    let events = within(reader::find_anywhere(&connection, &keys.each_ref().map(String::as_str))).await?;
     let (mut begun, mut customer_id) = (None, None);
     for Recorded { fact, .. } in events {
         if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = fact.event {

@@ -1,6 +1,6 @@
 //! Reads of the endpoints from the read models. Without a free connection the call gets a 503 after a bounded wait.
-//! Invariant: a read model is read once it has reached the log position of the call's arrival, so that callers see
-//! their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
+//! Invariant: a read model is read once it has reached the position of the merchant's partition at the call's arrival, so
+//! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use deadpool_postgres::Object;
+use farthing_core::ids::MerchantId;
+use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::reader;
 use farthing_projector::{ReadModel, checkpoint, webhooks};
@@ -34,10 +36,10 @@ enum Projection {
 }
 
 impl Projection {
-    async fn position(self, db: &Client) -> Result<i64, tokio_postgres::Error> {
+    async fn position(self, db: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
         match self {
-            Self::ReadModel(model) => checkpoint::position(db, model).await,
-            Self::Outbox => webhooks::query::cursor(db).await,
+            Self::ReadModel(model) => checkpoint::position(db, model, partition).await,
+            Self::Outbox => webhooks::query::cursor(db, partition).await,
         }
     }
 }
@@ -59,23 +61,28 @@ impl FromRequestParts<Arc<App>> for Reads {
 }
 
 impl Reads {
-    /// A connection for reading `model` once it has reached the log's present head. After [`CATCH_UP_TIMEOUT`], the model
-    /// may still lag.
-    pub(super) async fn caught_up(&self, model: ReadModel) -> Result<Object, ApiError> {
-        self.reached(Projection::ReadModel(model)).await
+    /// A connection for reading `model` once it has reached the present head of the merchant's partition. After
+    /// [`CATCH_UP_TIMEOUT`], the model may still lag.
+    pub(super) async fn caught_up(
+        &self,
+        model: ReadModel,
+        merchant_id: MerchantId,
+    ) -> Result<Object, ApiError> {
+        self.reached(Projection::ReadModel(model), merchant_id).await
     }
 
     /// The same for the outbox of webhook events.
-    pub(super) async fn outbox_caught_up(&self) -> Result<Object, ApiError> {
-        self.reached(Projection::Outbox).await
+    pub(super) async fn outbox_caught_up(&self, merchant_id: MerchantId) -> Result<Object, ApiError> {
+        self.reached(Projection::Outbox, merchant_id).await
     }
 
-    async fn reached(&self, projection: Projection) -> Result<Object, ApiError> {
+    async fn reached(&self, projection: Projection, merchant_id: MerchantId) -> Result<Object, ApiError> {
+        let partition = self.app.partitions.of(merchant_id);
         let started = Instant::now();
         let mut connection = self.app.connection().await?;
-        let target = within(head(&connection)).await?;
+        let target = within(reader::head(&connection, partition)).await?;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        while within(projection.position(&connection)).await? < target {
+        while within(projection.position(&connection, partition)).await? < target {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
                 break;
@@ -87,9 +94,4 @@ impl Reads {
         }
         Ok(connection)
     }
-}
-
-async fn head(db: &Client) -> Result<i64, tokio_postgres::Error> {
-    let rows = db.query_typed(reader::READ_HEAD, &[]).await?;
-    rows.first().map_or(Ok(0), |row| row.try_get(0))
 }

@@ -12,7 +12,7 @@ use super::error::Error;
 /// The result of an ended payment.
 pub(super) async fn ended(client: &Client, payment_id: PaymentId) -> Result<Paid, Error> {
     let keys = ["succeeded", "declined", "voided"].map(|end| format!("{payment_id}/{end}"));
-    let found = reader::find(client, &keys.each_ref().map(String::as_str)).await?;
+    let found = reader::find_anywhere(client, &keys.each_ref().map(String::as_str)).await?;
     match found.into_iter().next().map(|recorded| recorded.fact.event) {
         Some(Event::Payment(PaymentEvent::Succeeded(event))) => Ok(Paid::Accepted(event.reference)),
         Some(Event::Payment(PaymentEvent::Declined(event))) => Ok(Paid::Declined(event.reason)),
@@ -24,7 +24,7 @@ pub(super) async fn ended(client: &Client, payment_id: PaymentId) -> Result<Paid
 /// The balance right after a payment was credited.
 pub(super) async fn balance_after(client: &Client, payment_id: PaymentId) -> Result<Amount, Error> {
     let credited = CreditId::new(payment_id.ulid());
-    let found = reader::find(client, &[&format!("{credited}/credited")]).await?;
+    let found = reader::find_anywhere(client, &[&format!("{credited}/credited")]).await?;
     match found.into_iter().next().map(|recorded| recorded.fact.event) {
         Some(Event::Wallet(WalletEvent::Credited(event))) => Ok(event.balance_after),
         Some(_) | None => Err(Error::Internal(format!("{payment_id} was not credited to a wallet"))),

@@ -1,16 +1,17 @@
 //! The dispatcher: claims due queues and delivers them until a delivery fails, the queue is empty or its turn ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use farthing_core::event::WebhookSettings;
 use farthing_core::ids::WebhookId;
+use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey};
 use farthing_egress::Connector;
 use farthing_log::connect::redacted;
+use farthing_log::positions::Positions;
 use farthing_log::{reader, states};
 use farthing_projector::{ReadModel, checkpoint};
 use tokio::time::Instant;
@@ -65,8 +66,8 @@ pub struct Dispatcher {
     db: Pool,
     client: DeliveryClient,
     timing: WebhookTiming,
-    /// A position that all of [`READ_MODELS`] have reached.
-    read_to: AtomicI64,
+    /// Positions that all of [`READ_MODELS`] have reached.
+    read_to: Mutex<Positions>,
 }
 
 impl Dispatcher {
@@ -79,7 +80,7 @@ impl Dispatcher {
         timing: WebhookTiming,
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
-        Self { payloads, server_key, db, client, timing, read_to: AtomicI64::new(0) }
+        Self { payloads, server_key, db, client, timing, read_to: Mutex::default() }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -181,7 +182,7 @@ impl Dispatcher {
                 queue::close(&mut db, claim).await?;
                 return Ok(());
             };
-            if !self.read_models_reached(&db, pending.position).await? {
+            if !self.read_models_reached(&db, claim.partition(), pending.position).await? {
                 queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
                 return Ok(());
             }
@@ -210,16 +211,22 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whether the read models have reached `position`.
-    async fn read_models_reached(&self, db: &Client, position: i64) -> Result<bool, Error> {
-        if self.read_to.load(Ordering::Relaxed) >= position {
+    /// Whether the read models have reached `position` of `partition`.
+    async fn read_models_reached(
+        &self,
+        db: &Client,
+        partition: Partition,
+        position: i64,
+    ) -> Result<bool, Error> {
+        let known = || self.read_to.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().get(partition) >= position {
             return Ok(true);
         }
         let mut read_to = i64::MAX;
         for model in READ_MODELS {
-            read_to = read_to.min(checkpoint::position(db, model).await?);
+            read_to = read_to.min(checkpoint::position(db, model, partition).await?);
         }
-        self.read_to.fetch_max(read_to, Ordering::Relaxed);
+        known().set(partition, read_to);
         Ok(read_to >= position)
     }
 
@@ -231,7 +238,7 @@ impl Dispatcher {
         settings: &WebhookSettings,
     ) -> Result<DeliveryRequest, Error> {
         let invalid = |why: String| Error::Payload(pending.position, why);
-        let recorded = reader::event_at(db, pending.position).await?;
+        let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
         let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
         let body = self.payloads.payload(db, &recorded, pending.event_id).await.map_err(invalid)?;
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;

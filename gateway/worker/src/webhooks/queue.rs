@@ -4,6 +4,7 @@
 //! one writes nothing. A transaction that locks a queue and a delivery locks the queue first.
 
 use farthing_core::ids::{WebhookEventId, WebhookId};
+use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
 use tokio_postgres::{Client, Transaction};
 
@@ -14,47 +15,47 @@ pub(super) const CLAIMS_AT_ONCE: usize = 32;
 /// table.
 const CLAIM: &str = "\
 WITH due AS (
-    SELECT webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
+    SELECT partition, webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
     ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = nextval('webhooks.claims')
-FROM due WHERE l.webhook_id = due.webhook_id AND l.lane = due.lane
-RETURNING l.webhook_id, l.lane, l.claim";
+FROM due WHERE l.partition = due.partition AND l.webhook_id = due.webhook_id AND l.lane = due.lane
+RETURNING l.partition, l.webhook_id, l.lane, l.claim";
 
 const NEXT: &str = "\
 SELECT position, event_id, attempts, extract(epoch FROM now() - queued_at)::double precision
-FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending' ORDER BY position LIMIT 1";
+FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' ORDER BY position LIMIT 1";
 
 /// Extends the claim.
 const EXTEND: &str = "\
-UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $4)
-WHERE webhook_id = $1 AND lane = $2 AND claim = $3";
+UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $5)
+WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND claim = $4";
 
-/// Releases the claim; the queue is due again after `$4` seconds.
+/// Releases the claim; the queue is due again after `$5` seconds.
 const RELEASE: &str = "\
-UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $4), claim = NULL
-WHERE webhook_id = $1 AND lane = $2 AND claim = $3";
+UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $5), claim = NULL
+WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND claim = $4";
 
 const DELIVERED: &str = "\
-UPDATE webhooks.delivery SET status = 'delivered', attempts = attempts + 1, http_status = $3, error = NULL,
+UPDATE webhooks.delivery SET status = 'delivered', attempts = attempts + 1, http_status = $4, error = NULL,
     next_attempt_at = NULL, delivered_at = now()
-WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
+WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
 const RETRY: &str = "\
-UPDATE webhooks.delivery SET attempts = attempts + 1, http_status = $3, error = $4,
-    next_attempt_at = now() + make_interval(secs => $5)
-WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
+UPDATE webhooks.delivery SET attempts = attempts + 1, http_status = $4, error = $5,
+    next_attempt_at = now() + make_interval(secs => $6)
+WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
 const FAILED: &str = "\
-UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_status = $3, error = $4,
+UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_status = $4, error = $5,
     next_attempt_at = NULL
-WHERE webhook_id = $1 AND position = $2 AND status = 'pending'";
+WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
 /// Fails up to 500 pending deliveries of a queue.
 const GIVE_UP: &str = "\
-UPDATE webhooks.delivery SET status = 'failed', error = $3, next_attempt_at = NULL
-WHERE webhook_id = $1 AND position = ANY (ARRAY(
-    SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending'
+UPDATE webhooks.delivery SET status = 'failed', error = $4, next_attempt_at = NULL
+WHERE partition = $1 AND webhook_id = $2 AND position = ANY (ARRAY(
+    SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending'
     ORDER BY position LIMIT 500
 )) AND status = 'pending'";
 
@@ -62,16 +63,17 @@ WHERE webhook_id = $1 AND position = ANY (ARRAY(
 const IS_ENABLED: &str = "\
 SELECT id FROM ledger.state WHERE kind = 'webhook' AND id = $1 AND (body::json #>> '{settings,enabled}')::boolean";
 
-const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending' LIMIT 1";
+const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' LIMIT 1";
 
-const CLOSE: &str = "DELETE FROM webhooks.lane WHERE webhook_id = $1 AND lane = $2";
+const CLOSE: &str = "DELETE FROM webhooks.lane WHERE partition = $1 AND webhook_id = $2 AND lane = $3";
 
-const QUEUE_OF: &str = "SELECT lane FROM webhooks.delivery WHERE webhook_id = $1 AND event_id = $2";
+const QUEUE_OF: &str =
+    "SELECT lane FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
 /// Makes a queue due now. A claimed queue stays claimed.
 const OPEN: &str = "\
-INSERT INTO webhooks.lane AS l (webhook_id, lane) VALUES ($1, $2)
-ON CONFLICT (webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
+INSERT INTO webhooks.lane AS l (partition, webhook_id, lane) VALUES ($1, $2, $3)
+ON CONFLICT (partition, webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
 
 /// Queues a delivery again. A pending one stays where it is in its queue. A finished one moves to a separate queue, so
 /// that it cannot block newer deliveries.
@@ -79,11 +81,11 @@ const RESEND: &str = "\
 UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0, next_attempt_at = now(),
     http_status = NULL, error = NULL, delivered_at = NULL,
     lane = CASE WHEN status = 'pending' THEN lane ELSE event_id END
-WHERE webhook_id = $1 AND event_id = $2";
+WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
 const PURGE: &str = "\
-DELETE FROM webhooks.delivery WHERE (webhook_id, position) IN (
-    SELECT webhook_id, position FROM webhooks.delivery
+DELETE FROM webhooks.delivery WHERE (partition, webhook_id, position) IN (
+    SELECT partition, webhook_id, position FROM webhooks.delivery
     WHERE status <> 'pending' AND queued_at <= now() - interval '30 days'
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
@@ -105,6 +107,7 @@ pub(super) enum Error {
 /// A claim on a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
+    partition: i16,
     pub(super) webhook_id: WebhookId,
     webhook: String,
     /// The queue's key within the webhook: a customer's id, empty for events without a customer, or the event id of a
@@ -113,10 +116,17 @@ pub(super) struct Claim {
     number: i64,
 }
 
+impl Claim {
+    /// The partition of the webhook's merchant.
+    pub(super) const fn partition(&self) -> Partition {
+        Partition::new(self.partition)
+    }
+}
+
 /// The next delivery of a queue.
 #[derive(Debug, Clone)]
 pub(super) struct PendingDelivery {
-    /// The event's position in the log.
+    /// The event's position in the partition of its merchant.
     pub(super) position: i64,
     pub(super) event_id: WebhookEventId,
     /// Failed attempts so far.
@@ -138,10 +148,10 @@ pub(super) struct FailedAttempt {
 pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> PgResult<Vec<Claim>> {
     let mut claims = Vec::new();
     for row in db.query(CLAIM, &[&full, &seconds]).await? {
-        let (webhook, lane, number): (String, String, i64) =
-            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let (partition, webhook): (i16, String) = (row.try_get(0)?, row.try_get(1)?);
+        let (lane, number): (String, i64) = (row.try_get(2)?, row.try_get(3)?);
         match webhook.parse() {
-            Ok(webhook_id) => claims.push(Claim { webhook_id, webhook, lane, number }),
+            Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number }),
             Err(error) => {
                 tracing::error!(
                     event = "webhook.queue_invalid",
@@ -157,7 +167,9 @@ pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> PgResul
 
 /// The next delivery of a claimed queue; `None` if it is empty.
 pub(super) async fn next(db: &Client, claim: &Claim) -> Result<Option<PendingDelivery>, Error> {
-    let Some(row) = db.query_opt(NEXT, &[&claim.webhook, &claim.lane]).await? else { return Ok(None) };
+    let Some(row) = db.query_opt(NEXT, &[&claim.partition, &claim.webhook, &claim.lane]).await? else {
+        return Ok(None);
+    };
     let (position, event_id): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
     let Ok(event_id) = event_id.parse() else { return Err(Error::EventId(position, event_id)) };
     Ok(Some(PendingDelivery {
@@ -170,7 +182,7 @@ pub(super) async fn next(db: &Client, claim: &Claim) -> Result<Option<PendingDel
 
 /// Releases a queue, which is due again in `seconds`.
 pub(super) async fn release(db: &Client, claim: &Claim, seconds: f64) -> PgResult<()> {
-    db.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await?;
+    db.execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds]).await?;
     Ok(())
 }
 
@@ -185,10 +197,16 @@ pub(super) async fn delivered(
 ) -> PgResult<bool> {
     let transaction = db.transaction().await?;
     let (update, seconds) = claim_seconds.map_or((RELEASE, 0.0), |seconds| (EXTEND, seconds));
-    if transaction.execute(update, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await? == 0 {
+    if transaction
+        .execute(update, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
+        .await?
+        == 0
+    {
         return Ok(false);
     }
-    transaction.execute(DELIVERED, &[&claim.webhook, &position, &i32::from(status)]).await?;
+    transaction
+        .execute(DELIVERED, &[&claim.partition, &claim.webhook, &position, &i32::from(status)])
+        .await?;
     let more = !close_if_empty(&transaction, claim).await?;
     transaction.commit().await?;
     Ok(more && claim_seconds.is_some())
@@ -203,16 +221,22 @@ pub(super) async fn failed(
 ) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let seconds = failed.retry_seconds.unwrap_or(0.0);
-    if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &seconds]).await? == 0 {
+    if transaction
+        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
+        .await?
+        == 0
+    {
         return Ok(());
     }
     let status = failed.status.map(i32::from);
     if let Some(seconds) = failed.retry_seconds {
-        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&claim.webhook, &position, &status, &failed.reason, &seconds];
+        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            [&claim.partition, &claim.webhook, &position, &status, &failed.reason, &seconds];
         transaction.execute(RETRY, &row).await?;
     } else {
-        transaction.execute(FAILED, &[&claim.webhook, &position, &status, &failed.reason]).await?;
+        transaction
+            .execute(FAILED, &[&claim.partition, &claim.webhook, &position, &status, &failed.reason])
+            .await?;
         close_if_empty(&transaction, claim).await?;
     }
     transaction.commit().await
@@ -223,11 +247,15 @@ pub(super) async fn failed(
 pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
-    if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? == 0 {
+    if transaction
+        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &now])
+        .await?
+        == 0
+    {
         return Ok(());
     }
     if transaction.query_opt(IS_ENABLED, &[&claim.webhook]).await?.is_none() {
-        transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &reason]).await?;
+        transaction.execute(GIVE_UP, &[&claim.partition, &claim.webhook, &claim.lane, &reason]).await?;
     }
     close_if_empty(&transaction, claim).await?;
     transaction.commit().await
@@ -237,7 +265,11 @@ pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgR
 pub(super) async fn close(db: &mut Client, claim: &Claim) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
-    if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? > 0 {
+    if transaction
+        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &now])
+        .await?
+        > 0
+    {
         close_if_empty(&transaction, claim).await?;
     }
     transaction.commit().await
@@ -247,7 +279,8 @@ pub(super) async fn close(db: &mut Client, claim: &Claim) -> PgResult<()> {
 /// queue: then a delivery queued at the same time is either visible, or its transaction waits for the lock and
 /// recreates the queue.
 async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResult<bool> {
-    let queue: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&claim.webhook, &claim.lane];
+    let queue: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        [&claim.partition, &claim.webhook, &claim.lane];
     if transaction.query_opt(IS_PENDING, &queue).await?.is_some() {
         return Ok(false);
     }
@@ -256,14 +289,22 @@ async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResul
 }
 
 /// Queues a delivery again like a new one; `false` if there is no such delivery.
-pub async fn resend(db: &mut Client, webhook_id: WebhookId, event_id: WebhookEventId) -> PgResult<bool> {
+pub async fn resend(
+    db: &mut Client,
+    partition: Partition,
+    webhook_id: WebhookId,
+    event_id: WebhookEventId,
+) -> PgResult<bool> {
+    let partition = partition.number();
     let (webhook, event) = (webhook_id.to_string(), event_id.to_string());
     let transaction = db.transaction().await?;
-    let Some(row) = transaction.query_opt(QUEUE_OF, &[&webhook, &event]).await? else { return Ok(false) };
+    let Some(row) = transaction.query_opt(QUEUE_OF, &[&partition, &webhook, &event]).await? else {
+        return Ok(false);
+    };
     for lane in [row.try_get(0)?, event.as_str()] {
-        transaction.execute(OPEN, &[&webhook, &lane]).await?;
+        transaction.execute(OPEN, &[&partition, &webhook, &lane]).await?;
     }
-    transaction.execute(RESEND, &[&webhook, &event]).await?;
+    transaction.execute(RESEND, &[&partition, &webhook, &event]).await?;
     transaction.commit().await?;
     Ok(true)
 }

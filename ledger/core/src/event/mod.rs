@@ -60,6 +60,7 @@ pub use self::webhook::{
 };
 use crate::ids::{MerchantId, WalletId};
 use crate::money;
+use crate::partition::Partition;
 
 /// A fact of the ledger, by area.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,10 +147,12 @@ pub struct Fact {
     pub event: Event,
 }
 
-/// A fact with its position in the log.
+/// A fact with its place in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The position in the log: gap-free, in commit order, from 1.
+    /// The partition of its merchant.
+    pub partition: Partition,
+    /// The position in the partition: gap-free, in commit order, from 1.
     pub position: i64,
     /// The fact.
     pub fact: Fact,

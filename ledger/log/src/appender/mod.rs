@@ -33,6 +33,7 @@ use self::writer::Writer;
 use super::connect::Role;
 use super::wake_up;
 use farthing_core::command::{Command, Refusal};
+use farthing_core::partition::Partition;
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
@@ -84,7 +85,8 @@ impl Appender {
         let store = PostgresStore { database_url, role };
         let (appender, task) = Self::over(store, &writer, queue, stop.clone());
         if let Some(nats_url) = nats_url {
-            tasks.spawn(wake_up::publish(nats_url, appender.head.clone(), stop));
+            let heads = vec![(Partition::new(0), appender.head.clone())];
+            tasks.spawn(wake_up::publish(nats_url, heads, stop));
         }
         tasks.spawn(async {
             let _guard = AbortOnPanic;

@@ -8,13 +8,17 @@ use tokio_postgres::{Client, Row, Statement};
 use super::batch::{AppendBatch, EventId};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
-use crate::reader::{self, PARTITION};
+use crate::reader;
 use crate::{claims, connect, record, refold, states};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::{ContactPart, Fact};
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::CustomerId;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
+
+/// The only partition so far.
+const PARTITION: i16 = Partition::new(0).number();
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
 /// are small and their statistics are old, and plan each statement once.
@@ -86,7 +90,7 @@ impl LogSession for PostgresSession {
     }
 
     async fn head_position(&self) -> StoreResult<i64> {
-        Ok(self.client.query_one(&self.read_head, &[]).await?.get(0))
+        Ok(self.client.query_one(&self.read_head, &[&PARTITION]).await?.get(0))
     }
 
     async fn begin(&self) -> StoreResult<Head> {

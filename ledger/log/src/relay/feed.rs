@@ -1,4 +1,4 @@
-//! The open end of the feed: publishes messages and checks their acknowledgements.
+//! The open end of a partition's feed: publishes messages and checks their acknowledgements.
 //!
 //! Each message names the sequence that it must follow (`Nats-Expected-Last-Sequence`), so when one is lost
 //! the server refuses all messages after it, and the next acknowledgement reports that.
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
 use async_nats::{Client, Subscriber, jetstream};
+use farthing_core::partition::Partition;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::message::{self, Message, Published};
 use super::stream::{self, Extent};
-use super::{Error, RelayConfig, nats};
-use crate::reader::{PARTITION, Reader};
+use super::{Error, nats};
+use crate::reader;
 use crate::tail::Follower;
 
 /// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they
@@ -33,6 +34,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The open end of the stream.
 pub(super) struct Feed {
     client: Client,
+    partition: Partition,
     subject: String,
     inbox: String,
     acks: Subscriber,
@@ -68,15 +70,21 @@ struct Ack {
 }
 
 impl Feed {
-    /// Opens the stream and finds its end; creates the stream if it is gone.
-    pub(super) async fn resume(config: &RelayConfig, client: Client) -> Result<Self, Error> {
+    /// Opens the stream of `partition` and finds its end, which is compared with the log in `db`; creates the stream if
+    /// it is gone.
+    pub(super) async fn resume(
+        client: Client,
+        db: &tokio_postgres::Client,
+        partition: Partition,
+        replicas: usize,
+    ) -> Result<Self, Error> {
         let context = jetstream::new(client.clone());
-        let wanted = stream::config(PARTITION, config.replicas);
+        let wanted = stream::config(partition, replicas);
         let stream = context.get_or_create_stream(wanted).await.map_err(nats)?;
         // The client connects behind its first request. Before the reply the count is still 0.
         let connects = client.statistics().connects.load(Ordering::Relaxed);
         let info = stream.get_info().await.map_err(nats)?;
-        set_replicas(&context, info.config, config.replicas).await;
+        set_replicas(&context, info.config, replicas).await;
         let extent = Extent::from(&info.state);
         let position = if extent.messages == 0 {
             0
@@ -85,18 +93,20 @@ impl Feed {
                 // The stream is only a copy of the log, so it can be replaced.
                 tracing::error!(
                     event = "relay.stream_damaged",
+                    %partition,
                     state = ?info.state,
                     "the feed has lost messages or holds foreign ones; it is deleted and published again"
                 );
-                context.delete_stream(stream::stream_name(PARTITION)).await.map_err(nats)?;
+                context.delete_stream(stream::stream_name(partition)).await.map_err(nats)?;
                 return Err(nats("the damaged feed was deleted"));
             };
-            confirm(config, &last).await?;
+            confirm(db, partition, &last).await?;
             last.last_position
         };
         if position == 0 {
             tracing::info!(
                 event = "relay.publishing_from_start",
+                %partition,
                 "the feed is published from the first event on"
             );
         }
@@ -104,7 +114,8 @@ impl Feed {
         let acks = client.subscribe(inbox.clone()).await.map_err(nats)?;
         Ok(Self {
             client,
-            subject: stream::subject(PARTITION),
+            partition,
+            subject: stream::subject(partition),
             inbox,
             acks,
             position,
@@ -120,7 +131,7 @@ impl Feed {
 
     /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,
     /// whichever is due first.
-    pub(super) async fn step(&mut self, follower: &mut Follower) -> Result<(), Error> {
+    pub(super) async fn step(&mut self, follower: &Follower) -> Result<(), Error> {
         let deadline = self.awaited.front().map(|awaited| awaited.deadline);
         let ack_timeout = async {
             match deadline {
@@ -135,7 +146,7 @@ impl Feed {
             () = ack_timeout => Err(Error::AckTimeout),
             () = tokio::time::sleep_until(self.next_check) => self.check().await,
             () = std::future::ready(()), if may_send && !self.unsent.is_empty() => self.publish().await,
-            batches = follower.next_batches(self.position, READ_EVENTS), if self.unsent.is_empty() => {
+            batches = follower.next_batches(self.partition, self.position, READ_EVENTS), if self.unsent.is_empty() => {
                 self.unsent = message::pack(batches?, self.client.max_payload());
                 Ok(())
             }
@@ -166,7 +177,7 @@ impl Feed {
     async fn publish(&mut self) -> Result<(), Error> {
         let Some(message) = self.unsent.pop_front() else { return Ok(()) };
         let sequence = self.sequence + 1;
-        let headers = message.headers(PARTITION, sequence + 1 - self.first, self.sequence);
+        let headers = message.headers(self.partition, sequence + 1 - self.first, self.sequence);
         let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
         let sent = self.client.publish_with_reply_and_headers(subject, inbox, headers, message.body());
         let position = message.first_position();
@@ -225,10 +236,9 @@ async fn last_published(stream: &Stream, extent: Extent) -> Result<Option<Publis
 }
 
 /// Fails unless the last event of the stream's last message is the log's.
-async fn confirm(config: &RelayConfig, last: &Published) -> Result<(), Error> {
-    let reader = Reader::connect(&config.database_url, config.role).await?;
+async fn confirm(db: &tokio_postgres::Client, partition: Partition, last: &Published) -> Result<(), Error> {
     let position = last.last_position;
-    let hash = reader.hash_at(position).await?;
+    let hash = reader::hash_at(db, partition, position).await?;
     if hash.as_deref() == Some(&last.last_hash) { Ok(()) } else { Err(Error::Forked { position }) }
 }
 

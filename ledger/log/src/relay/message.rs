@@ -12,6 +12,7 @@ use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use farthing_core::partition::Partition;
 use serde::Serialize;
 
 use crate::chain::{HASH_BYTES, Hash};
@@ -119,7 +120,7 @@ impl Message {
 
     /// The headers of the message with `number` in the stream of `partition`. It must follow the message of
     /// sequence `previous`.
-    pub(super) fn headers(&self, partition: i16, number: u64, previous: u64) -> HeaderMap {
+    pub(super) fn headers(&self, partition: Partition, number: u64, previous: u64) -> HeaderMap {
         let first_position = self.first_position();
         let mut hashes = Vec::new();
         let mut batches = Vec::with_capacity(self.parts.len());
@@ -235,6 +236,8 @@ mod tests {
     use super::*;
     use chrono::DateTime;
 
+    const PARTITION: Partition = Partition::new(3);
+
     /// A record batch of `count` lines of `length` bytes each. The bytes of a hash are the position of its
     /// event.
     fn batch(first_position: i64, count: u8, length: usize) -> Arc<RecordBatch> {
@@ -243,8 +246,14 @@ mod tests {
         let recorded_at = DateTime::from_timestamp_micros(1_777_000_000_000_000 + first_position).unwrap();
         let events = lines.join("\n").into_bytes();
         let writer = "w\u{1}".to_owned();
-        let batch =
-            RecordBatch::new(first_position, count.into(), recorded_at, writer, events, hashes.collect());
+        let batch = RecordBatch::new(
+            (PARTITION, first_position),
+            count.into(),
+            recorded_at,
+            writer,
+            events,
+            hashes.collect(),
+        );
         Arc::new(batch.unwrap())
     }
 
@@ -256,7 +265,7 @@ mod tests {
             .map(|(at, batch)| (Arc::clone(batch), if at == 0 { first } else { 0 }));
         let messages = pack(items, max_payload);
         for message in &messages {
-            let headers = message.headers(0, 1, 0);
+            let headers = message.headers(PARTITION, 1, 0);
             let texts = headers.iter().map(|(name, values)| {
                 values.iter().map(|value| name.to_string().len() + value.as_str().len() + 4).sum::<usize>()
             });
@@ -275,7 +284,7 @@ mod tests {
         assert_eq!(messages.len(), 1);
         let message = &messages[0];
         assert_eq!(message.body().as_ref(), b"xxxx\nxxxx\nxx");
-        let headers = message.headers(3, 5, 41);
+        let headers = message.headers(PARTITION, 5, 41);
         let header = |name: &str| headers.get(name).unwrap().as_str().to_owned();
         assert_eq!(header("Nats-Msg-Id"), "3-8");
         assert_eq!(header("Nats-Expected-Last-Sequence"), "41");
@@ -323,7 +332,7 @@ mod tests {
 
     #[test]
     fn headers_that_no_relay_wrote_say_nothing() {
-        let good = pack([(batch(1, 2, 1), 0)], 1 << 20)[0].headers(0, 1, 0);
+        let good = pack([(batch(1, 2, 1), 0)], 1 << 20)[0].headers(PARTITION, 1, 0);
         assert!(Published::read(&good).is_some());
         assert_eq!(Published::read(&HeaderMap::new()), None);
         let past_the_end = i64::MAX.to_string();

@@ -1,9 +1,9 @@
-//! The relay publishes the log, in order and without a gap, to the JetStream stream `LEDGER-<partition>`: the
-//! public feed. A message carries whole record batches.
+//! The relay publishes the log to JetStream, the public feed: each partition in order and without a gap, to its stream
+//! `LEDGER-<partition>`. A message carries whole record batches. One relay at a time publishes all partitions.
 //!
 //! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes
-//! from the first event when the stream is gone. Invariant: while the relay works, the stream holds exactly
-//! the events from the first on, each once. A stream that breaks this is deleted and created again.
+//! from the first event when the stream is gone. Invariant: while the relay works, a stream holds exactly
+//! the events of its partition from the first on, each once. A stream that breaks this is deleted and created again.
 
 mod feed;
 mod message;
@@ -11,7 +11,9 @@ mod stream;
 
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
+use async_nats::{Client, ConnectOptions};
+use farthing_core::partition::Partition;
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,8 +24,8 @@ pub use self::stream::{stream_name, subject};
 use super::backoff::Backoff;
 use super::connect::{self, Role, redacted};
 use super::leadership::Leadership;
-use super::reader;
-use super::tail::{Pace, Tail};
+use super::tail::{Follower, Pace, Tail};
+use super::{partitions, reader};
 
 /// The name of the lock that the publishing relay holds.
 const LOCK: &str = "farthing.relay";
@@ -55,6 +57,9 @@ pub enum Error {
         /// The position in the stream's last message.
         position: i64,
     },
+    /// The database has no usable number of partitions.
+    #[error("the log has no partitions: run `farthing migrate`")]
+    NoPartitions,
     /// The lock was lost with its connection.
     #[error("the relay's lock was lost")]
     LockLost,
@@ -97,28 +102,60 @@ async fn run(config: &RelayConfig, tail: &Tail) {
     loop {
         let started = Instant::now();
         let Err(error) = lead(config, tail).await;
-        if matches!(error, Error::Forked { .. }) {
-            tracing::error!(event = "relay.forked", %error, "the relay is halted");
-        } else {
-            tracing::warn!(event = "relay.restarted", %error, "the relay restarts");
-        }
+        tracing::warn!(event = "relay.restarted", %error, "the relay restarts");
         tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
 }
 
-/// Publishes until the lock is lost or something fails.
+/// Publishes all partitions until the lock is lost.
 async fn lead(config: &RelayConfig, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(&config.database_url, config.role).await?;
     let leadership = Leadership::wait(client, LOCK).await?;
+    let partitions = partitions::load(leadership.client()).await?.ok_or(Error::NoPartitions)?;
     let options =
         ConnectOptions::new().name("farthing relay").retry_on_initial_connect().skip_subject_validation(true);
     let client = options.connect(&config.nats_url).await.map_err(nats)?;
-    let mut feed = Feed::resume(config, client).await?;
-    let mut follower = tail.follow(Pace::Apart);
-    loop {
-        if leadership.is_lost() {
-            return Err(Error::LockLost);
+    let relay = Relay { leadership, client, replicas: config.replicas, follower: tail.follow(Pace::Apart) };
+    let mut ended = try_join_all(partitions.all().map(|partition| relay.publish(partition))).await?;
+    ended.pop().ok_or(Error::NoPartitions)
+}
+
+/// The relay that holds the lock.
+struct Relay {
+    leadership: Leadership,
+    client: Client,
+    replicas: usize,
+    follower: Follower,
+}
+
+impl Relay {
+    /// Publishes a partition until the lock is lost. Another failure stops no other partition, and is tried again.
+    async fn publish(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
+        let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+        loop {
+            let started = Instant::now();
+            let Err(error) = self.publish_feed(partition).await;
+            if self.leadership.is_lost() {
+                return Err(Error::LockLost);
+            }
+            if matches!(error, Error::Forked { .. }) {
+                tracing::error!(event = "relay.forked", %partition, %error, "the feed of a partition is halted");
+            } else {
+                tracing::warn!(event = "relay.restarted", %partition, %error, "the feed of a partition restarts");
+            }
+            tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
         }
-        feed.step(&mut follower).await?;
+    }
+
+    /// Publishes a partition until something fails.
+    async fn publish_feed(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
+        let db = self.leadership.client();
+        let mut feed = Feed::resume(self.client.clone(), db, partition, self.replicas).await?;
+        loop {
+            if self.leadership.is_lost() {
+                return Err(Error::LockLost);
+            }
+            feed.step(&self.follower).await?;
+        }
     }
 }

@@ -5,23 +5,25 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, State, StorageType};
 
+use farthing_core::partition::Partition;
+
 use super::message::Published;
 
 /// How long the server remembers message ids. The sequence keeps the order; a longer window would only cost memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
 
 /// The name of the stream of `partition`.
-pub fn stream_name(partition: i16) -> String {
+pub fn stream_name(partition: Partition) -> String {
     format!("LEDGER-{partition}")
 }
 
 /// The only subject of the stream of `partition`.
-pub fn subject(partition: i16) -> String {
+pub fn subject(partition: Partition) -> String {
     format!("ledger.{partition}")
 }
 
 /// The configuration under which a missing stream is created.
-pub(super) fn config(partition: i16, replicas: usize) -> Config {
+pub(super) fn config(partition: Partition, replicas: usize) -> Config {
     Config {
         name: stream_name(partition),
         subjects: vec![subject(partition)],

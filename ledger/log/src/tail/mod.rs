@@ -1,15 +1,17 @@
-//! One shared reader of the log per process. Its followers find the newest events in a bounded window, so that each
-//! event is read and decoded once for all of them.
+//! One shared reader of all partitions of the log per process. Its followers find the newest events in a bounded window,
+//! so that each event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event, in order. A follower that falls behind the window reads on a
+//! Invariant: a follower sees every event of a partition, in order. A follower that falls behind the window reads on a
 //! separate connection until it has caught up.
 
 mod follower;
 mod front;
+mod page;
 mod window;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +19,14 @@ use tokio_util::task::TaskTracker;
 
 pub use self::follower::Follower;
 use self::front::Front;
-pub use self::window::Page;
-use self::window::{Chunk, Lookup, Window};
+pub use self::page::Page;
+use self::window::{Lookup, Window};
 use super::connect::Role;
+use super::positions::Positions;
 use super::reader::Error;
 use super::wake_up;
 
-/// Events read at once, and the rest of the last one's record batch.
+/// Events read at once in all partitions, and the rest of the last record batch of each.
 const READ_EVENTS: usize = 2_048;
 
 /// The settings of a tail.
@@ -60,15 +63,17 @@ struct Shared {
     window: Mutex<Window>,
     front: tokio::sync::Mutex<Front>,
     followers_moved: Notify,
+    /// Notifies the followers that the window has new events.
+    news: Notify,
 }
 
 impl Tail {
     /// Starts to listen for wake-up notifications, until `stop` is cancelled.
     pub fn start(config: TailConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
-        let (heads, notifications) = watch::channel(0);
+        let (sender, notifications) = watch::channel(());
         if let Some(nats_url) = config.nats_url {
             tasks.spawn(async move {
-                let listening = wake_up::listen(nats_url, heads);
+                let listening = wake_up::listen(nats_url, sender);
                 let _ = stop.run_until_cancelled(listening).await;
             });
         }
@@ -78,6 +83,7 @@ impl Tail {
             window: Mutex::default(),
             front: tokio::sync::Mutex::new(Front::new(notifications)),
             followers_moved: Notify::new(),
+            news: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -94,21 +100,25 @@ impl Shared {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads on after `position`, the window's end, once no other follower is reading and there are new events.
-    async fn advance(&self, position: i64) -> Result<(), Error> {
-        let mut front = self.front.lock().await;
-        loop {
-            // Another follower may have read on in the meantime.
-            if !matches!(self.window().look_up(position, 1), Lookup::AtEnd) {
-                return Ok(());
-            }
-            self.wait_for_followers().await;
-            let entries = front.read(self, position).await?;
-            if !entries.is_empty() {
-                self.window().push(position, Chunk::from(entries));
-                return Ok(());
-            }
+    /// Waits until there may be events after the positions `after`, all at the end of the window. One follower at a time
+    /// reads on for all; `news` must be older than the look into the window.
+    async fn advance(&self, after: &Positions, news: Notified<'_>) -> Result<(), Error> {
+        let mut front = tokio::select! {
+            biased;
+            () = news => return Ok(()),
+            front = self.front.lock() => front,
+        };
+        // Another follower may have read on in the meantime.
+        if !self.are_at_end(after) {
+            return Ok(());
         }
+        self.wait_for_followers().await;
+        front.read(self).await
+    }
+
+    fn are_at_end(&self, positions: &Positions) -> bool {
+        let mut window = self.window();
+        positions.iter().all(|(partition, position)| window.look_up(partition, position) == Lookup::AtEnd)
     }
 
     /// Keeps followers together in a long catch-up, so that each event is read once for all.

@@ -1,14 +1,16 @@
-//! The window: the newest events that were read, in chunks, and the positions of the followers.
+//! The window: the newest events of each partition that were read, in chunks, and the positions of the followers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farthing_core::partition::Partition;
 use tokio::time::Instant;
 
 use super::READ_EVENTS;
+use super::page::{Chunk, Page};
+use crate::positions::Positions;
 use crate::reader::Entry;
-use crate::record_batch::RecordBatch;
 
 /// The most events in the window.
 const MAX_EVENTS: usize = 32_768;
@@ -19,39 +21,28 @@ const MAX_BYTES: usize = 48 * 1024 * 1024;
 /// How long eviction waits for a follower that does not move.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Record batches, each with the index of the first event that is wanted.
-pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
+/// How far a follower may be ahead of the window and still wait for it. Beyond that the window is moved to the follower.
+const MAX_AHEAD: i64 = 2_048;
 
-/// Consecutive events that were read at once; never empty.
-#[derive(Debug)]
-pub(super) struct Chunk<E = Entry> {
-    first: i64,
-    entries: Vec<E>,
-    bytes: usize,
-}
-
-impl From<Vec<Entry>> for Chunk {
-    fn from(entries: Vec<Entry>) -> Self {
-        let first = entries.first().map_or(0, Entry::position);
-        let bytes = entries.iter().map(|entry| entry.line().len()).sum();
-        Self { first, entries, bytes }
-    }
-}
-
-impl<E> Chunk<E> {
-    /// The position of the last event.
-    fn last(&self) -> i64 {
-        self.first + i64::try_from(self.entries.len()).unwrap_or(i64::MAX) - 1
-    }
-}
-
-/// The newest events that were read. Invariant: each chunk follows the one before without a gap.
+/// The newest events that were read. All partitions share its bounds.
 #[derive(Debug)]
 pub(super) struct Window<E = Entry> {
-    chunks: VecDeque<Arc<Chunk<E>>>,
+    partitions: BTreeMap<Partition, Section<E>>,
     events: usize,
     bytes: usize,
+    /// The number of the last chunk.
+    last_chunk: u64,
     last_follower_id: u64,
+}
+
+/// The part of the window that belongs to one partition. Invariant: each chunk follows the one before without a gap, and
+/// the last one ends at `end`.
+#[derive(Debug)]
+struct Section<E> {
+    /// With their numbers, by which the oldest is found.
+    chunks: VecDeque<(u64, Arc<Chunk<E>>)>,
+    /// The position after which events are read next; `None` until a follower says where.
+    end: Option<i64>,
     followers: HashMap<u64, FollowerPosition>,
 }
 
@@ -63,19 +54,25 @@ struct FollowerPosition {
 }
 
 /// Where a position lies relative to the window.
-#[derive(Debug)]
-pub(super) enum Lookup<E = Entry> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
     /// The window holds the next events.
-    Inside(Page<E>),
-    /// The window ends here: read on after this position.
+    Inside,
+    /// The window ends here.
     AtEnd,
     /// The next event has left the window.
     Behind,
 }
 
+impl<E> Default for Section<E> {
+    fn default() -> Self {
+        Self { chunks: VecDeque::new(), end: None, followers: HashMap::new() }
+    }
+}
+
 impl<E> Default for Window<E> {
     fn default() -> Self {
-        Self { chunks: VecDeque::new(), events: 0, bytes: 0, last_follower_id: 0, followers: HashMap::new() }
+        Self { partitions: BTreeMap::new(), events: 0, bytes: 0, last_chunk: 0, last_follower_id: 0 }
     }
 }
 
@@ -87,8 +84,15 @@ impl<E> Window<E> {
     }
 
     /// Records the position of a follower that others wait for. Returns whether it moved.
-    pub(super) fn record_position(&mut self, id: u64, position: i64, now: Instant) -> bool {
-        let known = self.followers.entry(id).or_insert(FollowerPosition { position, since: now });
+    pub(super) fn record_position(
+        &mut self,
+        id: u64,
+        partition: Partition,
+        position: i64,
+        now: Instant,
+    ) -> bool {
+        let followers = &mut self.partitions.entry(partition).or_default().followers;
+        let known = followers.entry(id).or_insert(FollowerPosition { position, since: now });
         let moved = known.position != position;
         if moved {
             *known = FollowerPosition { position, since: now };
@@ -98,123 +102,100 @@ impl<E> Window<E> {
 
     /// Forgets a follower.
     pub(super) fn remove_follower(&mut self, id: u64) {
-        self.followers.remove(&id);
+        for section in self.partitions.values_mut() {
+            section.followers.remove(&id);
+        }
     }
 
-    /// Looks for up to `max` events after `position`.
-    pub(super) fn look_up(&self, position: i64, max: usize) -> Lookup<E> {
-        let (Some(oldest), Some(newest)) = (self.chunks.front(), self.chunks.back()) else {
+    /// Where `position` lies. The first follower of a partition, or one that is far ahead, sets where the window goes on.
+    pub(super) fn look_up(&mut self, partition: Partition, position: i64) -> Lookup {
+        let section = self.partitions.entry(partition).or_default();
+        let Some(end) = section.end.filter(|end| position <= *end + MAX_AHEAD) else {
+            self.clear(partition);
+            self.partitions.entry(partition).or_default().end = Some(position);
             return Lookup::AtEnd;
         };
-        if position >= newest.last() {
-            return Lookup::AtEnd;
+        let oldest = section.chunks.front().map_or(end + 1, |(_, chunk)| chunk.first);
+        match position {
+            _ if position >= end => Lookup::AtEnd,
+            _ if position + 1 < oldest => Lookup::Behind,
+            _ => Lookup::Inside,
         }
-        if position + 1 < oldest.first {
-            return Lookup::Behind;
-        }
-        let start = self.chunks.partition_point(|chunk| chunk.last() <= position);
-        let mut runs = Vec::new();
-        let mut wanted = max;
-        for chunk in self.chunks.range(start..) {
-            let skipped = usize::try_from(position + 1 - chunk.first).unwrap_or(0);
-            let taken = (chunk.entries.len() - skipped).min(wanted);
-            runs.push(Run { chunk: Arc::clone(chunk), start: skipped, end: skipped + taken });
-            wanted -= taken;
-            if wanted == 0 {
+    }
+
+    /// Adds the events of `partition` after `position` to `page`, at most `max`; returns how many.
+    pub(super) fn take(&self, page: &mut Page<E>, partition: Partition, position: i64, max: usize) -> usize {
+        let Some(section) = self.partitions.get(&partition) else { return 0 };
+        let start = section.chunks.partition_point(|(_, chunk)| chunk.last() <= position);
+        let mut left = max;
+        for (_, chunk) in section.chunks.range(start..) {
+            left -= page.add(chunk, position, left);
+            if left == 0 {
                 break;
             }
         }
-        Lookup::Inside(Page { runs })
+        max - left
+    }
+
+    /// The positions after which events are read next.
+    pub(super) fn ends(&self) -> Positions {
+        self.partitions.iter().filter_map(|(partition, section)| Some((*partition, section.end?))).collect()
     }
 
     /// The deadline until which eviction is delayed because an active follower still needs the oldest chunk. `None` if
     /// one more read evicts nothing, or nothing that an active follower needs.
     pub(super) fn eviction_delayed_until(&self, now: Instant) -> Option<Instant> {
         let full = self.events + READ_EVENTS > MAX_EVENTS || self.bytes > MAX_BYTES / 2;
-        let oldest = self.chunks.front().filter(|_| full)?;
+        let section = self.partitions.get(&self.oldest().filter(|_| full)?)?;
+        let (_, oldest) = section.chunks.front()?;
         let needs_it = |follower: &&FollowerPosition| {
             follower.position + 1 >= oldest.first && follower.position < oldest.last()
         };
         let deadlines =
-            self.followers.values().filter(needs_it).map(|follower| follower.since + STALLED_AFTER);
+            section.followers.values().filter(needs_it).map(|follower| follower.since + STALLED_AFTER);
         deadlines.filter(|until| *until > now).max()
     }
 
-    /// Adds a chunk that was read after `position`, and evicts the oldest chunks beyond the bounds. A window that ends
-    /// at another position is cleared first.
-    pub(super) fn push(&mut self, position: i64, chunk: Chunk<E>) {
-        if self.chunks.back().is_some_and(|newest| newest.last() != position) {
-            self.clear();
+    /// Adds a chunk that was read after `position`, and evicts the oldest chunks beyond the bounds. A chunk is dropped if
+    /// the partition goes on at another position by now.
+    pub(super) fn push(&mut self, partition: Partition, position: i64, chunk: Chunk<E>) {
+        let section = self.partitions.entry(partition).or_default();
+        if section.end != Some(position) {
+            return;
         }
+        section.end = Some(chunk.last());
         self.events += chunk.entries.len();
         self.bytes += chunk.bytes;
-        self.chunks.push_back(Arc::new(chunk));
-        while (self.events > MAX_EVENTS || self.bytes > MAX_BYTES) && self.chunks.len() > 1 {
-            if let Some(oldest) = self.chunks.pop_front() {
-                self.events -= oldest.entries.len();
-                self.bytes -= oldest.bytes;
-            }
+        self.last_chunk += 1;
+        section.chunks.push_back((self.last_chunk, Arc::new(chunk)));
+        while self.events > MAX_EVENTS || self.bytes > MAX_BYTES {
+            let oldest = self.oldest().and_then(|oldest| self.partitions.get_mut(&oldest));
+            let Some((_, chunk)) = oldest
+                .and_then(|section| section.chunks.pop_front_if(|(number, _)| *number < self.last_chunk))
+            else {
+                return;
+            };
+            self.events -= chunk.entries.len();
+            self.bytes -= chunk.bytes;
         }
     }
 
-    /// Removes all events.
-    pub(super) fn clear(&mut self) {
-        self.chunks.clear();
-        (self.events, self.bytes) = (0, 0);
-    }
-}
-
-/// Consecutive events of one chunk.
-#[derive(Debug)]
-struct Run<E> {
-    chunk: Arc<Chunk<E>>,
-    start: usize,
-    end: usize,
-}
-
-/// Consecutive events, at least one.
-#[derive(Debug)]
-pub struct Page<E = Entry> {
-    runs: Vec<Run<E>>,
-}
-
-impl<E> From<Chunk<E>> for Page<E> {
-    fn from(chunk: Chunk<E>) -> Self {
-        let end = chunk.entries.len();
-        Self { runs: vec![Run { chunk: Arc::new(chunk), start: 0, end }] }
-    }
-}
-
-impl<E> Page<E> {
-    /// The events in order.
-    pub fn entries(&self) -> impl Iterator<Item = &E> {
-        self.runs.iter().flat_map(|run| &run.chunk.entries[run.start..run.end])
+    /// The partition of the oldest chunk.
+    fn oldest(&self) -> Option<Partition> {
+        let number = |section: &Section<E>| section.chunks.front().map(|(number, _)| *number);
+        let oldest =
+            self.partitions.iter().filter_map(|(partition, section)| Some((number(section)?, *partition)));
+        oldest.min().map(|(_, partition)| partition)
     }
 
-    /// The number of events.
-    pub fn len(&self) -> usize {
-        self.runs.iter().map(|run| run.end - run.start).sum()
-    }
-
-    /// Always `false`.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl Page {
-    /// The record batches of the events, each once and whole, and the index of the first event that is in the
-    /// page. The last batch may have events beyond the end of the page.
-    pub(super) fn batches(&self) -> Batches {
-        let mut last = 0;
-        let batches = self.entries().filter_map(|entry| {
-            let (batch, index) = entry.batch();
-            (entry.position() > last).then(|| {
-                last = batch.last_position();
-                (Arc::clone(batch), index)
-            })
-        });
-        batches.collect()
+    /// Removes all events of `partition`. A follower says where the window goes on.
+    pub(super) fn clear(&mut self, partition: Partition) {
+        let Some(section) = self.partitions.get_mut(&partition) else { return };
+        section.end = None;
+        for (_, chunk) in section.chunks.drain(..) {
+            self.events -= chunk.entries.len();
+            self.bytes -= chunk.bytes;
+        }
     }
 }
 
@@ -222,70 +203,91 @@ impl Page {
 mod tests {
     use super::*;
 
+    const PARTITION: Partition = Partition::new(0);
+    const OTHER: Partition = Partition::new(1);
+
     /// A chunk of `length` events from `first` on; each event is its position.
     fn chunk(first: i64, length: i64, bytes: usize) -> Chunk<i64> {
         Chunk { first, entries: (first..first + length).collect(), bytes }
     }
 
+    /// A window of partition 0 that begins after `position`.
+    fn window_after(position: i64) -> Window<i64> {
+        let mut window = Window::default();
+        assert_eq!(window.look_up(PARTITION, position), Lookup::AtEnd);
+        window
+    }
+
     /// A window of full reads, as many as it holds.
     fn full_window() -> Window<i64> {
         let length = i64::try_from(READ_EVENTS).unwrap();
-        let mut window = Window::default();
+        let mut window = window_after(0);
         for read in 0..i64::try_from(MAX_EVENTS / READ_EVENTS).unwrap() {
-            window.push(read * length, chunk(read * length + 1, length, 1));
+            window.push(PARTITION, read * length, chunk(read * length + 1, length, 1));
         }
         window
     }
 
-    fn events(window: &Window<i64>, position: i64, max: usize) -> Vec<i64> {
-        match window.look_up(position, max) {
-            Lookup::Inside(page) => {
-                let events: Vec<i64> = page.entries().copied().collect();
-                assert_eq!(page.len(), events.len());
-                events
-            }
-            Lookup::AtEnd | Lookup::Behind => panic!("position {position} is not inside"),
-        }
+    fn events(window: &mut Window<i64>, partition: Partition, position: i64, max: usize) -> Vec<i64> {
+        assert_eq!(window.look_up(partition, position), Lookup::Inside);
+        let mut page = Page::default();
+        let count = window.take(&mut page, partition, position, max);
+        assert_eq!(page.len(), count);
+        page.entries().copied().collect()
     }
 
     #[test]
     fn a_page_runs_across_chunks_and_has_no_more_than_was_asked_for() {
-        let mut window = Window::default();
-        window.push(4, chunk(5, 3, 1));
-        window.push(7, chunk(8, 2, 1));
-        assert_eq!(events(&window, 4, 100), [5, 6, 7, 8, 9]);
-        assert_eq!(events(&window, 5, 3), [6, 7, 8]);
-        assert_eq!(events(&window, 7, 1), [8]);
-        assert!(matches!(window.look_up(9, 1), Lookup::AtEnd));
-        assert!(matches!(window.look_up(3, 1), Lookup::Behind));
-        assert!(matches!(Window::<i64>::default().look_up(3, 1), Lookup::AtEnd));
+        let mut window = window_after(4);
+        window.push(PARTITION, 4, chunk(5, 3, 1));
+        window.push(PARTITION, 7, chunk(8, 2, 1));
+        assert_eq!(events(&mut window, PARTITION, 4, 100), [5, 6, 7, 8, 9]);
+        assert_eq!(events(&mut window, PARTITION, 5, 3), [6, 7, 8]);
+        assert_eq!(events(&mut window, PARTITION, 7, 1), [8]);
+        assert_eq!(window.look_up(PARTITION, 9), Lookup::AtEnd);
+        assert_eq!(window.look_up(PARTITION, 3), Lookup::Behind);
     }
 
     #[test]
-    fn a_chunk_that_does_not_follow_the_window_replaces_it() {
-        let mut window = Window::default();
-        window.push(4, chunk(5, 3, 1));
-        window.push(20, chunk(21, 2, 1));
-        assert!(matches!(window.look_up(4, 1), Lookup::Behind));
-        assert_eq!(events(&window, 20, 10), [21, 22]);
-        assert_eq!((window.events, window.bytes), (2, 1));
+    fn each_partition_has_its_own_positions() {
+        let mut window = window_after(4);
+        window.push(PARTITION, 4, chunk(5, 3, 1));
+        assert_eq!(window.look_up(OTHER, 70), Lookup::AtEnd);
+        window.push(OTHER, 70, chunk(71, 2, 1));
+        assert_eq!(events(&mut window, PARTITION, 4, 100), [5, 6, 7]);
+        assert_eq!(events(&mut window, OTHER, 71, 100), [72]);
+        assert_eq!(window.ends().iter().collect::<Vec<_>>(), [(PARTITION, 7), (OTHER, 72)]);
+        window.clear(OTHER);
+        assert_eq!(window.ends().iter().collect::<Vec<_>>(), [(PARTITION, 7)]);
+        assert_eq!((window.events, window.bytes), (3, 1));
     }
 
     #[test]
-    fn the_oldest_chunks_are_evicted_beyond_either_bound() {
+    fn a_follower_far_ahead_moves_the_window_and_one_a_little_ahead_waits() {
+        let mut window = window_after(4);
+        window.push(PARTITION, 4, chunk(5, 3, 1));
+        assert_eq!(window.look_up(PARTITION, 7 + MAX_AHEAD), Lookup::AtEnd);
+        assert_eq!(window.ends().get(PARTITION), 7);
+        assert_eq!(window.look_up(PARTITION, 8 + MAX_AHEAD), Lookup::AtEnd);
+        assert_eq!(window.ends().get(PARTITION), 8 + MAX_AHEAD);
+        assert_eq!(window.look_up(PARTITION, 5), Lookup::Behind);
+        window.push(PARTITION, 7, chunk(8, 1, 1));
+        assert_eq!(window.events, 0, "a chunk that was read before is dropped");
+    }
+
+    #[test]
+    fn the_oldest_chunk_of_all_partitions_is_evicted_first() {
         let mut window = full_window();
-        assert_eq!(window.events, MAX_EVENTS);
-        let end = i64::try_from(MAX_EVENTS).unwrap();
-        window.push(end, chunk(end + 1, 1, 1));
-        assert!(matches!(window.look_up(0, 1), Lookup::Behind), "by events");
-        assert_eq!(window.events, MAX_EVENTS - READ_EVENTS + 1);
-
-        let mut window = Window::default();
-        window.push(0, chunk(1, 1, MAX_BYTES));
-        assert_eq!(events(&window, 0, 1), [1], "one chunk stays, however large");
-        window.push(1, chunk(2, 1, 1));
-        assert!(matches!(window.look_up(0, 1), Lookup::Behind), "by bytes");
-        assert_eq!((window.events, window.bytes), (1, 1));
+        assert_eq!(window.look_up(PARTITION, 0), Lookup::Inside);
+        assert_eq!(window.look_up(OTHER, 0), Lookup::AtEnd);
+        window.push(OTHER, 0, chunk(1, 1, 1));
+        assert_eq!(window.look_up(PARTITION, 0), Lookup::Behind, "by events");
+        assert_eq!(window.look_up(OTHER, 0), Lookup::Inside);
+        window.push(OTHER, 1, chunk(2, 1, MAX_BYTES));
+        assert_eq!(window.look_up(OTHER, 0), Lookup::Behind, "by bytes");
+        assert_eq!((window.events, window.bytes), (1, MAX_BYTES));
+        window.push(OTHER, 2, chunk(3, 1, 2 * MAX_BYTES));
+        assert_eq!(events(&mut window, OTHER, 2, 1), [3], "the newest chunk stays, whatever its size");
     }
 
     #[test]
@@ -295,11 +297,13 @@ mod tests {
         assert_eq!(window.eviction_delayed_until(start), None, "no follower");
         let last = i64::try_from(READ_EVENTS).unwrap();
         for behind_or_past in [-1, last] {
-            window.record_position(1, behind_or_past, start);
+            window.record_position(1, PARTITION, behind_or_past, start);
             assert_eq!(window.eviction_delayed_until(start), None, "position {behind_or_past}");
         }
-        assert!(window.record_position(1, last - 1, start), "it moved");
-        assert!(!window.record_position(1, last - 1, start + STALLED_AFTER), "it did not move");
+        window.record_position(2, OTHER, last - 1, start);
+        assert_eq!(window.eviction_delayed_until(start), None, "a follower of another partition");
+        assert!(window.record_position(1, PARTITION, last - 1, start), "it moved");
+        assert!(!window.record_position(1, PARTITION, last - 1, start + STALLED_AFTER), "it did not move");
         assert_eq!(window.eviction_delayed_until(start), Some(start + STALLED_AFTER));
         assert_eq!(window.eviction_delayed_until(start + STALLED_AFTER), None, "it has stalled");
         window.remove_follower(1);
@@ -309,11 +313,11 @@ mod tests {
     #[test]
     fn eviction_waits_for_no_follower_while_there_is_room() {
         let start = Instant::now();
-        let mut window = Window::default();
-        window.push(0, chunk(1, 1, MAX_BYTES / 2));
-        window.record_position(1, 0, start);
+        let mut window = window_after(0);
+        window.push(PARTITION, 0, chunk(1, 1, MAX_BYTES / 2));
+        window.record_position(1, PARTITION, 0, start);
         assert_eq!(window.eviction_delayed_until(start), None);
-        window.push(1, chunk(2, 1, 1));
+        window.push(PARTITION, 1, chunk(2, 1, 1));
         assert_eq!(
             window.eviction_delayed_until(start),
             Some(start + STALLED_AFTER),

@@ -20,9 +20,9 @@ pub(super) async fn list(
     reads: Reads,
 ) -> Result<Reply<Vec<ActiveSubscription>>, ApiError> {
     for other in [ReadModel::Plans, ReadModel::Connections] {
-        drop(reads.caught_up(other).await?);
+        drop(reads.caught_up(other, merchant_id).await?);
     }
-    let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+    let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
     let rows = within(query::older(&connection, merchant_id)).await?;
     let shown: Result<Vec<_>, _> =
         rows.into_iter().map(|row| ActiveSubscription::of_row(merchant_id, row)).collect();

@@ -3,6 +3,7 @@
 use farthing_core::command::PersonalData;
 use farthing_core::event::{CustomerEvent, Event, Fact, Recorded};
 use farthing_core::ids::{CustomerId, MerchantId};
+use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::reader;
 use farthing_projector::ReadModel;
@@ -32,7 +33,7 @@ pub(super) async fn find(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<Customer>, ApiError> {
-    let connection = reads.caught_up(ReadModel::Customers).await?;
+    let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
     let row = within(query::find(&connection, merchant_id, &name)).await?;
     Ok(Reply::ok(row.ok_or(ApiError::NotFound(Resource::Customer))?.into()))
 }
@@ -47,20 +48,20 @@ pub(super) async fn existing(
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
-    let connection = reads.caught_up(ReadModel::Customers).await?;
+    let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
     if let Some(row) = within(query::find(&connection, merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
     // The customer may have been deleted in the meantime.
     match app.state(StateKey::Customer(id)).await? {
-        Some(_) => within(as_created(&connection, id)).await,
+        Some(_) => within(as_created(&connection, app.partitions.of(merchant_id), id)).await,
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }
 
 /// Reads the customer from its creation in the log.
-async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiError> {
-    let found = reader::find(client, &[&format!("{id}/created")]).await?;
+async fn as_created(client: &Client, partition: Partition, id: CustomerId) -> Result<Customer, ApiError> {
+    let found = reader::find(client, partition, &[&format!("{id}/created")]).await?;
     let Some(Recorded {
         fact: Fact { event: Event::Customer(CustomerEvent::Created(created)), occurred_at, .. },
         ..

@@ -33,7 +33,7 @@ impl CurrentSubscription {
         merchant_id: MerchantId,
         customer_id: CustomerId,
     ) -> Result<Self, ApiError> {
-        let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+        let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
         let row = within(query::find_active(&connection, merchant_id, customer_id)).await?;
         let subscription = row.map(|row| Subscription::of_row(merchant_id, row)).transpose()?;
         Ok(Self { subscription })

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::{ReportRequest, Reported, Timed};
 use farthing_core::event::{Event, RequestEvent, RequestMetered, RequestOpened};
 use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
 use farthing_log::reader;
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query::{self, RequestRow};
@@ -67,10 +68,10 @@ pub(super) async fn create(
     match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
         Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
-            let connection = reads.caught_up(ReadModel::Requests).await?;
+            let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
             let row = match within(query::find(&connection, merchant_id, &id.to_string())).await? {
                 Some(row) => row,
-                None => within(as_reported(&connection, id)).await?,
+                None => within(as_reported(&connection, app.partitions.of(merchant_id), id)).await?,
             };
             writes.keep(Reply::ok(Request::from(row))).await
         }
@@ -78,10 +79,10 @@ pub(super) async fn create(
 }
 
 /// Reads the request from the log, while the read model lags. It was opened and metered in one commit.
-async fn as_reported(client: &Client, id: RequestId) -> Result<RequestRow, ApiError> {
+async fn as_reported(client: &Client, partition: Partition, id: RequestId) -> Result<RequestRow, ApiError> {
     let (mut opened, mut metered): (Option<RequestOpened>, Option<RequestMetered>) = (None, None);
     let mut at = DateTime::UNIX_EPOCH;
-    for recorded in reader::find_commit(client, &format!("{id}/opened")).await? {
+    for recorded in reader::find_commit(client, partition, &format!("{id}/opened")).await? {
         match recorded.fact.event {
             Event::Request(RequestEvent::Opened(event)) if event.request_id == id => opened = Some(*event),
             Event::Request(RequestEvent::Metered(event)) if event.request_id == id => {

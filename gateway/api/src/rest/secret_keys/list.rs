@@ -46,7 +46,7 @@ pub(super) async fn list(
     reads: Reads,
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<SecretKey>>, ApiError> {
-    let connection = reads.caught_up(ReadModel::SecretKeys).await?;
+    let connection = reads.caught_up(ReadModel::SecretKeys, merchant_id).await?;
     let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());
     let shown = listed.items.into_iter().map(SecretKey::from).collect();

@@ -33,7 +33,7 @@ pub(super) async fn find(
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(id) = name.parse() else { return Err(unknown) };
     let now = app.merchants_now(merchant_id).await?;
-    let connection = reads.caught_up(ReadModel::SpendKeys).await?;
+    let connection = reads.caught_up(ReadModel::SpendKeys, merchant_id).await?;
     let row = within(query::find(&connection, merchant_id, id, now)).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

@@ -65,7 +65,7 @@ pub(super) async fn list(
             None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
         },
     };
-    let connection = reads.caught_up(ReadModel::Subscriptions).await?;
+    let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
     let status = match status {
         Some(StatusFilter::Active) => Some(query::SubscriptionStatus::Active),
         Some(StatusFilter::Cancelled) => Some(query::SubscriptionStatus::Cancelled),

@@ -60,8 +60,8 @@ pub(super) async fn report(
     let days = match filter.resolved(&app, merchant_id).await? {
         None => vec![Counters::default(); span.days()],
         Some(filter) => {
-            drop(reads.caught_up(ReadModel::Usage).await?);
-            let connection = reads.caught_up(ReadModel::Requests).await?;
+            drop(reads.caught_up(ReadModel::Usage, merchant_id).await?);
+            let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
             within(query::daily(&connection, merchant_id, &filter, span)).await?
         }
     };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_core::partition::Partitions;
 use farthing_core::state::{self, StateKey};
 use farthing_log::{reader, states};
 use tokio_postgres::Client;
@@ -31,7 +32,7 @@ pub(super) async fn list(
     let connection = app.connection().await?;
     let after = match page.cursor() {
         None => None,
-        Some(cursor) => Some(within(webhook_of(&connection, merchant_id, cursor)).await?),
+        Some(cursor) => Some(within(webhook_of(&connection, app.partitions, merchant_id, cursor)).await?),
     };
     // Newest first. A merchant has few webhooks.
     let mut ids = match app.state(StateKey::Webhooks(merchant_id)).await? {
@@ -55,9 +56,14 @@ pub(super) async fn list(
 }
 
 /// The webhook that a cursor names, which may be deleted since.
-async fn webhook_of(db: &Client, merchant_id: MerchantId, cursor: &str) -> Result<WebhookId, ApiError> {
+async fn webhook_of(
+    db: &Client,
+    partitions: Partitions,
+    merchant_id: MerchantId,
+    cursor: &str,
+) -> Result<WebhookId, ApiError> {
     let id: WebhookId = cursor.parse().map_err(|_| ApiError::Input(InputError::CursorInvalid))?;
-    let created = reader::find(db, &[&format!("{id}/created")]).await?;
+    let created = reader::find(db, partitions.of(merchant_id), &[&format!("{id}/created")]).await?;
     let is_own = created.iter().any(|recorded| recorded.fact.merchant_id == merchant_id);
     if is_own { Ok(id) } else { Err(ApiError::Input(InputError::CursorInvalid)) }
 }

@@ -39,10 +39,11 @@ pub(super) async fn resend(
     let (webhook_id, _) = existing(&app, writes.merchant_id, &webhook).await?;
     let unknown = ApiError::NotFound(Resource::WebhookEvent);
     let Ok(event_id) = event.parse() else { return Err(unknown) };
+    let partition = app.partitions.of(writes.merchant_id);
     let mut connection = app.connection().await?;
-    if !within(queue::resend(&mut connection, webhook_id, event_id)).await? {
+    if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
         return Err(unknown);
     }
-    let row = within(query::find(&connection, webhook_id, event_id)).await?.ok_or(unknown)?;
+    let row = within(query::find(&connection, partition, webhook_id, event_id)).await?.ok_or(unknown)?;
     writes.keep(Reply::ok(Delivery::from(row))).await
 }
