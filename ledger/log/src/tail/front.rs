@@ -64,12 +64,12 @@ impl Front {
         self.notifications.borrow_and_update();
         self.last_read = Some(Instant::now());
         let heads = reader.heads().await?;
-        let shares = shares(&shared.window().ends(), &heads);
+        let parts = divided(&shared.window().ends(), &heads);
         // All reads are sent before the first is answered.
-        let reads = shares.iter().map(|share| reader.read(share.partition, share.after, share.limit));
+        let reads = parts.iter().map(|share| reader.read(share.partition, share.after, share.limit));
         let mut result = Ok(());
         self.more_at_once = false;
-        for (share, read) in shares.iter().zip(join_all(reads).await) {
+        for (share, read) in parts.iter().zip(join_all(reads).await) {
             match read {
                 Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
@@ -97,7 +97,7 @@ impl Front {
 
 /// Divides a read of [`READ_EVENTS`] between the partitions whose head is past the window's end: each gets an equal part,
 /// and what one does not need goes to the others.
-fn shares(ends: &Positions, heads: &Positions) -> Vec<Share> {
+fn divided(ends: &Positions, heads: &Positions) -> Vec<Share> {
     let missing = |partition, after| usize::try_from(heads.get(partition) - after).unwrap_or(0);
     let all = ends.iter().map(|(partition, after)| {
         let missing = missing(partition, after);
@@ -118,22 +118,22 @@ fn shares(ends: &Positions, heads: &Positions) -> Vec<Share> {
 mod tests {
     use super::*;
 
-    fn positions<const N: usize>(positions: [i64; N]) -> Positions {
-        (0..).map(Partition::new).zip(positions).collect()
+    fn positions(positions: &[i64]) -> Positions {
+        (0..).map(Partition::new).zip(positions.iter().copied()).collect()
     }
 
     /// The partitions to read, with the limit of each.
-    fn limits<const N: usize>(ends: [i64; N], heads: [i64; N]) -> Vec<(i16, usize)> {
-        let shares = shares(&positions(ends), &positions(heads));
+    fn limits(ends: &[i64], heads: &[i64]) -> Vec<(i16, usize)> {
+        let shares = divided(&positions(ends), &positions(heads));
         shares.iter().map(|share| (share.partition.number(), share.limit)).collect()
     }
 
     #[test]
     fn only_partitions_with_new_events_are_read() {
-        assert_eq!(limits([5, 7, 9], [5, 8, 9]), [(1, 1)]);
-        assert_eq!(limits([5, 7], [4, 0]), []);
+        assert_eq!(limits(&[5, 7, 9], &[5, 8, 9]), [(1, 1)]);
+        assert_eq!(limits(&[5, 7], &[4, 0]), []);
         assert_eq!(
-            shares(&positions([5]), &positions([6, 9])).len(),
+            divided(&positions(&[5]), &positions(&[6, 9])).len(),
             1,
             "no follower has asked for partition 1"
         );
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_read_is_divided_equally_and_nothing_of_it_is_left_while_events_are_missing() {
-        assert_eq!(limits([0, 0], [10_000, 10_000]), [(0, 1_024), (1, 1_024)]);
-        assert_eq!(limits([0, 0, 0], [10_000, 48, 10_000]), [(1, 48), (0, 1_000), (2, 1_000)]);
-        assert_eq!(limits([0], [10_000]), [(0, READ_EVENTS)]);
-        let many = limits([0; 3_000], [9; 3_000]);
+        assert_eq!(limits(&[0, 0], &[10_000, 10_000]), [(0, 1_024), (1, 1_024)]);
+        assert_eq!(limits(&[0, 0, 0], &[10_000, 48, 10_000]), [(1, 48), (0, 1_000), (2, 1_000)]);
+        assert_eq!(limits(&[0], &[10_000]), [(0, READ_EVENTS)]);
+        let many = limits(&vec![0; 3_000], &vec![9; 3_000]);
         assert!(many.len() == 3_000 && many.iter().all(|(_, limit)| *limit == 1), "each gets at least one");
     }
 }
