@@ -10,6 +10,7 @@ pub mod client;
 pub mod document;
 pub mod feed;
 pub mod instance;
+pub mod leader;
 pub mod log;
 pub mod merchant;
 pub mod provider;

@@ -7,6 +7,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::{Client, NoTls, Row};
 
+use crate::wait;
+
 /// The record batches with events after a position that contain a text.
 const BATCHES: &str = "\
 SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes, partition FROM ledger.batches
@@ -14,6 +16,8 @@ WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) 
 ORDER BY partition, first_position";
 const HEAD: &str = "SELECT position, hash FROM ledger.heads";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
+const HEADS: &str = "SELECT position FROM ledger.heads ORDER BY partition";
+const CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition";
 
 /// The line of an event.
 #[derive(serde::Deserialize)]
@@ -137,14 +141,31 @@ impl Log {
         self.read(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
     }
 
-    /// The stored states of a kind: id and body.
+    /// The stored states of a kind: id and body, once those of all events so far are stored.
     pub async fn states(&self, kind: &str) -> Vec<(String, Value)> {
+        self.stored().await;
         let rows = self.sql.query(STATES, &[&kind]).await.expect("the states can be read");
         let state = |row: &Row| {
             let text: String = row.get(2);
             (row.get(1), serde_json::from_str(&text).expect("a state is JSON"))
         };
         rows.iter().map(state).collect()
+    }
+
+    /// Waits until the states of all events so far are stored.
+    pub async fn stored(&self) {
+        let heads = self.positions(HEADS).await;
+        wait::eventually("the states are stored", async || {
+            let stored = self.positions(CHECKPOINTS).await;
+            stored.iter().zip(&heads).all(|(stored, head)| stored >= head).then_some(())
+        })
+        .await;
+    }
+
+    /// A position of each partition.
+    async fn positions(&self, sql: &str) -> Vec<i64> {
+        let rows = self.sql.query(sql, &[]).await.expect("positions can be read");
+        rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// The partition of a merchant.

@@ -11,6 +11,7 @@ use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
+use farthing_tests::leader;
 use farthing_tests::merchant::{Customer, Merchant, Meter, encoded, forward};
 use farthing_tests::provider::json;
 use farthing_tests::run;
@@ -177,15 +178,18 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         let (ada, bob) = (merchant.customer("0").await, merchant.customer_called("bob", "0").await);
         let (words, calls) = (merchant.call_meter("1").await, merchant.call_meter("2").await);
         let (stop, tasks, mint) = (CancellationToken::new(), TaskTracker::new(), Mint::default());
+        let partition = merchant.log.partition_of(&merchant.id).await;
+        let lease = leader::take_lease(&merchant.log.sql, partition).await;
         let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
-            partition: merchant.log.partition_of(&merchant.id).await,
+            partition,
             role: Role::Gateway,
+            gateway: leader::NAME.to_owned(),
             writer: "a test".to_owned(),
             nats_url: None,
             queue: QueueLimits::default(),
         };
-        let appender = Appender::start(config, stop.clone(), &tasks);
+        let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);
         let first: DateTime<Utc> = "2026-02-27T21:03:00Z".parse().unwrap();
         for number in 0..160_u64 {
             // Uneven steps of half an hour and more, some exactly to the start of a day in some UTC offset.
@@ -204,6 +208,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         stop.cancel();
         tasks.close();
         tasks.wait().await;
+        leader::give_back(&merchant.log.sql, partition).await;
 
         let end: DateTime<Utc> = "2026-03-05T12:00:00Z".parse().unwrap();
         for offset in ["Z", "+05:45", "-11:00", "+14:00", "+05:37", "-00:01"] {

@@ -11,6 +11,7 @@ use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
 use farthing_tests::proxy::{Fault, Outcome, Proxy};
@@ -202,15 +203,18 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
         let instance = instance().await;
         let merchant = Merchant::of(instance).await;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let partition = merchant.log.partition_of(&merchant.id).await;
+        let lease = leader::take_lease(&merchant.log.sql, partition).await;
         let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
-            partition: merchant.log.partition_of(&merchant.id).await,
+            partition,
             role: Role::Gateway,
+            gateway: leader::NAME.to_owned(),
             writer: "a test".to_owned(),
             nats_url: None,
             queue: QueueLimits::default(),
         };
-        let appender = Appender::start(config, stop.clone(), &tasks);
+        let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);
         let server_key = ServerKey::from_hex(&"7".repeat(64)).unwrap();
         let merchant_id: MerchantId = merchant.id.parse().unwrap();
         let mint = Mint::default();
@@ -240,6 +244,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
         stop.cancel();
         tasks.close();
         tasks.wait().await;
+        leader::give_back(&merchant.log.sql, partition).await;
         let issued = merchant.events().await.iter().filter(|event| event.kind == "secret_key.issued").count();
         assert_eq!(issued, 1 + 1 + 8);
         put_away(instance).await;

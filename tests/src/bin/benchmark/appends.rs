@@ -19,6 +19,7 @@ use farthing_core::usage::Usage;
 use farthing_log::appender::{self, Appender, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_tests::instance::Instance;
+use farthing_tests::leader;
 use farthing_tests::merchant::Merchant;
 use rust_decimal::Decimal;
 use serde_json::json;
@@ -126,15 +127,18 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
 
     let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
     let ready = instance.ready();
+    let partition = merchant.log.partition_of(&merchant.id).await;
+    let lease = leader::take_lease(&merchant.log.sql, partition).await;
     let config = appender::AppenderConfig {
         database_url: ready.database_url,
-        partition: merchant.log.partition_of(&merchant.id).await,
+        partition,
         role: Role::Gateway,
+        gateway: leader::NAME.to_owned(),
         writer: "benchmark".to_owned(),
         nats_url: Some(ready.nats_url),
         queue: QueueLimits::default(),
     };
-    let appender = Appender::start(config, stop.clone(), &tracker);
+    let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tracker);
     let before = merchant.log.head().await;
     let end = Instant::now() + length;
     let tasks: Vec<_> = (0..clients)
@@ -146,6 +150,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
     stop.cancel();
     tracker.close();
     tracker.wait().await;
+    leader::give_back(&merchant.log.sql, partition).await;
     (latencies, per_second(events, length))
 }
 
