@@ -1,8 +1,10 @@
 //! Command-line flags for the ledger's database and NATS, and the instance row (`ledger.instance`): mode and server key.
 
 use anyhow::{Context as _, Result, bail};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::connect::{Role, connect};
+use farthing_log::partitions;
 
 const INSTANCE: &str = "SELECT mode, server_key FROM ledger.instance";
 
@@ -36,6 +38,8 @@ pub(crate) struct Instance {
     pub(crate) mode: Mode,
     /// Hashes keys and derives secrets.
     pub(crate) server_key: ServerKey,
+    /// The partitions of the log.
+    pub(crate) partitions: Partitions,
 }
 
 fn server_key(text: &str) -> Result<ServerKey, String> {
@@ -57,5 +61,7 @@ pub(crate) async fn instance(database: &Database, key: &KeyOverride) -> Result<I
         Some(key) => key.clone(),
         None => ServerKey::from_hex(row.get(1)).context("the server key in the database is malformed")?,
     };
-    Ok(Instance { mode, server_key })
+    let partitions = partitions::load(&client).await.context("cannot read the partitions of the log")?;
+    let partitions = partitions.context("the ledger has no partitions: run `farthing migrate` first")?;
+    Ok(Instance { mode, server_key, partitions })
 }

@@ -1,15 +1,24 @@
-//! An operator's session with the ledger: runs commands through the same decisions and the same appender as a gateway.
+//! An operator's session with the ledger: runs commands through the same decisions and the same ledger as a gateway.
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
-use farthing_core::command::{Command, to_millisecond};
-use farthing_core::ids::Mint;
-use farthing_log::appender::{self, Appender, QueueLimits};
+use farthing_core::command::to_millisecond;
+use farthing_core::command::wire::WireCommand;
+use farthing_core::ids::{CustomerId, MerchantId, Mint, SecretKeyId};
+use farthing_core::partition::Partition;
+use farthing_core::state::StateKey;
+use farthing_log::appender::QueueLimits;
 use farthing_log::connect::Role;
+use farthing_log::directory;
+use farthing_log::ledger::{Ledger, LedgerConfig};
+use farthing_log::reads::{ReadPool, pool};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::database::{self, Database, Instance, KeyOverride};
+
+/// Connections for reads.
+const READ_CONNECTIONS: usize = 2;
 
 /// Flags of every operator command that changes the ledger.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,7 +35,8 @@ pub(crate) struct Operator {
     pub(crate) instance: Instance,
     /// Generates ids.
     pub(crate) mint: Mint,
-    appender: Appender,
+    ledger: Ledger,
+    reads: ReadPool,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -36,15 +46,19 @@ impl Operator {
     pub(crate) async fn open(access: &Access) -> Result<Self> {
         let instance = database::instance(&access.database, &access.key).await?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let config = appender::AppenderConfig {
-            database_url: access.database.database_url.clone(),
+        let database_url = access.database.database_url.clone();
+        let reads = pool(&database_url, READ_CONNECTIONS).context("cannot connect to the database")?;
+        let reads = ReadPool::new(reads);
+        let config = LedgerConfig {
+            database_url,
             role: Role::Gateway,
             writer: "operator".to_owned(),
             nats_url: None,
             queue: QueueLimits::default(),
+            reads: reads.clone(),
         };
-        let appender = Appender::start(config, stop.clone(), &tasks);
-        Ok(Self { instance, mint: Mint::default(), appender, stop, tasks })
+        let ledger = Ledger::start(config, instance.partitions, &stop, &tasks);
+        Ok(Self { instance, mint: Mint::default(), ledger, reads, stop, tasks })
     }
 
     /// The current time, in the log's precision of a millisecond.
@@ -52,9 +66,30 @@ impl Operator {
         to_millisecond(Utc::now())
     }
 
-    /// Decides the command and appends its events. On an error nothing was changed.
-    pub(crate) async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome> {
-        self.appender.submit(command).await.context("nothing was changed")
+    /// The partition of a merchant.
+    pub(crate) fn partition_of(&self, merchant_id: MerchantId) -> Partition {
+        self.ledger.partition_of(merchant_id)
+    }
+
+    /// The partition of a secret key that ever existed.
+    pub(crate) async fn partition_of_key(&self, id: SecretKeyId) -> Result<Option<Partition>> {
+        let connection = self.reads.connection().await.context("nothing was changed")?;
+        directory::find(&connection, &StateKey::IssuedKey(id)).await.context("nothing was changed")
+    }
+
+    /// The partition of an existing customer.
+    pub(crate) async fn partition_of_customer(&self, id: CustomerId) -> Result<Option<Partition>> {
+        let connection = self.reads.connection().await.context("nothing was changed")?;
+        let located = directory::locate(&connection, self.ledger.partitions(), &StateKey::Customer(id)).await;
+        located.context("nothing was changed")
+    }
+
+    /// Decides the command in `partition` and appends its events. On an error nothing was changed.
+    pub(crate) async fn submit<C>(&self, partition: Partition, command: C) -> Result<C::Outcome>
+    where
+        C: WireCommand + Clone,
+    {
+        self.ledger.submit(partition, command).await.context("nothing was changed")
     }
 
     /// Closes the session.

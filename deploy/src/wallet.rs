@@ -1,8 +1,8 @@
 //! `farthing wallet credit`: adds money to a wallet and records the reason.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use farthing_core::command::{CreditTarget, CreditWallet};
+use farthing_core::command::{self, CreditTarget, CreditWallet, CustomerRefusal};
 use farthing_core::ids::{CreditId, CustomerId, MerchantId, WalletId};
 use farthing_core::money::Amount;
 use serde::Serialize;
@@ -67,11 +67,28 @@ async fn credit(args: Args) -> Result<()> {
         (Some(_), Some(_)) | (None, None) => bail!("give exactly one of --connection and --merchant"),
     };
     let operator = Operator::open(&args.access).await?;
-    let now = Operator::now();
-    let credit_id = CreditId::new(operator.mint.next(now));
-    let command = CreditWallet { credit_id, target, amount: args.amount, reason: args.reason, now };
-    let credited = operator.submit(command).await;
+    let credited = credit_target(&operator, target, args.amount, args.reason).await;
     operator.close().await;
     let credited = credited?;
     args.format.print(&Credited { wallet_id: credited.wallet_id, balance: credited.balance })
+}
+
+async fn credit_target(
+    operator: &Operator,
+    target: CreditTarget,
+    amount: Amount,
+    reason: String,
+) -> Result<command::Credited> {
+    let partition = match target {
+        CreditTarget::Customer(id) => operator
+            .partition_of_customer(id)
+            .await?
+            .context(CustomerRefusal::NotFound)
+            .context("nothing was changed")?,
+        CreditTarget::Merchant(id) => operator.partition_of(id),
+    };
+    let now = Operator::now();
+    let credit_id = CreditId::new(operator.mint.next(now));
+    let command = CreditWallet { credit_id, target, amount, reason, now };
+    operator.submit(partition, command).await
 }

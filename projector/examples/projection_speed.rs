@@ -21,7 +21,7 @@ use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
 use farthing_log::chain::HASH_BYTES;
-use farthing_log::{reader, record, relay};
+use farthing_log::{reader, record, refold, relay};
 use farthing_projector::{Config, ReadModel, checkpoint};
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
@@ -239,7 +239,12 @@ async fn main() {
     let nats_url = arguments.next();
 
     let key = "00".repeat(32);
-    let options = farthing_schema::Migrate { mode: "test", server_key_hex: &key };
+    let options = farthing_schema::Migrate {
+        mode: "test",
+        server_key_hex: &key,
+        partitions: Some(1),
+        shape: refold::VERSION,
+    };
     println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
     let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);

@@ -1,6 +1,8 @@
 //! The log in Postgres, read as plain rows and JSON values.
 
 use chrono::{DateTime, Utc};
+use farthing_core::partition::Partition;
+use farthing_log::partitions;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::{Client, NoTls, Row};
@@ -139,6 +141,13 @@ impl Log {
             (row.get(1), serde_json::from_str(&text).expect("a state is JSON"))
         };
         rows.iter().map(state).collect()
+    }
+
+    /// The partition of a merchant.
+    pub async fn partition_of(&self, merchant_id: &str) -> Partition {
+        let partitions = partitions::load(&self.sql).await.expect("the heads can be read");
+        let partitions = partitions.expect("the log has partitions");
+        partitions.of(merchant_id.parse().expect("a merchant's id"))
     }
 
     /// A stored state.

@@ -46,6 +46,6 @@ async fn issue(operator: &Operator, merchant_id: MerchantId, name: String) -> Re
     let secret_key_id = SecretKeyId::new(operator.mint.next(now));
     let key_hash = operator.instance.server_key.hash(raw.reveal());
     let command = IssueSecretKey { merchant_id, secret_key_id, key_hash, hint: raw.hint(), name, now };
-    operator.submit(command).await?;
+    operator.submit(operator.partition_of(merchant_id), command).await?;
     Ok(Issued { secret_key_id, secret_key: raw.reveal().to_owned() })
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use farthing_core::ids::{MerchantId, SecretKeyId};
 use farthing_core::state::StateKey;
 use farthing_log::connect::{Role, connect};
-use farthing_log::{reader, states};
+use farthing_log::{partitions, reader, states};
 use farthing_projector::query::Page;
 use farthing_projector::secret_keys::query;
 use farthing_projector::{ReadModel, checkpoint};
@@ -53,7 +53,10 @@ struct KeyRow {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let url = &args.database.database_url;
     let client = connect(url, Role::Gateway).await.context("cannot connect to the database")?;
-    let merchant = states::load(&client, &[StateKey::Merchant(args.merchant)]).await;
+    let partitions = partitions::load(&client).await.context("cannot read the partitions of the log")?;
+    let partitions = partitions.context("the database has no ledger yet: run `farthing migrate` first")?;
+    let partition = partitions.of(args.merchant);
+    let merchant = states::load(&client, partition, &[StateKey::Merchant(args.merchant)]).await;
     let merchant = merchant.context("cannot read the merchant")?;
     ensure!(merchant.iter().any(Option::is_some), "merchant {} does not exist", args.merchant);
     catch_up(&client).await?;

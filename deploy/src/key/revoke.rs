@@ -1,7 +1,7 @@
 //! `farthing key revoke`: revokes a secret key, on every gateway at once. A merchant's last active key is refused.
 
-use anyhow::Result;
-use farthing_core::command::{RevokeSecretKey, Revoker};
+use anyhow::{Context as _, Result};
+use farthing_core::command::{RevokeSecretKey, Revoker, SecretKeyRefusal};
 use farthing_core::ids::{MerchantId, SecretKeyId};
 use serde::Serialize;
 
@@ -32,8 +32,14 @@ struct Revoked {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let operator = Operator::open(&args.access).await?;
     let secret_key_id = args.key;
-    let command = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: Operator::now() };
-    let revoked = operator.submit(command).await;
+    let revoked = revoke(&operator, secret_key_id).await;
     operator.close().await;
     args.format.print(&Revoked { secret_key_id, merchant_id: revoked?, success: true })
+}
+
+async fn revoke(operator: &Operator, secret_key_id: SecretKeyId) -> Result<MerchantId> {
+    let partition = operator.partition_of_key(secret_key_id).await?;
+    let partition = partition.context(SecretKeyRefusal::NotFound).context("nothing was changed")?;
+    let command = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: Operator::now() };
+    operator.submit(partition, command).await
 }

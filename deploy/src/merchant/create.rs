@@ -53,6 +53,7 @@ async fn create(operator: &Operator, name: String) -> Result<Created> {
         name: "first key".to_owned(),
         now,
     };
-    operator.submit(RegisterMerchant { wallet_id, name, first_key, now }).await?;
+    let partition = operator.partition_of(merchant_id);
+    operator.submit(partition, RegisterMerchant { wallet_id, name, first_key, now }).await?;
     Ok(Created { merchant_id, wallet_id, secret_key_id, secret_key: raw.reveal().to_owned() })
 }

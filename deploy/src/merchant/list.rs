@@ -9,8 +9,15 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::output::{Listing, OutputFormat, timestamp};
 
-/// One page by the primary key. Ids sort by their time of creation.
-const LIST: &str = "SELECT id, body FROM ledger.state WHERE kind = 'merchant' AND id COLLATE \"C\" > $1 ORDER BY id COLLATE \"C\" LIMIT $2";
+/// One page over all partitions, by the primary key in each. Ids sort by their time of creation.
+const LIST: &str = "\
+SELECT s.id, s.body
+FROM ledger.heads AS h
+CROSS JOIN LATERAL (
+    SELECT id, body FROM ledger.state
+    WHERE partition = h.partition AND kind = 'merchant' AND id > $1 ORDER BY id LIMIT $2
+) AS s
+ORDER BY s.id LIMIT $2";
 
 /// Flags of `merchant list`.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,4 +1,4 @@
-//! The state that all handlers of a gateway share: the appender, connections for reads, the instance's key and settings.
+//! The state that all handlers of a gateway share: the ledger, connections for reads, the instance's key and settings.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
 use farthing_core::secret::{Mode, ServerKey};
-use farthing_log::appender::Appender;
 use farthing_log::clock::Clock;
+use farthing_log::ledger::Ledger;
 use farthing_log::reads::ReadPool;
 use farthing_worker::payments::Payments;
 
@@ -17,9 +17,9 @@ use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
 pub(crate) struct App {
-    /// Submits commands.
-    pub(crate) ledger: Appender,
-    /// Connections for reads: states and read models.
+    /// Takes commands and has the states.
+    pub(crate) ledger: Ledger,
+    /// Connections for reads of the log, of read models and of operational data.
     pub(crate) reads: ReadPool,
     /// Hashes raw keys and derives secrets.
     pub(crate) server_key: ServerKey,

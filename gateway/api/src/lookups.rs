@@ -1,10 +1,13 @@
-//! Lookups of authoritative states for handlers: a merchant's customer, meter and clock.
+//! Commands and look-ups of authoritative states for handlers, in the partition of their merchant.
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
+use farthing_core::command::wire::WireCommand;
 use farthing_core::ids::{CustomerId, MerchantId, MeterId};
+use farthing_core::partition::Partition;
 use farthing_core::secret::Mode;
 use farthing_core::state::{Meter, State, StateKey};
+use farthing_log::appender;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -15,25 +18,37 @@ impl App {
         Ok(self.reads.connection().await?)
     }
 
-    /// The authoritative state of `key`.
-    pub(crate) async fn state(&self, key: StateKey) -> Result<Option<State>, ApiError> {
-        let [state] = self.states([key]).await?;
-        Ok(state)
+    /// The partition of a merchant.
+    pub(crate) fn partition(&self, merchant_id: MerchantId) -> Partition {
+        self.ledger.partition_of(merchant_id)
     }
 
-    /// The authoritative states of `keys`, read in one snapshot.
-    pub(crate) async fn states<const N: usize>(
+    /// Submits a command of the merchant; returns when its facts are durable.
+    pub(crate) async fn submit<C>(
         &self,
-        keys: [StateKey; N],
-    ) -> Result<[Option<State>; N], ApiError> {
-        Ok(self.reads.states(keys).await?)
+        merchant_id: MerchantId,
+        command: C,
+    ) -> Result<C::Outcome, appender::Error>
+    where
+        C: WireCommand + Clone,
+    {
+        self.ledger.submit(self.partition(merchant_id), command).await
+    }
+
+    /// The authoritative state of the merchant's `key`.
+    pub(crate) async fn state(
+        &self,
+        merchant_id: MerchantId,
+        key: StateKey,
+    ) -> Result<Option<State>, ApiError> {
+        Ok(self.ledger.state(self.partition(merchant_id), key).await?)
     }
 
     /// The current time by the merchant's clock, which decisions also use. In test mode it may be advanced.
     pub(crate) async fn merchants_now(&self, merchant_id: MerchantId) -> Result<DateTime<Utc>, ApiError> {
         match self.mode {
             Mode::Live => Ok(self.now()),
-            Mode::Test => match self.state(StateKey::Merchant(merchant_id)).await? {
+            Mode::Test => match self.state(merchant_id, StateKey::Merchant(merchant_id)).await? {
                 Some(State::Merchant(merchant)) => Ok(merchant.now(self.now())),
                 Some(_) | None => Err(ApiError::internal(format!("{merchant_id} has no state"))),
             },
@@ -51,12 +66,13 @@ impl App {
         }
         let id = match name.parse() {
             Ok(id) => id,
-            Err(_) => match self.state(StateKey::Reference(merchant_id, name.to_owned())).await? {
+            Err(_) => match self.state(merchant_id, StateKey::Reference(merchant_id, name.to_owned())).await?
+            {
                 Some(State::Reference(id)) => id,
                 Some(_) | None => return Ok(None),
             },
         };
-        match self.state(StateKey::Customer(id)).await? {
+        match self.state(merchant_id, StateKey::Customer(id)).await? {
             Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some(id)),
             Some(_) | None => Ok(None),
         }
@@ -73,12 +89,13 @@ impl App {
         }
         let id = match name.parse() {
             Ok(id) => id,
-            Err(_) => match self.state(StateKey::MeterSlug(merchant_id, name.to_owned())).await? {
+            Err(_) => match self.state(merchant_id, StateKey::MeterSlug(merchant_id, name.to_owned())).await?
+            {
                 Some(State::MeterSlug(id)) => id,
                 Some(_) | None => return Ok(None),
             },
         };
-        match self.state(StateKey::Meter(id)).await? {
+        match self.state(merchant_id, StateKey::Meter(id)).await? {
             Some(State::Meter(meter)) if meter.merchant_id == merchant_id => Ok(Some((id, meter))),
             Some(_) | None => Ok(None),
         }

@@ -10,11 +10,14 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use farthing_core::command::RequestSettings;
 use farthing_core::ids::{GatewayId, Mint};
+use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_egress::{AddressGuard, connector, tls};
-use farthing_log::appender::{self, Appender, QueueLimits};
+use farthing_log::appender::QueueLimits;
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
+use farthing_log::ledger::{Ledger, LedgerConfig};
+use farthing_log::partitions;
 use farthing_log::reads::{PoolError, ReadPool, pool};
 use farthing_log::refold;
 use farthing_worker::lease;
@@ -88,7 +91,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The limits of connections and calls in flight.
     pub limits: ServerLimits,
-    /// The bounds of the queue of commands.
+    /// The bounds of each partition's queue of commands.
     pub queue: QueueLimits,
     /// The timing of webhook deliveries and their retries; `None` if this gateway delivers none.
     pub webhooks: Option<WebhookTiming>,
@@ -124,24 +127,22 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
     let clock = Arc::new(Clock::default());
-    let (server_key, mode) = instance(&config, &clock).await?;
+    let Instance { server_key, mode, partitions } = instance(&config, &clock).await?;
     let mint = Arc::new(Mint::default());
     let gateway_id = GatewayId::new(mint.next(clock.now()));
     let tasks = TaskTracker::new();
-    // The appender outlives the calls that need it.
+    // The ledger outlives the calls that need it.
     let abort = CancellationToken::new();
-    let ledger = Appender::start(
-        appender::AppenderConfig {
-            database_url: config.database_url.clone(),
-            role: Role::Gateway,
-            writer: gateway_id.to_string(),
-            nats_url: config.nats_url.clone(),
-            queue: config.queue,
-        },
-        abort.clone(),
-        &tasks,
-    );
     let read_pool = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
+    let ledger_config = LedgerConfig {
+        database_url: config.database_url.clone(),
+        role: Role::Gateway,
+        writer: gateway_id.to_string(),
+        nats_url: config.nats_url.clone(),
+        queue: config.queue,
+        reads: read_pool.clone(),
+    };
+    let ledger = Ledger::start(ledger_config, partitions, &abort, &tasks);
     let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
     let processor_pool = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
@@ -175,7 +176,9 @@ pub async fn run(
     let tls = tls::client_config(&config.trusted_authorities)?;
     let dispatcher = config.webhooks.map(|timing| {
         let connector = connector(&guard, tls.clone(), timeouts.connect);
-        Dispatcher::new(Arc::new(rest::Payloads), app.server_key.clone(), delivery_pool, connector, timing)
+        let payloads = Arc::new(rest::Payloads);
+        let ledger = app.ledger.clone();
+        Dispatcher::new(payloads, app.server_key.clone(), ledger, delivery_pool, connector, timing)
     });
     let forwarder = Arc::new(Forwarder::new(
         Arc::clone(&app),
@@ -241,8 +244,15 @@ fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     Router::new().nest("/v1", forwarding).merge(standard)
 }
 
-/// The instance's key and mode, after checking that the database has this program's shape. Also sets the clock.
-async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), Error> {
+/// What the database says about the instance.
+struct Instance {
+    server_key: ServerKey,
+    mode: Mode,
+    partitions: Partitions,
+}
+
+/// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
+async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();
     let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
@@ -256,5 +266,6 @@ async fn instance(config: &Config, clock: &Clock) -> Result<(ServerKey, Mode), E
     }
     let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
     let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
-    Ok((key.ok_or(Error::NotMigrated)?, mode))
+    let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
+    Ok(Instance { server_key: key.ok_or(Error::NotMigrated)?, mode, partitions })
 }

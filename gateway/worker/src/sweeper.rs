@@ -12,9 +12,11 @@ use std::time::Duration;
 use farthing_core::command::{Failed, Refusal, RequestRefusal, SettleRequest, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::ids::{GatewayId, RequestId};
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender;
 use farthing_log::clock::Clock;
+use farthing_log::ledger::Ledger;
 use farthing_log::{checkout_attempts, claims};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -24,7 +26,7 @@ use crate::lease::{DedicatedConnection, END_LEASE, Error, ROUNDS_PER_TIMEOUT};
 
 const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 
-const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE kind = 'request'";
+const OPEN_REQUESTS: &str = "SELECT id, body FROM ledger.state WHERE partition = $1 AND kind = 'request'";
 
 /// The most batches of expired claims that one round deletes.
 const PURGE_BATCHES: u32 = 10;
@@ -32,7 +34,7 @@ const PURGE_BATCHES: u32 = 10;
 /// Watches the heartbeats of the other gateways.
 pub struct Sweeper {
     gateway_id: GatewayId,
-    ledger: Appender,
+    ledger: Ledger,
     clock: Arc<Clock>,
     connection: DedicatedConnection,
     heartbeats: Heartbeats,
@@ -42,7 +44,7 @@ impl Sweeper {
     /// A sweeper of gateway `gateway_id`: others count as dead `after` their last heartbeat.
     pub fn new(
         gateway_id: GatewayId,
-        ledger: Appender,
+        ledger: Ledger,
         clock: Arc<Clock>,
         database_url: String,
         after: Duration,
@@ -73,10 +75,12 @@ impl Sweeper {
         let own = self.gateway_id.to_string();
         let mut heartbeats: HashMap<String, i64> =
             db.query(LEASES, &[]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let mut open: HashMap<String, Vec<RequestId>> = HashMap::new();
-        for row in db.query(OPEN_REQUESTS, &[]).await? {
-            if let Some((gateway, request)) = read_open(row.get(0), row.get(1)) {
-                open.entry(gateway).or_default().push(request);
+        let mut open: HashMap<String, Vec<(Partition, RequestId)>> = HashMap::new();
+        for partition in self.ledger.partitions().all() {
+            for row in db.query(OPEN_REQUESTS, &[&partition.number()]).await? {
+                if let Some((gateway, request)) = read_open(row.get(0), row.get(1)) {
+                    open.entry(gateway).or_default().push((partition, request));
+                }
             }
         }
         for gateway in open.keys() {
@@ -94,8 +98,8 @@ impl Sweeper {
                 );
             }
             let mut ended = true;
-            for request_id in abandoned {
-                ended &= end(&self.ledger, &self.clock, request_id).await;
+            for (partition, request_id) in abandoned {
+                ended &= end(&self.ledger, &self.clock, partition, request_id).await;
             }
             if ended {
                 db.execute(END_LEASE, &[&gateway]).await?;
@@ -177,10 +181,10 @@ async fn purge(db: &Client) {
 }
 
 /// Ends an abandoned request; `false` if it may still be open.
-async fn end(ledger: &Appender, clock: &Clock, request_id: RequestId) -> bool {
+async fn end(ledger: &Ledger, clock: &Clock, partition: Partition, request_id: RequestId) -> bool {
     let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
     let command = SettleRequest { request_id, settled, now: clock.now() };
-    match ledger.submit(command).await {
+    match ledger.submit(partition, command).await {
         Ok(()) => {
             tracing::warn!(
                 event = "sweeper.request_abandoned",

@@ -6,7 +6,7 @@
 use farthing_core::event::Fact;
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{Effect, StateKey, effects};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{Client, Row};
 
 const FIND: &str = "SELECT partition FROM ledger.directory WHERE kind = $1 AND id = $2";
 
@@ -16,10 +16,7 @@ SELECT partition FROM ledger.state WHERE partition = ANY($1::smallint[]) AND kin
 
 /// The partition of a secret key, the hash of a spend key, or a checkout session; `None` if it never existed. The
 /// directory has no other kinds of states.
-pub async fn find(
-    client: &impl GenericClient,
-    key: &StateKey,
-) -> Result<Option<Partition>, tokio_postgres::Error> {
+pub async fn find(client: &Client, key: &StateKey) -> Result<Option<Partition>, tokio_postgres::Error> {
     let (kind, id) = key.stored();
     partition(client.query_opt(FIND, &[&kind, &id]).await?)
 }
@@ -27,7 +24,7 @@ pub async fn find(
 /// The partition that has a state under `key`. It looks in all of `partitions`, so it is for rare commands that name
 /// something without its merchant.
 pub async fn locate(
-    client: &impl GenericClient,
+    client: &Client,
     partitions: Partitions,
     key: &StateKey,
 ) -> Result<Option<Partition>, tokio_postgres::Error> {

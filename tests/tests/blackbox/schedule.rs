@@ -23,12 +23,12 @@ const NOW: i64 = 2_000_000_000_000;
 /// 99 merchants with subscriptions and one without; the clocks of ten are ten days ahead. The first has 50,000 subscriptions,
 /// long overdue; each other has about 500: a little overdue, due within those ten days, or due later.
 const FILL: &str = "
-    INSERT INTO ledger.state (kind, id, body)
-    SELECT 'merchant', 'mer_' || lpad(m::text, 26, '0'),
+    INSERT INTO ledger.state (partition, kind, id, body)
+    SELECT 3, 'merchant', 'mer_' || lpad(m::text, 26, '0'),
            '{\"wallet_id\":\"w\"' || CASE WHEN m % 10 = 7 THEN ',\"clock_ahead_seconds\":864000' ELSE '' END || '}'
     FROM generate_series(1, 100) AS m;
-    INSERT INTO ledger.state (kind, id, body)
-    SELECT 'subscription', 'sub_' || lpad(n::text, 26, '0'),
+    INSERT INTO ledger.state (partition, kind, id, body)
+    SELECT 3, 'subscription', 'sub_' || lpad(n::text, 26, '0'),
            '{\"merchant_id\":\"mer_' || lpad((CASE WHEN n <= 50000 THEN 1 ELSE 2 + n % 98 END)::text, 26, '0')
            || '\",\"due_ms\":' || (2000000000000 + CASE WHEN n <= 50000 THEN -1000000000 - n
                                    ELSE (n % 3 - 1) * 500000000 + n END) || '}'
@@ -107,11 +107,11 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
         for mode in ["force_custom_plan", "force_generic_plan"] {
             sql.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.unwrap();
             for (name, arguments, most) in [
-                ("DUE", format!("{NOW}, 100"), 100),
+                ("DUE", format!("3, {NOW}, 100"), 100),
                 // Ten merchants, ten rows each; each merchant is found from the previous one.
-                ("DUE_BY_MERCHANT", format!("'', {NOW}, 10, 10"), 150),
+                ("DUE_BY_MERCHANT", format!("3, '', {NOW}, 10, 10"), 150),
                 // Ten merchants, ten rows each.
-                ("DUE_BY_CLOCKS_AHEAD", format!("{NOW}, 100, 10"), 150),
+                ("DUE_BY_CLOCKS_AHEAD", format!("3, {NOW}, 100, 10"), 150),
             ] {
                 let read = rows_read(&sql, name, &arguments).await;
                 assert!(
@@ -131,14 +131,14 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
             sql
         };
         let now = NOW.to_string();
-        let oldest = by_merchant(&sql, &format!("{of} ({})", literal("DUE", &[&now, "100"]))).await;
+        let oldest = by_merchant(&sql, &format!("{of} ({})", literal("DUE", &["3", &now, "100"]))).await;
         assert_eq!(oldest.values().collect::<Vec<_>>(), [&100]);
         let mut turns = BTreeMap::<String, usize>::new();
         let mut after = String::new();
         for _ in 0..10 {
             let quoted = format!("'{after}'");
             for row in
-                sql.query(&literal("DUE_BY_MERCHANT", &[&quoted, &now, "10", "10"]), &[]).await.unwrap()
+                sql.query(&literal("DUE_BY_MERCHANT", &["3", &quoted, &now, "10", "10"]), &[]).await.unwrap()
             {
                 after = row.get(0);
                 *turns.entry(after.clone()).or_default() += 1;
@@ -146,9 +146,9 @@ fn a_round_reads_a_few_hundred_rows_of_a_hundred_thousand_subscriptions_and_is_f
         }
         assert_eq!(turns.len(), 99, "every merchant with a subscription has had a turn");
         assert!(turns.values().all(|rows| *rows == 10), "{turns:?}");
-        let last = literal("DUE_BY_MERCHANT", &[&format!("'{after}'"), &now, "10", "10"]);
+        let last = literal("DUE_BY_MERCHANT", &["3", &format!("'{after}'"), &now, "10", "10"]);
         assert!(sql.query(&last, &[]).await.unwrap().is_empty(), "then the next pass begins");
-        let ahead = literal("DUE_BY_CLOCKS_AHEAD", &[&now, "35", "10"]);
+        let ahead = literal("DUE_BY_CLOCKS_AHEAD", &["3", &now, "35", "10"]);
         let ahead = by_merchant(&sql, &format!("{of} ({ahead})")).await;
         assert_eq!(ahead.len(), 10, "{ahead:?}");
         assert!(ahead.values().all(|rows| (3..=4).contains(rows)), "{ahead:?}");

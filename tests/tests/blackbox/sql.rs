@@ -20,8 +20,10 @@ use tokio_postgres::Client;
 const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
-const SMALL: [&str; 7] = [
+const SMALL: [&str; 9] = [
     "ledger.heads",
+    "ledger.checkpoints",
+    "ledger.leases",
     "ledger.instance",
     "ledger.gateway_lease",
     "ledger.shape",

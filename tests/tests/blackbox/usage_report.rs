@@ -179,6 +179,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         let (stop, tasks, mint) = (CancellationToken::new(), TaskTracker::new(), Mint::default());
         let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
+            partition: merchant.log.partition_of(&merchant.id).await,
             role: Role::Gateway,
             writer: "a test".to_owned(),
             nats_url: None,

@@ -15,7 +15,7 @@ use crate::{instance, put_away};
 const GARBLE_STATES: &str = "\
 UPDATE ledger.state SET body = '{\"garbled\":true}' WHERE kind <> 'secret_key';
 DELETE FROM ledger.state WHERE kind = 'wallet';
-INSERT INTO ledger.state (kind, id, body) VALUES ('wallet', 'wal_nobodys', '{}');
+INSERT INTO ledger.state (partition, kind, id, body) VALUES (0, 'wallet', 'wal_nobodys', '{}');
 UPDATE ledger.heads SET shape = shape - 1";
 
 /// Read models with other tables, other rows, an unreadable checkpoint, and one from before versions existed.

@@ -204,6 +204,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let config = appender::AppenderConfig {
             database_url: instance.ready().database_url,
+            partition: merchant.log.partition_of(&merchant.id).await,
             role: Role::Gateway,
             writer: "a test".to_owned(),
             nats_url: None,

@@ -74,6 +74,7 @@ async fn read_models(merchant: &Merchant, id: &str) {
 async fn state(merchant: &Merchant) {
     let sql = &merchant.log.sql;
     let wallet = merchant.wallet_id.as_str();
+    let partition = merchant.log.partition_of(&merchant.id).await.number();
     let row = "kind = 'wallet' AND id = $1";
     let body: String = sql
         .query_one(&format!("SELECT body FROM ledger.state WHERE {row}"), &[&wallet])
@@ -82,15 +83,15 @@ async fn state(merchant: &Merchant) {
         .get(0);
     let richer = body.replace("\"balance\":\"0", "\"balance\":\"9");
     assert_ne!(richer, body);
-    let put = "INSERT INTO ledger.state (kind, id, body) VALUES ('wallet', $1, $2)
-        ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
-    sql.execute(put, &[&wallet, &richer]).await.unwrap();
+    let put = "INSERT INTO ledger.state (partition, kind, id, body) VALUES ($3, 'wallet', $1, $2)
+        ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body";
+    sql.execute(put, &[&wallet, &richer, &partition]).await.unwrap();
     unsound(merchant.instance, &[format!("the stored wallet {wallet} is not the fold of its events")]).await;
     sql.execute(&format!("DELETE FROM ledger.state WHERE {row}"), &[&wallet]).await.unwrap();
     unsound(merchant.instance, &[format!("the wallet {wallet} is not stored")]).await;
-    sql.execute(put, &[&wallet, &body]).await.unwrap();
+    sql.execute(put, &[&wallet, &body, &partition]).await.unwrap();
     let nobody = "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    sql.execute(put, &[&nobody, &body]).await.unwrap();
+    sql.execute(put, &[&nobody, &body, &partition]).await.unwrap();
     unsound(merchant.instance, &[format!("the stored wallet {nobody} follows from no event")]).await;
     sql.execute(&format!("DELETE FROM ledger.state WHERE {row}"), &[&nobody]).await.unwrap();
     sound(merchant.instance).await;

@@ -105,7 +105,7 @@ pub(super) async fn complete(
             subscription_id: SubscriptionId::new(app.mint.next(now)),
             now,
         };
-        return Ok(app.ledger.submit(command).await?);
+        return Ok(app.submit(session.merchant_id, command).await?);
     };
     let request = RequestPayment {
         merchant_id: session.merchant_id,
@@ -118,8 +118,13 @@ pub(super) async fn complete(
         now,
     };
     let contact = contact.map(|contact| (customer_id, contact));
-    app.ledger.submit(PayCheckoutSession { payment: request, contact, method }).await?;
-    match app.payments.carry_out(request.payment_id).await.map_err(ApiError::from)? {
+    app.submit(session.merchant_id, PayCheckoutSession { payment: request, contact, method }).await?;
+    match app
+        .payments
+        .carry_out(app.partition(session.merchant_id), request.payment_id)
+        .await
+        .map_err(ApiError::from)?
+    {
         Paid::Accepted(_) => Ok(()),
         Paid::Declined(reason) => Err(CompletionError::Rejected(declined(reason))),
         Paid::Voided(_) => Err(CompletionError::SessionChanged),
@@ -174,7 +179,7 @@ async fn customer(
         now,
     };
     let command = CreateCheckoutCustomer { checkout_session_id: session.id, create };
-    match app.ledger.submit(command).await? {
+    match app.submit(session.merchant_id, command).await? {
         CreatedCustomer::Created(id) => Ok((id, None)),
         CreatedCustomer::Existing(id) => Ok((id, person)),
     }

@@ -4,6 +4,7 @@ use farthing_core::command::Offered;
 use farthing_core::event::{Card, CheckoutMode, CheckoutSessionCreated};
 use farthing_core::ids::{CreditBundleId, CustomerId, PlanId};
 use farthing_core::money::Amount;
+use farthing_core::partition::Partition;
 use farthing_core::plan::{BillingInterval, PlanTerms};
 use farthing_core::state::{State, StateKey};
 
@@ -97,9 +98,10 @@ impl CheckoutTarget {
     }
 }
 
-/// Looks up the session's offer.
+/// Looks up the offer of a session in `partition`.
 pub(super) async fn find(
     app: &App,
+    partition: Partition,
     created: &CheckoutSessionCreated,
     customer_id: Option<CustomerId>,
 ) -> Result<OfferLookup, ApiError> {
@@ -107,13 +109,15 @@ pub(super) async fn find(
     let customer = match customer_id {
         None => None,
         Some(customer_id) => {
-            let Some(State::Customer(customer)) = app.state(StateKey::Customer(customer_id)).await? else {
+            let Some(State::Customer(customer)) =
+                app.ledger.state(partition, StateKey::Customer(customer_id)).await?
+            else {
                 return Ok(OfferLookup::Unavailable);
             };
             subscription = customer.subscription_id;
-            let card = match app.state(StateKey::Wallet(customer.wallet_id)).await? {
+            let card = match app.ledger.state(partition, StateKey::Wallet(customer.wallet_id)).await? {
                 Some(State::Wallet(wallet)) => match wallet.payment_method_id {
-                    Some(id) => card(app.state(StateKey::PaymentMethod(id)).await?),
+                    Some(id) => card(app.ledger.state(partition, StateKey::PaymentMethod(id)).await?),
                     None => None,
                 },
                 Some(_) | None => None,
@@ -122,7 +126,7 @@ pub(super) async fn find(
         }
     };
     let current = match subscription {
-        Some(id) => match app.state(StateKey::Subscription(id)).await? {
+        Some(id) => match app.ledger.state(partition, StateKey::Subscription(id)).await? {
             Some(State::Subscription(subscription)) => Some((subscription.plan_id, subscription.terms)),
             Some(_) | None => None,
         },
@@ -135,9 +139,9 @@ pub(super) async fn find(
     let target = match mode {
         CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(CheckoutTarget::Details),
         CheckoutMode::Subscription if has_it => return Ok(OfferLookup::AlreadySubscribed),
-        CheckoutMode::Onboarding | CheckoutMode::Subscription => plan(app, created, terms).await?,
+        CheckoutMode::Onboarding | CheckoutMode::Subscription => plan(app, partition, created, terms).await?,
         CheckoutMode::Topup => Some(CheckoutTarget::Topup),
-        CheckoutMode::CreditBundle => bundle(app, created).await?,
+        CheckoutMode::CreditBundle => bundle(app, partition, created).await?,
     };
     let asks_details = mode == CheckoutMode::Onboarding || customer.is_none();
     Ok(target.map_or(OfferLookup::Unavailable, |target| {
@@ -154,11 +158,14 @@ fn card(method: Option<State>) -> Option<Card> {
 
 async fn plan(
     app: &App,
+    partition: Partition,
     created: &CheckoutSessionCreated,
     current: Option<&PlanTerms>,
 ) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(plan_id) = created.plan_id else { return Ok(None) };
-    let Some(State::Plan(plan)) = app.state(StateKey::Plan(plan_id)).await? else { return Ok(None) };
+    let Some(State::Plan(plan)) = app.ledger.state(partition, StateKey::Plan(plan_id)).await? else {
+        return Ok(None);
+    };
     let starts = match current {
         None => PlanStart::Immediately,
         Some(current) if plan.terms.costs_more_than(current) => PlanStart::Replacing,
@@ -175,9 +182,13 @@ async fn plan(
     }))
 }
 
-async fn bundle(app: &App, created: &CheckoutSessionCreated) -> Result<Option<CheckoutTarget>, ApiError> {
+async fn bundle(
+    app: &App,
+    partition: Partition,
+    created: &CheckoutSessionCreated,
+) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(credit_bundle_id) = created.credit_bundle_id else { return Ok(None) };
-    let state = app.state(StateKey::CreditBundle(credit_bundle_id)).await?;
+    let state = app.ledger.state(partition, StateKey::CreditBundle(credit_bundle_id)).await?;
     let Some(State::CreditBundle(bundle)) = state else { return Ok(None) };
     let offer = bundle.offer;
     Ok(Some(CheckoutTarget::Bundle {

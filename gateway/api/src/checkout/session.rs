@@ -1,10 +1,11 @@
-//! Loads a checkout session by its secret, from the authoritative states and the log.
+//! Loads a checkout session by its secret, from the authoritative states and the log. The directory has its partition.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, Recorded};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
+use farthing_core::partition::Partition;
 use farthing_core::state::{CheckoutSession, State, StateKey};
-use farthing_log::{checkout_attempts, reader};
+use farthing_log::{checkout_attempts, directory, reader};
 
 use super::offer::{self, Offer, OfferLookup};
 use crate::app::App;
@@ -48,21 +49,25 @@ pub(super) enum SessionStatus {
 /// The session of this secret; `None` if this instance issued no such secret.
 pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
     let Some(id) = app.server_key.read_checkout_secret(secret) else { return Ok(None) };
-    let Some(State::CheckoutSession(open)) = app.state(StateKey::CheckoutSession(id)).await? else {
+    let key = StateKey::CheckoutSession(id);
+    let connection = app.connection().await?;
+    let Some(partition) = within(directory::find(&connection, &key)).await? else { return Ok(None) };
+    drop(connection);
+    let Some(State::CheckoutSession(open)) = app.ledger.state(partition, key.clone()).await? else {
         return completed(app, id).await;
     };
-    let merchant = match app.state(StateKey::Merchant(open.merchant_id)).await? {
+    let merchant = match app.ledger.state(partition, StateKey::Merchant(open.merchant_id)).await? {
         Some(State::Merchant(merchant)) => Some(merchant),
         Some(_) | None => None,
     };
     let now = app.now();
     let now = merchant.as_ref().map_or(now, |merchant| merchant.now(now));
-    let status = open_status(app, &open, now).await?;
+    let status = open_status(app, partition, &open, now).await?;
     let status = match status {
         SessionStatus::Open(_) | SessionStatus::PaymentPending => status,
         // The status was read after the session. Another form may have completed the session in between, and may
         // itself have started the subscription or used the last attempt.
-        closed => match app.state(StateKey::CheckoutSession(id)).await? {
+        closed => match app.ledger.state(partition, key).await? {
             Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
             Some(_) => closed,
             None => return completed(app, id).await,
@@ -82,6 +87,7 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
 /// The status of a session that is not completed, at the merchant's time `now`.
 async fn open_status(
     app: &App,
+    partition: Partition,
     open: &CheckoutSession,
     now: DateTime<Utc>,
 ) -> Result<SessionStatus, ApiError> {
@@ -99,7 +105,7 @@ async fn open_status(
         Some(customer_id) => Some(customer_id),
         None => created_customer(app, id).await?,
     };
-    Ok(match offer::find(app, &open.created, customer_id).await? {
+    Ok(match offer::find(app, partition, &open.created, customer_id).await? {
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
         OfferLookup::Unavailable => SessionStatus::Unavailable,
         OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
@@ -144,7 +150,7 @@ async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, 
         }
     }
     let (Some((created, merchant_id)), Some(customer_id)) = (begun, customer_id) else { return Ok(None) };
-    let merchant = match app.state(StateKey::Merchant(merchant_id)).await? {
+    let merchant = match app.state(merchant_id, StateKey::Merchant(merchant_id)).await? {
         Some(State::Merchant(merchant)) => merchant.name,
         Some(_) | None => String::new(),
     };

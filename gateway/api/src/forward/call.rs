@@ -33,11 +33,14 @@ pub(super) async fn run(
     request: Request<Body>,
     disconnected: CancellationToken,
 ) -> Result<Response, ApiError> {
-    let PreparedCall { command, outgoing, method, shape, idempotent_call, usage_requested_by } =
+    let PreparedCall { partition, command, outgoing, method, shape, idempotent_call, usage_requested_by } =
         prepare(&forwarder, request_id, request).await?;
     let (caller, provider_key_type) = (command.caller.clone(), command.provider_key_type);
     let outcome = match &idempotent_call {
-        None => forwarder.app.ledger.submit(command).await.map(OpenOutcome::Opened).map_err(ApiError::from),
+        None => {
+            let opened = forwarder.app.ledger.submit(partition, command).await;
+            opened.map(OpenOutcome::Opened).map_err(ApiError::from)
+        }
         Some(idempotent_call) => idempotent_call.open(&forwarder.app, command).await,
     };
     let opened = match outcome {
@@ -53,13 +56,13 @@ pub(super) async fn run(
                 ..
             }) = refused
             {
-                forwarder.app.payments.auto_recharge(shortfall, needed).await;
+                forwarder.app.payments.auto_recharge(partition, shortfall, needed).await;
             }
             return Err(refused);
         }
     };
     let Opened { merchant_id, on_disconnect, .. } = opened;
-    let call = OpenCall { request_id, merchant_id, on_disconnect, provider_key_type };
+    let call = OpenCall { partition, request_id, merchant_id, on_disconnect, provider_key_type };
     let mut connected = true;
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let response = tokio::select! {
@@ -82,7 +85,7 @@ pub(super) async fn run(
         Err(failure) => failure,
     };
     let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
-    settled(&forwarder, request_id, Settled::Failed(Failed::because(reason)), closing).await?;
+    settled(&forwarder, call, Settled::Failed(Failed::because(reason)), closing).await?;
     Err(error)
 }
 
@@ -120,7 +123,7 @@ async fn pass_back(
         // The response has no body, so it is settled before its head is sent.
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let settlement = settle(parts.status, scanner.report(), ResponseEnd::Complete);
-        settled(&forwarder, call.request_id, settlement, closing).await?;
+        settled(&forwarder, call, settlement, closing).await?;
         Body::empty()
     } else {
         let status = parts.status;
@@ -142,15 +145,15 @@ async fn pass_back(
 
 async fn settled(
     forwarder: &Forwarder,
-    request_id: RequestId,
+    call: OpenCall,
     settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
-    until_durable(app, request_id, settled, closing, forwarder.abort.clone()).await.map_err(|unsettled| {
+    until_durable(app, call, settled, closing, forwarder.abort.clone()).await.map_err(|unsettled| {
         match unsettled {
             Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
-            Unsettled::Unsettleable => ApiError::internal(format!("{request_id}: {unsettled}")),
+            Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
         }
     })
 }

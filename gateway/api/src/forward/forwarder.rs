@@ -6,6 +6,7 @@ use std::time::Duration;
 use farthing_core::event::ProviderKeyType;
 use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::meter::OnDisconnect;
+use farthing_core::partition::Partition;
 use farthing_egress::{AddressGuard, Connector, connector};
 use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,8 @@ pub(crate) struct Forwarder {
 /// The ids and settings of an open call that its end depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenCall {
+    /// The partition of its merchant.
+    pub(super) partition: Partition,
     pub(super) request_id: RequestId,
     pub(super) merchant_id: MerchantId,
     /// The meter's rule for a caller who disconnects.
@@ -92,7 +95,7 @@ impl Forwarder {
     /// free. Without a slot the provider's connection is closed: the call is charged for the usage reported so far, as
     /// `partial`, or fails as `caller_gone` if none was reported.
     pub(super) fn drain_slot(&self, call: OpenCall) -> Option<DrainSlot> {
-        let OpenCall { request_id, merchant_id, on_disconnect, provider_key_type } = call;
+        let OpenCall { request_id, merchant_id, on_disconnect, provider_key_type, .. } = call;
         match on_disconnect {
             OnDisconnect::Complete => {}
             OnDisconnect::Cancel => return None,

@@ -8,6 +8,7 @@ use farthing_core::command::{
 };
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
 use farthing_core::ids::MerchantId;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 use farthing_log::appender::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
@@ -44,6 +45,8 @@ pub(super) struct CallContent<'a> {
 /// A call with an idempotency key.
 #[derive(Debug, Clone)]
 pub(super) struct IdempotentCall {
+    /// The partition of the caller.
+    partition: Partition,
     claim: Claim,
     /// Whether the whole body was read, so that the response may be replayed.
     replayable: bool,
@@ -61,11 +64,12 @@ impl IdempotentCall {
     /// The claim of `key` on the call that `command` would open.
     pub(super) async fn new(
         app: &App,
+        partition: Partition,
         key: &str,
         content: CallContent<'_>,
         command: &OpenRequest,
     ) -> Result<Self, ApiError> {
-        let (merchant_id, path) = scope(app, command).await?;
+        let (merchant_id, path) = scope(app, partition, command).await?;
         let scope = Scope { merchant_id, method: content.method.as_str(), path: &path };
         let url = content.url.to_string();
         let length = content.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
@@ -81,13 +85,14 @@ impl IdempotentCall {
             provider_key.as_bytes(),
         ];
         parts.extend(content.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        Ok(Self { claim: Claim::new(&app.server_key, scope, key, &parts), replayable: content.body.complete })
+        let claim = Claim::new(&app.server_key, scope, key, &parts);
+        Ok(Self { partition, claim, replayable: content.body.complete })
     }
 
     /// Opens the call, or replays the first call's response if the key was used before.
     pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, ApiError> {
         let connection = app.connection().await?;
-        let before = within(claims::find(&connection, &self.claim)).await?;
+        let before = within(claims::find(&connection, self.partition, &self.claim)).await?;
         drop(connection);
         let standing = match before {
             Some(standing) => standing,
@@ -108,7 +113,7 @@ impl IdempotentCall {
             // A refused call does not use up the key.
             Err(_) => ClaimRecord::Nothing,
         };
-        match app.ledger.submit_idempotent(command, self.claim.clone(), keep).await? {
+        match app.ledger.submit_idempotent(self.partition, command, self.claim.clone(), keep).await? {
             IdempotentOutcome::Decided(Ok(opened), _) => Ok(Ok(opened)),
             IdempotentOutcome::Decided(Err(refusal), _) => Err(refusal.into()),
             IdempotentOutcome::Repeated(standing) => Ok(Err(standing)),
@@ -128,22 +133,31 @@ impl IdempotentCall {
 
 /// The merchant and the path that scope the key. A spend key's id is part of the path, so that holders of different
 /// spend keys do not see each other's calls.
-async fn scope(app: &App, command: &OpenRequest) -> Result<(MerchantId, String), ApiError> {
+async fn scope(
+    app: &App,
+    partition: Partition,
+    command: &OpenRequest,
+) -> Result<(MerchantId, String), ApiError> {
     match &command.caller {
-        Caller::SecretKey(hash) => match app.state(StateKey::SecretKey(hash.clone())).await? {
-            Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
-            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
-        },
+        Caller::SecretKey(hash) => {
+            match app.ledger.state(partition, StateKey::SecretKey(hash.clone())).await? {
+                Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
+                Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
+            }
+        }
         Caller::SpendKey(hash) => {
             let unknown = ApiError::Auth(AuthError::SpendKeyInvalid);
-            let Some(State::SpendKeyHash(id)) = app.state(StateKey::SpendKeyHash(hash.clone())).await? else {
+            let Some(State::SpendKeyHash(id)) =
+                app.ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
+            else {
                 return Err(unknown);
             };
-            let Some(State::SpendKey(key)) = app.state(StateKey::SpendKey(id)).await? else {
+            let Some(State::SpendKey(key)) = app.ledger.state(partition, StateKey::SpendKey(id)).await?
+            else {
                 return Err(unknown);
             };
             if let Some(customer_id) = key.customer_id
-                && app.state(StateKey::Customer(customer_id)).await?.is_none()
+                && app.ledger.state(partition, StateKey::Customer(customer_id)).await?.is_none()
             {
                 return Err(unknown);
             }

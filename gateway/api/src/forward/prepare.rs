@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use axum::body::Body;
 use farthing_core::command::{Caller, OpenRequest};
 use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
 use farthing_core::pricing::SizeHint;
 use http::header::TRANSFER_ENCODING;
 use http::{HeaderValue, Method, Request, Uri, Version};
@@ -23,6 +24,8 @@ use crate::target::{self, KeyParameter, Query};
 
 /// A call that is ready to be opened and sent.
 pub(super) struct PreparedCall {
+    /// The partition of the caller.
+    pub(super) partition: Partition,
     /// The command that opens it.
     pub(super) command: OpenRequest,
     /// The request to the provider.
@@ -68,7 +71,7 @@ pub(super) async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
-    app.known_keys.check(&found.credential.caller, &app.reads).await?;
+    let partition = app.known_keys.partition_of(&found.credential.caller, &app.ledger, &app.reads).await?;
 
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
@@ -163,7 +166,7 @@ pub(super) async fn prepare(
                 own_keys: &own_keys,
                 body: &fingerprint,
             };
-            Some(IdempotentCall::new(app, &key, content, &command).await?)
+            Some(IdempotentCall::new(app, partition, &key, content, &command).await?)
         }
         None => None,
     };
@@ -177,7 +180,15 @@ pub(super) async fn prepare(
         outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     *outgoing.version_mut() = Version::HTTP_11;
-    Ok(PreparedCall { command, outgoing, method: parts.method, shape, idempotent_call, usage_requested_by })
+    Ok(PreparedCall {
+        partition,
+        command,
+        outgoing,
+        method: parts.method,
+        shape,
+        idempotent_call,
+        usage_requested_by,
+    })
 }
 
 fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {

@@ -55,13 +55,7 @@ impl ProviderResponse {
         let recorder = self.recorder.as_ref().filter(|_| end == ResponseEnd::Complete);
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let app = Arc::clone(&forwarder.app);
-        forwarder.tasks.spawn(until_durable(
-            app,
-            self.call.request_id,
-            settled,
-            closing,
-            forwarder.abort.clone(),
-        ))
+        forwarder.tasks.spawn(until_durable(app, self.call, settled, closing, forwarder.abort.clone()))
     }
 
     /// The kind of end when no frame follows.

@@ -11,6 +11,7 @@ use farthing_log::appender::{ClaimEnd, Error};
 use farthing_log::backoff::Backoff;
 use tokio_util::sync::CancellationToken;
 
+use super::forwarder::OpenCall;
 use super::usage::{ReportedUsage, UsageReport};
 use crate::app::App;
 
@@ -117,20 +118,23 @@ fn log_unsettled(request_id: RequestId, settled: &Settled) {
 }
 
 /// Submits the settlement until it is durable, together with the closing of the call's idempotency key.
-pub(crate) async fn until_durable(
+pub(super) async fn until_durable(
     app: Arc<App>,
-    request_id: RequestId,
+    call: OpenCall,
     settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
+    let OpenCall { partition, request_id, .. } = call;
     let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
         let app = Arc::clone(&app);
         async move {
             let command = SettleRequest { request_id, settled, now: app.now() };
             match closing {
-                None => app.ledger.settle(command).await,
-                Some((claim, end)) => app.ledger.submit_closing(command, claim, request_id, end).await,
+                None => app.ledger.settle(partition, command).await,
+                Some((claim, end)) => {
+                    app.ledger.submit_closing(partition, command, claim, request_id, end).await
+                }
             }
         }
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use farthing_core::ids::MerchantId;
+use farthing_core::partition::Partition;
 use farthing_core::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -28,18 +29,18 @@ impl FromRequestParts<Arc<App>> for Merchant {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
         match counted(parts, app, StateKey::SecretKey(hash)).await? {
-            Some(State::SecretKey(key)) => Ok(Self { merchant_id: key.merchant_id }),
+            Some((_, State::SecretKey(key))) => Ok(Self { merchant_id: key.merchant_id }),
             Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
         }
     }
 }
 
-/// Counts the call against the key's rate limit. Returns the state under the key's hash.
-async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State>, ApiError> {
-    let turn = app.known_keys.turn(&key).await?;
-    let Some((state, status)) = rate_limit::count_call(app, key.clone()).await? else { return Ok(None) };
-    drop(turn);
-    app.known_keys.found(key);
+/// Counts the call against the key's rate limit. Returns the state under the key's hash, with its partition; `None` for an
+/// unknown key, which is not counted.
+async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partition, State)>, ApiError> {
+    let (_, hash) = key.stored();
+    let Some(found) = app.known_keys.state(key, &app.ledger, &app.reads).await? else { return Ok(None) };
+    let status = rate_limit::count_call(app, &hash).await?;
     if let Some(notes) = parts.extensions.get::<Notes>() {
         notes.rate_limit(status);
     }
@@ -47,7 +48,7 @@ async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<State
         Some(retry_after_seconds) => {
             Err(ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds }))
         }
-        None => Ok(Some(state)),
+        None => Ok(Some(found)),
     }
 }
 
@@ -69,13 +70,14 @@ impl FromRequestParts<Arc<App>> for Caller {
             return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
         }
         let hash = app.server_key.hash(token);
-        let Some(State::SpendKeyHash(id)) = counted(parts, app, StateKey::SpendKeyHash(hash)).await? else {
+        let found = counted(parts, app, StateKey::SpendKeyHash(hash)).await?;
+        let Some((partition, State::SpendKeyHash(id))) = found else {
             return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
         };
-        match app.states([StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
+        match app.ledger.states(partition, [StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
             [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
                 if let Some(customer) = key.customer_id
-                    && app.state(StateKey::Customer(customer)).await?.is_none()
+                    && app.ledger.state(partition, StateKey::Customer(customer)).await?.is_none()
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }

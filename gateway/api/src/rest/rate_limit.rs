@@ -1,9 +1,7 @@
 //! The rate limit of the standard endpoints: calls per key and minute (interface.md, Limits). The database counts them in
-//! fixed windows, in the query that looks the key up. Invariant: the limit is exact across all gateways, and only existing
-//! keys are counted.
+//! fixed windows. Invariant: the limit is exact across all gateways, and only existing keys are counted.
 
 use deadpool_postgres::Object;
-use farthing_core::state::{State, StateKey};
 
 use crate::app::App;
 use crate::db::within;
@@ -15,21 +13,15 @@ const CALLS_PER_WINDOW: u32 = 1000;
 /// Length of a window.
 const WINDOW_SECONDS: i64 = 60;
 
-/// Finds the key $1 of the kind $4 and counts a call in the present window of $2 seconds, by the database's clock. A clock
-/// that steps back starts no new window. The count stops at one call beyond the limit $3.
+/// Counts a call with the key of the hash $1 in the present window of $2 seconds, by the database's clock. A clock that
+/// steps back starts no new window. The count stops at one call beyond the limit $3.
 const COUNT: &str = "\
-WITH found AS (
-    SELECT s.id, s.body, floor(extract(epoch FROM clock_timestamp()))::bigint AS now
-    FROM ledger.state AS s WHERE s.kind = $4 AND s.id = $1
-), counted AS (
-    INSERT INTO ledger.rate_window AS w (key_hash, started, calls)
-    SELECT f.id, f.now - f.now % $2, 1 FROM found AS f
-    ON CONFLICT (key_hash) DO UPDATE SET
-        calls = CASE WHEN w.started < excluded.started THEN 1 ELSE LEAST(w.calls, $3) + 1 END,
-        started = GREATEST(w.started, excluded.started)
-    RETURNING w.started, w.calls
-)
-SELECT f.body, f.now, c.started, c.calls FROM found AS f CROSS JOIN counted AS c";
+INSERT INTO ledger.rate_window AS w (key_hash, started, calls)
+SELECT $1, t.now - t.now % $2::bigint, 1 FROM (SELECT floor(extract(epoch FROM clock_timestamp()))::bigint AS now) AS t
+ON CONFLICT (key_hash) DO UPDATE SET
+    calls = CASE WHEN w.started < excluded.started THEN 1 ELSE LEAST(w.calls, $3) + 1 END,
+    started = GREATEST(w.started, excluded.started)
+RETURNING floor(extract(epoch FROM clock_timestamp()))::bigint AS now, started, calls";
 
 /// The use of a key in the present window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,27 +50,18 @@ impl RateLimitStatus {
     }
 }
 
-/// Counts a call with a secret key or a spend key. Returns the state under the key's hash and the key's use, or `None` for
-/// an unknown key.
-pub(super) async fn count_call(
-    app: &App,
-    key: StateKey,
-) -> Result<Option<(State, RateLimitStatus)>, ApiError> {
+/// Counts a call with the existing key of this hash. Returns the key's use.
+pub(super) async fn count_call(app: &App, key_hash: &str) -> Result<RateLimitStatus, ApiError> {
     let connection = app.connection().await?;
-    within(count(&connection, key)).await
+    within(count(&connection, key_hash)).await
 }
 
-async fn count(connection: &Object, key: StateKey) -> Result<Option<(State, RateLimitStatus)>, ApiError> {
-    let (kind, id) = key.stored();
+async fn count(connection: &Object, key_hash: &str) -> Result<RateLimitStatus, ApiError> {
     let limit = i32::try_from(CALLS_PER_WINDOW).unwrap_or(i32::MAX);
     let statement = connection.prepare_cached(COUNT).await?;
-    let Some(row) = connection.query_opt(&statement, &[&id, &WINDOW_SECONDS, &limit, &kind]).await? else {
-        return Ok(None);
-    };
-    let state = State::from_json(&key, row.try_get(0)?)
-        .map_err(|error| ApiError::internal(format!("the state of a key: {error}")))?;
-    let calls = u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u32::MAX);
-    Ok(Some((state, RateLimitStatus::new(calls, row.try_get(2)?, row.try_get(1)?))))
+    let row = connection.query_one(&statement, &[&key_hash, &WINDOW_SECONDS, &limit]).await?;
+    let calls = u32::try_from(row.try_get::<_, i32>("calls")?).unwrap_or(u32::MAX);
+    Ok(RateLimitStatus::new(calls, row.try_get("started")?, row.try_get("now")?))
 }
 
 #[cfg(test)]

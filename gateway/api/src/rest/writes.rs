@@ -8,9 +8,11 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts as _, OriginalUri, Request};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use farthing_core::command::{AlreadyApplied, Command, Refusal};
+use farthing_core::command::wire::WireCommand;
+use farthing_core::command::{AlreadyApplied, Refusal};
 use farthing_core::idempotency::{Claim, Scope};
 use farthing_core::ids::MerchantId;
+use farthing_core::partition::Partition;
 use farthing_log::appender::{ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
 use http::HeaderMap;
@@ -70,7 +72,7 @@ impl Writes {
     /// run several times.
     pub(super) async fn submit<C, T, R>(&self, command: C, render: R) -> Result<StoredResponse, ApiError>
     where
-        C: Command,
+        C: WireCommand + Clone,
         T: Serialize,
         R: Fn(&C::Outcome) -> Reply<T> + Send + Sync + 'static,
     {
@@ -88,7 +90,7 @@ impl Writes {
         render: R,
     ) -> Result<Submitted<L>, ApiError>
     where
-        C: Command,
+        C: WireCommand + Clone,
         T: Serialize,
         R: Fn(&C::Outcome) -> Rendered<T, L> + Send + Sync + 'static,
     {
@@ -100,7 +102,7 @@ impl Writes {
             Err(refusal) => Submitted::Response(ApiError::from(refusal.clone()).into()),
         };
         let Some(claim) = self.claim.clone() else {
-            let outcome = self.app.ledger.submit(command).await?;
+            let outcome = self.app.submit(self.merchant_id, command).await?;
             return Ok(answer_of(&Ok(outcome)));
         };
         let answer_of = Arc::new(answer_of);
@@ -113,7 +115,7 @@ impl Writes {
             Submitted::Response(_) | Submitted::Later(_) => ClaimRecord::Nothing,
         };
         let id = claim.id.clone();
-        match self.app.ledger.submit_idempotent(command, claim, keep).await? {
+        match self.app.ledger.submit_idempotent(self.partition(), command, claim, keep).await? {
             IdempotentOutcome::Decided(_, Some(kept)) => {
                 Ok(Submitted::Response(StoredResponse::open(&self.app.server_key, &id, &kept)?))
             }
@@ -130,7 +132,7 @@ impl Writes {
         let Some(claim) = self.claim.clone() else { return Ok(answer) };
         let (id, kept) = (claim.id.clone(), answer.seal(&self.app.server_key, &claim.id));
         let keep = move |_: &Result<(), Refusal>| ClaimRecord::Answer(kept.clone());
-        match self.app.ledger.submit_idempotent(AlreadyApplied, claim, keep).await? {
+        match self.app.ledger.submit_idempotent(self.partition(), AlreadyApplied, claim, keep).await? {
             IdempotentOutcome::Decided(..) => Ok(answer),
             IdempotentOutcome::Repeated(status) => {
                 idempotency::response_to(status, &self.app.server_key, &id)
@@ -147,6 +149,11 @@ impl Writes {
         let writes = Self::read(&mut parts, body, app).await?;
         let before = writes.stored_response().await?;
         Ok((writes, before))
+    }
+
+    /// The partition of the caller.
+    fn partition(&self) -> Partition {
+        self.app.partition(self.merchant_id)
     }
 
     /// The body as JSON text; an empty one counts as `{}`.
@@ -173,7 +180,7 @@ impl Writes {
     async fn stored_response(&self) -> Result<Option<StoredResponse>, ApiError> {
         let Some(claim) = &self.claim else { return Ok(None) };
         let connection = self.app.connection().await?;
-        let status = within(claims::find(&connection, claim)).await?;
+        let status = within(claims::find(&connection, self.partition(), claim)).await?;
         status.map(|status| idempotency::response_to(status, &self.app.server_key, &claim.id)).transpose()
     }
 }

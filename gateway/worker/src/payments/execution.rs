@@ -9,9 +9,11 @@ use farthing_core::command::{
 use farthing_core::event::{DeclineReason, PaymentRequested};
 use farthing_core::ids::{Mint, PaymentId};
 use farthing_core::money::Amount;
+use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
-use farthing_log::appender::{self, Appender};
+use farthing_log::appender;
 use farthing_log::clock::Clock;
+use farthing_log::ledger::Ledger;
 use farthing_log::reads::{ReadPool, within};
 use tokio::sync::Notify;
 
@@ -22,9 +24,9 @@ use super::processor::{Charge, Processor, Unavailable};
 /// The limit on one request to the processor. A request that timed out is sent again under the same key.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The payments of one gateway process: the processor that charges them and the appender that records their outcomes.
+/// The payments of one gateway process: the processor that charges them and the ledger that records their outcomes.
 pub struct Payments {
-    pub(super) ledger: Appender,
+    pub(super) ledger: Ledger,
     pub(super) reads: ReadPool,
     pub(super) clock: Arc<Clock>,
     pub(super) mint: Arc<Mint>,
@@ -36,7 +38,7 @@ pub struct Payments {
 impl Payments {
     /// Payments that `processor` charges.
     pub fn new(
-        ledger: Appender,
+        ledger: Ledger,
         reads: ReadPool,
         clock: Arc<Clock>,
         mint: Arc<Mint>,
@@ -55,36 +57,49 @@ impl Payments {
         self.due.notify_one();
     }
 
-    /// Charges an open payment, appends the outcome and returns it. A payment that has already ended is only read. If
+    /// Charges an open payment of `partition`, appends the outcome and returns it. A payment that has already ended is only read. If
     /// the customer was deleted, the payment is voided instead: nothing is charged, or the charge is refunded.
-    pub async fn carry_out(&self, payment_id: PaymentId) -> Result<Paid, Error> {
-        let Some(State::Payment(payment)) = self.reads.state(StateKey::Payment(payment_id)).await? else {
+    pub async fn carry_out(&self, partition: Partition, payment_id: PaymentId) -> Result<Paid, Error> {
+        let Some(State::Payment(payment)) =
+            self.ledger.state(partition, StateKey::Payment(payment_id)).await?
+        else {
             return self.ended(payment_id).await;
         };
         let requested = payment.requested;
-        let action = if self.has_owner(&requested).await? { Action::Charge } else { Action::Void };
-        if let Some(paid) = self.end(payment_id, self.request(&requested, action).await?).await? {
+        let action = if self.has_owner(partition, &requested).await? { Action::Charge } else { Action::Void };
+        if let Some(paid) =
+            self.end(partition, payment_id, self.request(partition, &requested, action).await?).await?
+        {
             return Ok(paid);
         }
         // The customer was deleted during the request.
-        let voided = self.request(&requested, Action::Void).await?;
-        let ended = self.end(payment_id, voided).await?;
+        let voided = self.request(partition, &requested, Action::Void).await?;
+        let ended = self.end(partition, payment_id, voided).await?;
         ended.ok_or_else(|| Error::Internal(format!("{payment_id} was voided and does not end")))
     }
 
     /// Whether the wallet's owner still exists. A merchant always does.
-    async fn has_owner(&self, requested: &PaymentRequested) -> Result<bool, Error> {
+    async fn has_owner(&self, partition: Partition, requested: &PaymentRequested) -> Result<bool, Error> {
         match requested.customer_id {
-            Some(id) => Ok(self.reads.state(StateKey::Customer(id)).await?.is_some()),
+            Some(id) => Ok(self.ledger.state(partition, StateKey::Customer(id)).await?.is_some()),
             None => Ok(true),
         }
     }
 
     /// Sends a payment to the processor.
-    async fn request(&self, requested: &PaymentRequested, action: Action) -> Result<Paid, Error> {
+    async fn request(
+        &self,
+        partition: Partition,
+        requested: &PaymentRequested,
+        action: Action,
+    ) -> Result<Paid, Error> {
         let method = match &requested.brings {
             Some(brought) => Some((brought.processor.clone(), brought.token.clone())),
-            None => match self.reads.state(StateKey::PaymentMethod(requested.payment_method_id)).await? {
+            None => match self
+                .ledger
+                .state(partition, StateKey::PaymentMethod(requested.payment_method_id))
+                .await?
+            {
                 Some(State::PaymentMethod(method)) => Some((method.added.processor, method.added.token)),
                 Some(_) | None => None,
             },
@@ -113,9 +128,14 @@ impl Payments {
 
     /// Appends the end of a payment and returns it as the log has it. `None` if money was taken from a customer who has
     /// been deleted.
-    async fn end(&self, payment_id: PaymentId, paid: Paid) -> Result<Option<Paid>, Error> {
+    async fn end(
+        &self,
+        partition: Partition,
+        payment_id: PaymentId,
+        paid: Paid,
+    ) -> Result<Option<Paid>, Error> {
         let complete = CompletePayment { payment_id, paid, now: self.clock.now() };
-        match self.ledger.submit(complete).await {
+        match self.ledger.submit(partition, complete).await {
             Ok(paid) => Ok(Some(paid)),
             // Another process has ended the payment.
             Err(appender::Error::Refused(Refusal::Payment(PaymentRefusal::NotOpen))) => {
@@ -138,12 +158,12 @@ impl Payments {
         within(outcome::balance_after(&connection, payment_id)).await?
     }
 
-    /// Requests the automatic top-up or autopay of a wallet whose money did not cover a call, if the wallet has one.
+    /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover a call, if the wallet has one.
     /// The call stays refused: the money arrives when the processor has confirmed the charge.
-    pub async fn auto_recharge(&self, short: WalletShortfall, hold: Amount) {
+    pub async fn auto_recharge(&self, partition: Partition, short: WalletShortfall, hold: Amount) {
         let now = self.clock.now();
         let payment_id = PaymentId::new(self.mint.next(now));
-        match self.ledger.submit(AutoRecharge { short, payment_id, hold, now }).await {
+        match self.ledger.submit(partition, AutoRecharge { short, payment_id, hold, now }).await {
             Ok(Some(_)) => self.wake(),
             Ok(None) => {}
             Err(error) => {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use farthing_core::ids::PaymentId;
+use farthing_core::partition::Partition;
 use tokio::time::Instant;
 
 /// The delay after the first failed attempt. Each further failure doubles it.
@@ -16,6 +17,13 @@ const MAX_DELAY: Duration = Duration::from_mins(5);
 /// The most payments that are kept. Beyond that, all are dropped and their backoff starts from scratch.
 const MAX_PAYMENTS: usize = 20_000;
 
+/// A payment to carry out, and the partition of its merchant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DuePayment {
+    pub(super) partition: Partition,
+    pub(super) payment_id: PaymentId,
+}
+
 #[derive(Debug)]
 struct FailedPayment {
     attempts: u32,
@@ -25,39 +33,38 @@ struct FailedPayment {
 /// The payments whose last attempt of this process failed.
 #[derive(Debug, Default)]
 pub(super) struct RetryBackoff {
-    failed: HashMap<PaymentId, FailedPayment>,
+    failed: HashMap<DuePayment, FailedPayment>,
 }
 
 impl RetryBackoff {
-    /// The ids of all failed payments.
-    pub(super) fn ids(&self) -> Vec<String> {
-        self.failed.keys().map(ToString::to_string).collect()
+    /// The ids of all failed payments of `partition`.
+    pub(super) fn ids(&self, partition: Partition) -> Vec<String> {
+        let failed = self.failed.keys().filter(|open| open.partition == partition);
+        failed.map(|open| open.payment_id.to_string()).collect()
     }
 
     /// At most `limit` payments whose retry is due at `now`, the longest overdue first.
-    pub(super) fn due(&self, now: Instant, limit: usize) -> Vec<PaymentId> {
+    pub(super) fn due(&self, now: Instant, limit: usize) -> Vec<DuePayment> {
         let due = self.failed.iter().filter(|(_, failed)| failed.retry_at <= now);
-        let mut due: Vec<_> = due.map(|(id, failed)| (failed.retry_at, *id)).collect();
+        let mut due: Vec<_> = due.map(|(open, failed)| (failed.retry_at, *open)).collect();
         due.sort_unstable();
-        due.into_iter().take(limit).map(|(_, id)| id).collect()
+        due.into_iter().take(limit).map(|(_, open)| open).collect()
     }
 
     /// Records a failed attempt at `now`.
-    pub(super) fn failed(&mut self, payment_id: PaymentId, now: Instant) {
+    pub(super) fn failed(&mut self, payment: DuePayment, now: Instant) {
         if self.failed.len() >= MAX_PAYMENTS {
             self.failed.clear();
         }
-        let attempts = self.failed.get(&payment_id).map_or(0, |failed| failed.attempts);
+        let attempts = self.failed.get(&payment).map_or(0, |failed| failed.attempts);
         let delay = FIRST_DELAY.saturating_mul(1 << attempts.min(16)).min(MAX_DELAY);
-        self.failed.insert(
-            payment_id,
-            FailedPayment { attempts: attempts.saturating_add(1), retry_at: now + delay },
-        );
+        self.failed
+            .insert(payment, FailedPayment { attempts: attempts.saturating_add(1), retry_at: now + delay });
     }
 
     /// Forgets a payment that has ended.
-    pub(super) fn ended(&mut self, payment_id: PaymentId) {
-        self.failed.remove(&payment_id);
+    pub(super) fn ended(&mut self, payment: DuePayment) {
+        self.failed.remove(&payment);
     }
 }
 
@@ -67,14 +74,16 @@ mod tests {
 
     use super::*;
 
-    fn payment(number: u128) -> PaymentId {
-        PaymentId::new(ulid::Ulid(number))
+    const PARTITION: Partition = Partition::new(3);
+
+    fn payment(number: u128) -> DuePayment {
+        DuePayment { partition: PARTITION, payment_id: PaymentId::new(ulid::Ulid(number)) }
     }
 
     /// A round: at most `quota` payments that have not been tried, the oldest first, and at most `quota` retries.
-    fn round(backoff: &RetryBackoff, open: u128, quota: usize, now: Instant) -> Vec<PaymentId> {
-        let failed = backoff.ids();
-        let new = (0..open).map(payment).filter(|id| !failed.contains(&id.to_string()));
+    fn round(backoff: &RetryBackoff, open: u128, quota: usize, now: Instant) -> Vec<DuePayment> {
+        let failed = backoff.ids(PARTITION);
+        let new = (0..open).map(payment).filter(|open| !failed.contains(&open.payment_id.to_string()));
         new.take(quota).chain(backoff.due(now, quota)).collect()
     }
 
@@ -115,6 +124,6 @@ mod tests {
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
         backoff.ended(payment(0));
-        assert!(backoff.ids().is_empty() && backoff.due(now + MAX_DELAY, 1).is_empty());
+        assert!(backoff.ids(PARTITION).is_empty() && backoff.due(now + MAX_DELAY, 1).is_empty());
     }
 }

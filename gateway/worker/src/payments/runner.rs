@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farthing_core::ids::PaymentId;
+use farthing_core::partition::Partition;
 use farthing_log::reads::within;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 use super::execution::Payments;
-use super::retry_backoff::RetryBackoff;
+use super::retry_backoff::{DuePayment, RetryBackoff};
 use super::schedule::Scheduler;
 
-/// The most new payments that one round charges. The next round takes the next ones.
+/// The most new payments of a partition that one round charges. The next round takes the next ones.
 const NEW_PER_ROUND: i64 = 32;
 
 /// Failed payments that one round retries.
@@ -29,9 +29,10 @@ const CONCURRENCY: usize = 16;
 /// The time between two rounds, unless a notification ends it or the last round found work.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Open payments, the oldest first, without those whose last attempt by this process failed.
+/// Open payments of a partition, the oldest first, without those whose last attempt by this process failed.
 const OPEN_PAYMENTS: &str = "\
-SELECT id FROM ledger.state WHERE kind = 'payment' AND id <> ALL($1::text[]) ORDER BY id LIMIT $2";
+SELECT id FROM ledger.state
+WHERE partition = $1 AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $3";
 
 /// Runs both tasks until `stop`.
 pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
@@ -94,25 +95,29 @@ async fn pause(round: Result<bool, Error>, healthy: &mut bool, wakeup: &Notify) 
 
 /// Carries out new and due payments; returns whether any has ended.
 async fn payment_round(payments: &Payments, backoff: &mut RetryBackoff) -> Result<bool, Error> {
-    let mut open = open_payments(payments, &backoff.ids()).await?;
+    let mut open = Vec::new();
+    for partition in payments.ledger.partitions().all() {
+        open.extend(open_payments(payments, partition, &backoff.ids(partition)).await?);
+    }
     open.extend(backoff.due(Instant::now(), RETRIES_PER_ROUND));
     let mut ended = false;
     for chunk in open.chunks(CONCURRENCY) {
-        let outcomes = join_all(chunk.iter().map(|payment_id| payments.carry_out(*payment_id))).await;
-        for (payment_id, outcome) in chunk.iter().zip(outcomes) {
+        let outcomes =
+            join_all(chunk.iter().map(|open| payments.carry_out(open.partition, open.payment_id))).await;
+        for (open, outcome) in chunk.iter().zip(outcomes) {
             match outcome {
                 Ok(_) => {
-                    backoff.ended(*payment_id);
+                    backoff.ended(*open);
                     ended = true;
                 }
                 Err(error) => {
                     tracing::warn!(
                         event = "payment.attempt_failed",
-                        %payment_id,
+                        payment_id = %open.payment_id,
                         ?error,
                         "a payment could not be carried out; it is retried"
                     );
-                    backoff.failed(*payment_id, Instant::now());
+                    backoff.failed(*open, Instant::now());
                 }
             }
         }
@@ -120,17 +125,26 @@ async fn payment_round(payments: &Payments, backoff: &mut RetryBackoff) -> Resul
     Ok(ended)
 }
 
-async fn open_payments(payments: &Payments, without: &[String]) -> Result<Vec<PaymentId>, Error> {
+async fn open_payments(
+    payments: &Payments,
+    partition: Partition,
+    without: &[String],
+) -> Result<Vec<DuePayment>, Error> {
     let connection = payments.reads.connection().await?;
-    within(read_open(&connection, without)).await?
+    within(read_open(&connection, partition, without)).await?
 }
 
-async fn read_open(client: &Client, without: &[String]) -> Result<Vec<PaymentId>, Error> {
-    let rows = client.query(OPEN_PAYMENTS, &[&without, &NEW_PER_ROUND]).await?;
+async fn read_open(
+    client: &Client,
+    partition: Partition,
+    without: &[String],
+) -> Result<Vec<DuePayment>, Error> {
+    let rows = client.query(OPEN_PAYMENTS, &[&partition.number(), &without, &NEW_PER_ROUND]).await?;
     let mut payments = Vec::with_capacity(rows.len());
     for row in rows {
         let id: &str = row.try_get(0)?;
-        payments.push(id.parse().map_err(|error| Error::Internal(format!("payment {id}: {error}")))?);
+        let payment_id = id.parse().map_err(|error| Error::Internal(format!("payment {id}: {error}")))?;
+        payments.push(DuePayment { partition, payment_id });
     }
     Ok(payments)
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use farthing_core::event::WebhookSettings;
 use farthing_core::ids::WebhookId;
+use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
-use farthing_core::state::{State, StateKey};
+use farthing_core::state::{State, StateKey, Webhook};
 use farthing_egress::Connector;
 use farthing_log::connect::redacted;
-use farthing_log::{reader, states};
+use farthing_log::ledger::Ledger;
+use farthing_log::{directory, reader, reads};
 use farthing_projector::{ReadModel, checkpoint};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -51,7 +53,7 @@ enum Error {
     #[error(transparent)]
     Log(#[from] reader::Error),
     #[error(transparent)]
-    States(#[from] states::Error),
+    States(#[from] reads::Error),
     #[error(transparent)]
     Queue(#[from] queue::Error),
     #[error("the payload of the event at position {0} cannot be built: {1}")]
@@ -62,6 +64,7 @@ enum Error {
 pub struct Dispatcher {
     payloads: Arc<dyn PayloadSource>,
     server_key: ServerKey,
+    ledger: Ledger,
     db: Pool,
     client: DeliveryClient,
     timing: WebhookTiming,
@@ -74,12 +77,13 @@ impl Dispatcher {
     pub fn new(
         payloads: Arc<dyn PayloadSource>,
         server_key: ServerKey,
+        ledger: Ledger,
         db: Pool,
         connector: Connector,
         timing: WebhookTiming,
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
-        Self { payloads, server_key, db, client, timing, read_to: AtomicI64::new(0) }
+        Self { payloads, server_key, ledger, db, client, timing, read_to: AtomicI64::new(0) }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -169,12 +173,16 @@ impl Dispatcher {
     /// Delivers the pending events of a queue, in order, until an attempt fails or the turn ends.
     async fn deliver_queue(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
         let since = Instant::now();
+        let key = StateKey::Webhook(claim.webhook_id);
+        let db = self.db.get().await?;
+        let partition = directory::locate(&db, self.ledger.partitions(), &key).await?;
+        drop(db);
         for number in 1..=MAX_DELIVERIES_PER_TURN {
             let mut db = self.db.get().await?;
-            let [webhook] =
-                states::load(&db, &[StateKey::Webhook(claim.webhook_id)]).await?.try_into().unwrap_or([None]);
-            let Some(State::Webhook(webhook)) = webhook.filter(is_enabled) else {
-                queue::give_up(&mut db, claim, "the webhook is disabled or deleted").await?;
+            let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
+                let is_enabled =
+                    async || Ok::<_, Error>(self.enabled_webhook(partition, &key).await?.is_some());
+                queue::give_up(&mut db, claim, "the webhook is disabled or deleted", is_enabled).await?;
                 return Ok(());
             };
             let Some(pending) = queue::next(&db, claim).await? else {
@@ -210,6 +218,19 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// The webhook of `key`, unless it is disabled or deleted; `None` for its partition means deleted.
+    async fn enabled_webhook(
+        &self,
+        partition: Option<Partition>,
+        key: &StateKey,
+    ) -> Result<Option<Box<Webhook>>, reads::Error> {
+        let Some(partition) = partition else { return Ok(None) };
+        match self.ledger.state(partition, key.clone()).await? {
+            Some(State::Webhook(webhook)) if webhook.settings.enabled => Ok(Some(webhook)),
+            Some(_) | None => Ok(None),
+        }
+    }
+
     /// Whether the read models have reached `position`.
     async fn read_models_reached(&self, db: &Client, position: i64) -> Result<bool, Error> {
         if self.read_to.load(Ordering::Relaxed) >= position {
@@ -243,8 +264,4 @@ impl Dispatcher {
             body,
         })
     }
-}
-
-fn is_enabled(state: &State) -> bool {
-    matches!(state, State::Webhook(webhook) if webhook.settings.enabled)
 }

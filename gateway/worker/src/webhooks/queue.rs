@@ -58,10 +58,6 @@ WHERE webhook_id = $1 AND position = ANY (ARRAY(
     ORDER BY position LIMIT 500
 )) AND status = 'pending'";
 
-/// Reads the webhook's state in the ledger.
-const IS_ENABLED: &str = "\
-SELECT id FROM ledger.state WHERE kind = 'webhook' AND id = $1 AND (body::json #>> '{settings,enabled}')::boolean";
-
 const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE webhook_id = $1 AND lane = $2 AND status = 'pending' LIMIT 1";
 
 const CLOSE: &str = "DELETE FROM webhooks.lane WHERE webhook_id = $1 AND lane = $2";
@@ -218,19 +214,24 @@ pub(super) async fn failed(
     transaction.commit().await
 }
 
-/// Fails up to 500 pending deliveries of the queue without an attempt, unless the webhook was enabled again. While the
+/// Fails up to 500 pending deliveries of the queue without an attempt, unless the webhook `is_enabled` again. While the
 /// queue has more, it is due again at once. Locking the queue first keeps new deliveries out.
-pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str) -> PgResult<()> {
+pub(super) async fn give_up<E: From<tokio_postgres::Error>>(
+    db: &mut Client,
+    claim: &Claim,
+    reason: &str,
+    is_enabled: impl AsyncFnOnce() -> Result<bool, E>,
+) -> Result<(), E> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
     if transaction.execute(RELEASE, &[&claim.webhook, &claim.lane, &claim.number, &now]).await? == 0 {
         return Ok(());
     }
-    if transaction.query_opt(IS_ENABLED, &[&claim.webhook]).await?.is_none() {
+    if !is_enabled().await? {
         transaction.execute(GIVE_UP, &[&claim.webhook, &claim.lane, &reason]).await?;
     }
     close_if_empty(&transaction, claim).await?;
-    transaction.commit().await
+    Ok(transaction.commit().await?)
 }
 
 /// Deletes the queue if it has no pending delivery; otherwise releases it.

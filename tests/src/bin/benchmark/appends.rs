@@ -128,6 +128,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
     let ready = instance.ready();
     let config = appender::AppenderConfig {
         database_url: ready.database_url,
+        partition: merchant.log.partition_of(&merchant.id).await,
         role: Role::Gateway,
         writer: "benchmark".to_owned(),
         nats_url: Some(ready.nats_url),

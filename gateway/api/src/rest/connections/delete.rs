@@ -29,7 +29,7 @@ pub(super) async fn delete(
     let unknown = ApiError::NotFound(Resource::Connection);
     let Some(customer_id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
     let command = DeleteCustomer { merchant_id, customer_id, now: app.now() };
-    match app.ledger.submit(command).await {
+    match app.submit(merchant_id, command).await {
         Ok(()) => Ok(Reply::ok(Deleted::DONE)),
         // Another call deleted it first.
         Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Err(unknown),

@@ -27,6 +27,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let customer_id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
-    app.ledger.submit(DeleteCustomer { merchant_id, customer_id, now: app.now() }).await?;
+    app.submit(merchant_id, DeleteCustomer { merchant_id, customer_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -3,6 +3,7 @@
 use farthing_core::command::PersonalData;
 use farthing_core::event::{CustomerEvent, Event, Fact, Recorded};
 use farthing_core::ids::{CustomerId, MerchantId};
+use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::reader;
 use farthing_projector::ReadModel;
@@ -37,8 +38,7 @@ pub(super) async fn find(
     Ok(Reply::ok(row.ok_or(ApiError::NotFound(Resource::Customer))?.into()))
 }
 
-const PERSONAL: &str =
-    "SELECT first_name, last_name, email, phone FROM personal.customer WHERE customer_id = $1";
+const PERSONAL: &str = "SELECT first_name, last_name, email, phone FROM personal.customer WHERE partition = $1 AND customer_id = $2";
 
 /// Reads an existing customer from the read model or, while that lags, from the log.
 pub(super) async fn existing(
@@ -52,14 +52,14 @@ pub(super) async fn existing(
         return Ok(row.into());
     }
     // The customer may have been deleted in the meantime.
-    match app.state(StateKey::Customer(id)).await? {
-        Some(_) => within(as_created(&connection, id)).await,
+    match app.state(merchant_id, StateKey::Customer(id)).await? {
+        Some(_) => within(as_created(&connection, app.partition(merchant_id), id)).await,
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }
 
 /// Reads the customer from its creation in the log.
-async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiError> {
+async fn as_created(client: &Client, partition: Partition, id: CustomerId) -> Result<Customer, ApiError> {
     let found = reader::find(client, &[&format!("{id}/created")]).await?;
     let Some(Recorded {
         fact: Fact { event: Event::Customer(CustomerEvent::Created(created)), occurred_at, .. },
@@ -68,7 +68,7 @@ async fn as_created(client: &Client, id: CustomerId) -> Result<Customer, ApiErro
     else {
         return Err(ApiError::internal(format!("the creation of {id} is not in the log")));
     };
-    let personal = client.query_opt(PERSONAL, &[&id.to_string()]).await?;
+    let personal = client.query_opt(PERSONAL, &[&partition.number(), &id.to_string()]).await?;
     let personal = personal.map(|row| -> Result<_, tokio_postgres::Error> {
         Ok(PersonalData {
             first_name: row.try_get("first_name")?,

@@ -45,7 +45,7 @@ pub(super) async fn update(
     let customer_id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
     let now = app.now();
     let command = UpdateCustomer { merchant_id, customer_id, reference_id, metadata, contact, personal, now };
-    app.ledger.submit(command).await?;
+    app.submit(merchant_id, command).await?;
     Ok(Reply::ok(find::existing(&app, &reads, merchant_id, customer_id).await?))
 }
 

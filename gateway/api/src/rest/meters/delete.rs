@@ -28,6 +28,6 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, _) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;
-    app.ledger.submit(DeleteMeter { merchant_id, meter_id, now: app.now() }).await?;
+    app.submit(merchant_id, DeleteMeter { merchant_id, meter_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -46,6 +46,6 @@ pub(super) async fn update(
         on_disconnect,
         now: app.now(),
     };
-    let updated = app.ledger.submit(command).await?;
+    let updated = app.submit(merchant_id, command).await?;
     Ok(Reply::ok(Meter::of_state(meter_id, *updated, &app.server_key)))
 }

@@ -35,7 +35,7 @@ impl PaymentMethods {
         customer_id: Option<CustomerId>,
     ) -> Result<Self, ApiError> {
         let owner = customer_id.map_or(StateKey::Merchant(merchant_id), StateKey::Customer);
-        let default = default_of(app, owner).await?;
+        let default = default_of(app, merchant_id, owner).await?;
         let connection = reads.caught_up(ReadModel::PaymentMethods).await?;
         let listed = within(query::list(&connection, merchant_id, customer_id)).await?;
         let shown = listed.into_iter().map(|row| {
@@ -60,13 +60,17 @@ pub(super) async fn list(
 }
 
 /// The default payment method of the owner's wallet.
-async fn default_of(app: &App, owner: StateKey) -> Result<Option<PaymentMethodId>, ApiError> {
-    let wallet_id = match app.state(owner).await? {
+async fn default_of(
+    app: &App,
+    merchant_id: MerchantId,
+    owner: StateKey,
+) -> Result<Option<PaymentMethodId>, ApiError> {
+    let wallet_id = match app.state(merchant_id, owner).await? {
         Some(state::State::Merchant(merchant)) => merchant.wallet_id,
         Some(state::State::Customer(customer)) => customer.wallet_id,
         Some(_) | None => return Ok(None),
     };
-    match app.state(StateKey::Wallet(wallet_id)).await? {
+    match app.state(merchant_id, StateKey::Wallet(wallet_id)).await? {
         Some(state::State::Wallet(wallet)) => Ok(wallet.payment_method_id),
         Some(_) | None => Ok(None),
     }

@@ -27,6 +27,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let Ok(plan_id) = name.parse::<PlanId>() else { return Err(ApiError::NotFound(Resource::Plan)) };
-    app.ledger.submit(DeletePlan { merchant_id, plan_id, now: app.now() }).await?;
+    app.submit(merchant_id, DeletePlan { merchant_id, plan_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

@@ -54,7 +54,7 @@ pub(super) async fn update(
     };
     let now = app.now();
     let edits = changes.edits(meter_ids, || CreditBundleId::new(app.mint.next(now)));
-    app.ledger.submit(UpdatePlan { merchant_id, plan_id, edits, now }).await?;
+    app.submit(merchant_id, UpdatePlan { merchant_id, plan_id, edits, now }).await?;
     let connection = reads.caught_up(ReadModel::Plans).await?;
     // The plan may have been deleted in the meantime.
     let row = within(query::find(&connection, merchant_id, plan_id)).await?.ok_or_else(unknown)?;
@@ -67,7 +67,7 @@ async fn plan_terms(
     merchant_id: MerchantId,
     plan_id: PlanId,
 ) -> Result<Option<PlanTerms>, ApiError> {
-    match app.state(StateKey::Plan(plan_id)).await? {
+    match app.state(merchant_id, StateKey::Plan(plan_id)).await? {
         Some(state::State::Plan(plan)) if plan.merchant_id == merchant_id => Ok(Some(plan.terms)),
         Some(_) | None => Ok(None),
     }

@@ -29,6 +29,6 @@ pub(super) async fn delete(
     let Ok(secret_key_id) = name.parse() else { return Err(ApiError::NotFound(Resource::SecretKey)) };
     let now = app.now();
     let command = RevokeSecretKey { revoker: Revoker::Merchant(merchant_id), secret_key_id, now };
-    app.ledger.submit(command).await?;
+    app.submit(merchant_id, command).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

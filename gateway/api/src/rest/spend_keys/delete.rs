@@ -26,6 +26,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let spend_key_id = name.parse().map_err(|_| ApiError::NotFound(Resource::SpendKey))?;
-    app.ledger.submit(DeleteSpendKey { merchant_id, spend_key_id, now: app.now() }).await?;
+    app.submit(merchant_id, DeleteSpendKey { merchant_id, spend_key_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

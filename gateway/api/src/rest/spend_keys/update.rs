@@ -39,7 +39,7 @@ pub(super) async fn update(
     let edits = input::body::<SpendKeyChangesBody>(&json)?.checked(merchants_now)?;
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
-    app.ledger.submit(UpdateSpendKey { merchant_id, spend_key_id, edits, now: app.now() }).await?;
+    app.submit(merchant_id, UpdateSpendKey { merchant_id, spend_key_id, edits, now: app.now() }).await?;
     let connection = reads.caught_up(ReadModel::SpendKeys).await?;
     let row = query::find(&connection, merchant_id, spend_key_id, merchants_now);
     let row = within(row).await?.ok_or(unknown)?;

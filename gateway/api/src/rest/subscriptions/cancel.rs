@@ -31,6 +31,6 @@ pub(super) async fn cancel(
 ) -> Result<Reply<Subscription>, ApiError> {
     let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::Cancel;
-    app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
+    app.submit(merchant_id, UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
     Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
 }

@@ -49,6 +49,6 @@ pub(super) async fn update(
     let body: SubscriptionChangesBody = input::body(&json)?;
     let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::AutoTopUp(body.auto_top_up_bundle_id.edit(|id| id));
-    app.ledger.submit(UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
+    app.submit(merchant_id, UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
     Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use farthing_core::command::{Paid, Payee, Purchase, RequestPayment};
-use farthing_core::ids::{PaymentId, PaymentMethodId};
+use farthing_core::ids::{MerchantId, PaymentId, PaymentMethodId};
 use farthing_core::money::Amount;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ pub(super) async fn fund(
     }
     let StartedPayment { payment_id } = serde_json::from_slice(&started.body)
         .map_err(|error| ApiError::internal(format!("the stored payment of a funding call: {error}")))?;
-    match carry_out(&app, payment_id).await {
+    match carry_out(&app, writes.merchant_id, payment_id).await {
         Ok(answer) => Ok(answer.given_like(&started)),
         // The payment is in the log and will be carried out, so the caller must not start another one.
         Err(error) => {
@@ -102,8 +102,12 @@ pub(super) async fn fund(
 }
 
 /// Carries out the payment and answers with its result.
-async fn carry_out(app: &App, payment_id: PaymentId) -> Result<StoredResponse, ApiError> {
-    match app.payments.carry_out(payment_id).await? {
+async fn carry_out(
+    app: &App,
+    merchant_id: MerchantId,
+    payment_id: PaymentId,
+) -> Result<StoredResponse, ApiError> {
+    match app.payments.carry_out(app.partition(merchant_id), payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
             let balance = app.payments.balance_after(payment_id).await?;

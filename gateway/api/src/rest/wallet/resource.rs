@@ -30,10 +30,11 @@ pub(in crate::rest) struct Wallet {
 impl Wallet {
     /// The merchant's own wallet.
     pub(super) async fn of(app: &App, merchant_id: MerchantId) -> Result<Self, ApiError> {
-        let Some(State::Merchant(merchant)) = app.state(StateKey::Merchant(merchant_id)).await? else {
+        let Some(State::Merchant(merchant)) = app.state(merchant_id, StateKey::Merchant(merchant_id)).await?
+        else {
             return Err(ApiError::internal(format!("{merchant_id} has no state")));
         };
-        Self::read(app, merchant.wallet_id).await
+        Self::read(app, merchant_id, merchant.wallet_id).await
     }
 
     /// The wallet of the merchant's customer with this id or reference id, or the error that there is no such `resource`.
@@ -44,14 +45,14 @@ impl Wallet {
         resource: Resource,
     ) -> Result<Self, ApiError> {
         let id = existing_customer(app, merchant_id, name, resource).await?;
-        match app.state(StateKey::Customer(id)).await? {
-            Some(State::Customer(customer)) => Self::read(app, customer.wallet_id).await,
+        match app.state(merchant_id, StateKey::Customer(id)).await? {
+            Some(State::Customer(customer)) => Self::read(app, merchant_id, customer.wallet_id).await,
             Some(_) | None => Err(ApiError::NotFound(resource)),
         }
     }
 
-    async fn read(app: &App, wallet_id: WalletId) -> Result<Self, ApiError> {
-        let Some(State::Wallet(wallet)) = app.state(StateKey::Wallet(wallet_id)).await? else {
+    async fn read(app: &App, merchant_id: MerchantId, wallet_id: WalletId) -> Result<Self, ApiError> {
+        let Some(State::Wallet(wallet)) = app.state(merchant_id, StateKey::Wallet(wallet_id)).await? else {
             return Err(ApiError::internal(format!("{wallet_id} has no state")));
         };
         let of = |part: fn(Autopay) -> Amount| wallet.autopay.map(part);

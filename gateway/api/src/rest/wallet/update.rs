@@ -58,7 +58,7 @@ pub(super) async fn update(
 ) -> Result<Reply<Wallet>, ApiError> {
     let edits = edits(&json)?;
     let now = app.now();
-    app.ledger.submit(SetAutopay { merchant_id, payee: Payee::Merchant, edits, now }).await?;
+    app.submit(merchant_id, SetAutopay { merchant_id, payee: Payee::Merchant, edits, now }).await?;
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
 }
 
@@ -75,7 +75,7 @@ pub(in crate::rest) async fn update_customer_wallet(
     let customer_id = existing_customer(app, merchant_id, name, resource).await?;
     let now = app.now();
     let payee = Payee::Customer(customer_id);
-    match app.ledger.submit(SetAutopay { merchant_id, payee, edits, now }).await {
+    match app.submit(merchant_id, SetAutopay { merchant_id, payee, edits, now }).await {
         Ok(()) => Wallet::of_customer(app, merchant_id, name, resource).await,
         // The customer was deleted in the meantime.
         Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => {

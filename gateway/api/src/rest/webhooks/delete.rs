@@ -26,6 +26,6 @@ pub(super) async fn delete(
     Named(name): Named,
 ) -> Result<Reply<Deleted>, ApiError> {
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
-    app.ledger.submit(DeleteWebhook { merchant_id, webhook_id, now: app.now() }).await?;
+    app.submit(merchant_id, DeleteWebhook { merchant_id, webhook_id, now: app.now() }).await?;
     Ok(Reply::ok(Deleted::DONE))
 }

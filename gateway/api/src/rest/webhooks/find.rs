@@ -39,7 +39,7 @@ pub(super) async fn existing(
 ) -> Result<(WebhookId, state::Webhook), ApiError> {
     let unknown = ApiError::NotFound(Resource::Webhook);
     let Ok(webhook_id) = name.parse() else { return Err(unknown) };
-    match app.state(StateKey::Webhook(webhook_id)).await? {
+    match app.state(merchant_id, StateKey::Webhook(webhook_id)).await? {
         Some(state::State::Webhook(webhook)) if webhook.merchant_id == merchant_id => {
             Ok((webhook_id, *webhook))
         }

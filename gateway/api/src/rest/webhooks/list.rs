@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_core::ids::{MerchantId, WebhookId};
 use farthing_core::state::{self, StateKey};
-use farthing_log::{reader, states};
+use farthing_log::reader;
 use tokio_postgres::Client;
 
 use super::resource::Webhook;
@@ -28,13 +28,15 @@ pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Webhook>>, ApiError> {
-    let connection = app.connection().await?;
     let after = match page.cursor() {
         None => None,
-        Some(cursor) => Some(within(webhook_of(&connection, merchant_id, cursor)).await?),
+        Some(cursor) => {
+            let connection = app.connection().await?;
+            Some(within(webhook_of(&connection, merchant_id, cursor)).await?)
+        }
     };
     // Newest first. A merchant has few webhooks.
-    let mut ids = match app.state(StateKey::Webhooks(merchant_id)).await? {
+    let mut ids = match app.state(merchant_id, StateKey::Webhooks(merchant_id)).await? {
         Some(state::State::Webhooks(ids)) => ids,
         Some(_) | None => Vec::new(),
     };
@@ -44,7 +46,7 @@ pub(super) async fn list(
     let has_more = ids.len() > usize::from(page.limit());
     ids.truncate(usize::from(page.limit()));
     let keys: Vec<_> = ids.iter().map(|id| StateKey::Webhook(*id)).collect();
-    let found = within(states::load(&connection, &keys)).await?;
+    let found = app.ledger.states_of(app.partition(merchant_id), &keys).await?;
     let shown = ids.iter().zip(found).filter_map(|(id, found)| match found {
         Some(state::State::Webhook(webhook)) => Some(Webhook::new(*id, *webhook)),
         // The webhook has just been deleted.

@@ -33,6 +33,6 @@ pub(super) async fn update(
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
     let now = app.now();
     let command = UpdateWebhook { merchant_id, webhook_id, url, topics, enabled, now };
-    let updated = app.ledger.submit(command).await?;
+    let updated = app.submit(merchant_id, command).await?;
     Ok(Reply::ok(Webhook::new(webhook_id, *updated)))
 }
