@@ -64,12 +64,11 @@ impl KnownKeys {
         let known = self.found.get(&key);
         // Held until the end of the look-up.
         let turn = if known.is_none() { Some(self.turn().await?) } else { None };
-        let partition = match known {
-            Some(partition) => Some(partition),
-            None => {
-                let connection = reads.connection().await?;
-                within(directory::find(&connection, &key)).await?
-            }
+        let partition = if known.is_some() {
+            known
+        } else {
+            let connection = reads.connection().await?;
+            within(directory::find(&connection, &key)).await?
         };
         let Some(partition) = partition else { return Ok(None) };
         let state = ledger.state(partition, key.clone()).await?;

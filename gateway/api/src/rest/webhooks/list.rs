@@ -29,10 +29,12 @@ pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Webhook>>, ApiError> {
-    let connection = app.connection().await?;
     let after = match page.cursor() {
         None => None,
-        Some(cursor) => Some(within(webhook_of(&connection, app.partitions, merchant_id, cursor)).await?),
+        Some(cursor) => {
+            let connection = app.connection().await?;
+            Some(within(webhook_of(&connection, app.partitions, merchant_id, cursor)).await?)
+        }
     };
     // Newest first. A merchant has few webhooks.
     let mut ids = match app.state(merchant_id, StateKey::Webhooks(merchant_id)).await? {
