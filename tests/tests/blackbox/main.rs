@@ -34,6 +34,7 @@ mod openapi;
 mod operator;
 mod overload;
 mod paging;
+mod partitions;
 mod payments;
 mod plan_changes;
 mod plans;
