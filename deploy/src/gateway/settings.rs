@@ -119,10 +119,10 @@ struct Limits {
     /// Most calls in flight.
     #[arg(long, env = "FARTHING_MAX_CALLS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_calls: u32,
-    /// Most commands that wait for the ledger. Settlements do not count.
+    /// Most commands that wait for one partition of the ledger. Settlements do not count.
     #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_queued_commands: u32,
-    /// Most memory of commands that wait for the ledger, in MiB.
+    /// Most memory of commands that wait for one partition of the ledger, in MiB.
     #[arg(long, env = "FARTHING_MAX_QUEUED_MIB", default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     max_queued_mib: u32,
     /// Longest time that a command waits for the ledger.

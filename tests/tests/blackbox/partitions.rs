@@ -1,149 +1,250 @@
-//! A log with a second partition: everything that reads the log reads it too. Its events are written by the test.
+//! Partitions: the first migration fixes their number, and everything of a merchant happens in the merchant's own.
 
-use farthing_tests::feed;
-use farthing_tests::instance::{Instance, is_running, kill};
-use farthing_tests::log::{Logged, next_hash};
-use farthing_tests::merchant::Merchant;
+use std::collections::BTreeMap;
+use std::process::{Output, Stdio};
+
+use farthing_core::partition::Partition;
+use farthing_tests::client::{Request, Response};
+use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::log::Log;
+use farthing_tests::merchant::{forward, token};
+use farthing_tests::provider::json as json_answer;
 use farthing_tests::run;
+use farthing_tests::scratch::operate;
 use farthing_tests::wait::eventually;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-const ADD_PARTITION: &str =
-    "INSERT INTO ledger.heads (partition, shape) SELECT 1, shape FROM ledger.heads WHERE partition = 0";
-
-const APPEND: &str = "\
-INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
-VALUES (1, $1, $2, to_timestamp(0), 'a test', $3, $4)";
-
-const MOVE_HEAD: &str = "UPDATE ledger.heads SET position = $1, hash = $2 WHERE partition = 1";
-
-/// A merchant that no gateway knows.
-const OTHER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-
-/// Appends `lines` to partition 1 after position `after`, whose hash is `previous`; returns the hash of the last event.
-async fn append(merchant: &Merchant, after: i64, previous: Vec<u8>, lines: &[String]) -> Vec<u8> {
-    let (mut last, mut hashes) = (previous, Vec::new());
-    for (position, line) in (after + 1..).zip(lines) {
-        last = next_hash(&last, position, 0, "a test", line);
-        hashes.extend_from_slice(&last);
-    }
-    let count = i32::try_from(lines.len()).unwrap();
-    let events = lines.join("\n").into_bytes();
-    let sql = &merchant.log.sql;
-    sql.batch_execute("BEGIN").await.unwrap();
-    sql.execute(APPEND, &[&(after + 1), &count, &events, &hashes]).await.unwrap();
-    sql.execute(MOVE_HEAD, &[&(after + i64::from(count)), &last]).await.unwrap();
-    sql.batch_execute("COMMIT").await.unwrap();
-    last
+/// The URL of a new, empty database on the shared instance's server.
+async fn new_database(name: &str) -> String {
+    let instance = Instance::shared().await;
+    instance.log().await.sql.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    let url = instance.ready().database_url;
+    format!("{}/{name}", url.rsplit_once('/').unwrap().0)
 }
 
-/// The lines of `events`, as those of another merchant with other secret keys.
-fn of_other_merchant(events: &[Logged], merchant_id: &str) -> Vec<String> {
-    let ulid = merchant_id.strip_prefix("mer_").unwrap();
-    let other = |event: &Logged| {
-        let line = event.record.replace(ulid, OTHER);
-        event.text("secret_key_id").strip_prefix("key_").map_or(line.clone(), |key| line.replace(key, OTHER))
-    };
-    events.iter().map(other).collect()
+async fn migrate(url: &str, flags: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(program());
+    command.args(["migrate", "--mode", "test", "--json", "--database-url", url]).args(flags);
+    command.env_remove("FARTHING_PARTITIONS").stdin(Stdio::null()).output().await.unwrap()
 }
 
 #[test]
-fn a_second_partition_is_projected_published_rebuilt_and_audited() {
+fn the_first_migration_fixes_the_number_of_partitions() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
-        let merchant = Merchant::of(instance).await;
-        let sql = &merchant.log.sql;
-        let events = merchant.log.of_merchant(&merchant.id, 0).await;
-        let issued: Vec<_> =
-            events.iter().filter(|event| event.kind == "secret_key.issued").cloned().collect();
-        let lines = of_other_merchant(&issued[..1], &merchant.id);
-
-        // A projector learns of the partitions when it starts.
-        sql.batch_execute(ADD_PARTITION).await.unwrap();
-        let first = append(&merchant, 0, vec![0; 32], &lines).await;
-        let pid = instance.ready().pids.projectors[0];
-        kill(pid);
-        eventually("another projector runs", async || {
-            let now = *instance.try_ready()?.pids.projectors.first()?;
-            (now != pid && is_running(now)).then_some(())
-        })
-        .await;
-        let rows = "SELECT count(*) FROM secret_keys.secret_keys WHERE merchant_id = $1";
-        let other = format!("mer_{OTHER}");
-        eventually("the events of partition 1 are projected", async || {
-            let row = sql.query_one(rows, &[&other]).await.unwrap();
-            (row.get::<_, i64>(0) == 1).then_some(())
-        })
-        .await;
-
-        // Both partitions go on, each with its own positions.
-        let body = format!(r#"{{"secret_key_id":"key_{OTHER}","key_hash":""}}"#);
-        let (head, _) = lines[0].split_once(r#""body":"#).unwrap();
-        let head = head.replace("secret_key.issued", "secret_key.revoked").replace("/issued", "/revoked");
-        let revoked = format!(r#"{head}"body":{body}}}"#);
-        append(&merchant, 1, first, &[revoked]).await;
-        merchant.credit_own("1").await;
-        let own = merchant.log.of_merchant(&merchant.id, 0).await.last().unwrap().position;
-        let checkpoint = "SELECT position FROM secret_keys.checkpoint ORDER BY partition";
-        let cursor = "SELECT position FROM webhooks.cursor ORDER BY partition";
-        for positions in [checkpoint, cursor] {
-            eventually("both partitions are read to their heads", async || {
-                let rows = sql.query(positions, &[]).await.unwrap();
-                let positions: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-                (positions.len() == 2 && positions[0] >= own && positions[1] == 2).then_some(())
-            })
-            .await;
+        let url = new_database("three_partitions").await;
+        for number in ["0", "1025", "x"] {
+            assert_eq!(migrate(&url, &["--partitions", number]).await.status.code(), Some(2), "{number}");
         }
-        let active =
-            "SELECT count(*) FROM secret_keys.secret_keys WHERE merchant_id = $1 AND revoked_at IS NULL";
-        assert_eq!(
-            sql.query_one(active, &[&other]).await.unwrap().get::<_, i64>(0),
-            0,
-            "the key was revoked"
-        );
-
-        for command in ["verify", "rebuild"] {
-            let report = instance.operate(&["projections", command, "secret_keys"]).await;
-            let heads = sql.query_one("SELECT sum(position)::bigint FROM ledger.heads", &[]).await.unwrap();
-            assert_eq!((&report["differences"], report["events"].as_i64()), (&0.into(), Some(heads.get(0))));
+        for flags in [["--partitions", "3"].as_slice(), &["--partitions=3"], &[]] {
+            let output = migrate(&url, flags).await;
+            assert!(output.status.success(), "{output:?}");
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(report["partitions"], 3, "{report}");
         }
-        let all = merchant.log.after(0).await;
-        for partition in [0, 1] {
-            let events: Vec<_> = all.iter().filter(|event| event.partition == partition).cloned().collect();
-            let stream = eventually("the feed of the partition catches up", async || {
-                let stream = feed::stream_of(instance, partition).await?;
-                (feed::end(&stream).await? >= events.last()?.position).then_some(stream)
-            })
-            .await;
-            feed::check_beginning(&stream, &events).await;
+        let refused = migrate(&url, &["--partitions", "4"]).await;
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(message.contains("the log has 3 partitions, not 4"), "{message}");
+        let sql = Log::open(&url).await.sql;
+        for table in ["heads", "checkpoints", "leases"] {
+            let partitions = format!("SELECT array_agg(partition ORDER BY partition) FROM ledger.{table}");
+            let partitions: Vec<i16> = sql.query_one(&partitions, &[]).await.unwrap().get(0);
+            assert_eq!(partitions, [0, 1, 2], "{table}");
         }
 
-        let ahead = "UPDATE ledger.heads SET position = position + $1 WHERE partition = 1";
-        sql.execute(ahead, &[&100_i64]).await.unwrap();
-        let response = merchant.get("/v1/secret_keys").await;
-        assert_eq!(
-            response.head.header("x-service-stale"),
-            None,
-            "partition 0 does not wait for partition 1"
-        );
-        response.expect(200);
-        sql.execute(ahead, &[&-100_i64]).await.unwrap();
-
-        the_audit_names_the_partition(&merchant).await;
-        instance.stop().await;
+        let url = new_database("default_partitions").await;
+        let output = migrate(&url, &[]).await;
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["partitions"], 8, "{report}");
     });
 }
 
-async fn the_audit_names_the_partition(merchant: &Merchant) {
-    let sql = &merchant.log.sql;
-    let tamper = "ALTER TABLE ledger.batches DISABLE TRIGGER ALL;
-        UPDATE ledger.batches SET writer = 'another' WHERE partition = 1 AND first_position = 2";
-    sql.batch_execute(tamper).await.unwrap();
-    let output = merchant.instance.command(&["log", "verify"]).await;
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let findings: Vec<_> = report["findings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    let chain = "partition 1, position 2: the hash does not follow";
-    assert!(findings.iter().any(|finding| finding.starts_with(chain)), "{findings:?}");
-    assert!(!findings.iter().any(|finding| finding.starts_with("partition 0") && finding.contains("hash")));
-    assert_eq!(report["heads"][1]["position"], 2);
+/// A database of four partitions, with a gateway.
+struct Partitioned {
+    url: String,
+    log: Log,
+    gateway: SideGateway,
+}
+
+/// A merchant, with its partition.
+struct Tenant<'a> {
+    on: &'a Partitioned,
+    id: String,
+    secret_key: String,
+    partition: Partition,
+}
+
+impl Partitioned {
+    async fn start(name: &str) -> Self {
+        let url = new_database(name).await;
+        let output = migrate(&url, &["--partitions", "4"]).await;
+        assert!(output.status.success(), "{output:?}");
+        let flags = ["--allow-address=127.0.0.0/8"];
+        let gateway = SideGateway::on(Instance::shared().await, &url, &flags).await;
+        Self { log: Log::open(&url).await, url, gateway }
+    }
+
+    /// A new merchant in another partition than `not`.
+    async fn tenant(&self, not: Option<Partition>) -> Tenant<'_> {
+        loop {
+            let made = operate(&self.url, &["merchant", "create"]).await;
+            let text = |name: &str| made[name].as_str().unwrap().to_owned();
+            let id = text("merchant_id");
+            let partition = self.log.partition_of(&id).await;
+            if Some(partition) != not {
+                return Tenant { on: self, id, secret_key: text("secret_key"), partition };
+            }
+        }
+    }
+
+    /// The partitions that have rows of `table` with `id` in `column`.
+    async fn partitions_with(&self, table: &str, column: &str, id: &str) -> Vec<i16> {
+        let query = format!("SELECT DISTINCT partition FROM {table} WHERE {column} = $1");
+        self.log.sql.query(&query, &[&id]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    }
+}
+
+impl Tenant<'_> {
+    async fn rest(&self, request: Request) -> Response {
+        request.bearer(&self.secret_key).send(self.on.gateway.address).await.unwrap()
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        self.rest(Request::new("POST", path).json(body)).await.expect(201)
+    }
+
+    async fn credit(&self, target: [&str; 2], amount: &str) {
+        let reason = ["--amount", amount, "--reason", "a test"];
+        operate(&self.on.url, &[&["wallet", "credit"], &target[..], &reason].concat()).await;
+    }
+
+    /// Everything from a customer to calls, a checkout page and a renewal.
+    async fn walk(&self, url: &str) {
+        let address = self.on.gateway.address;
+        let made = self.post("/v1/customers", &json!({"reference_id": "same", "first_name": "Ada"})).await;
+        let customer = made["customer_id"].as_str().unwrap();
+        assert_eq!(
+            self.on.partitions_with("personal.customer", "customer_id", customer).await,
+            [self.partition.number()]
+        );
+        self.credit(["--connection", customer], "2").await;
+        self.credit(["--merchant", &self.id], "2").await;
+        let meter = self
+            .post(
+                "/v1/meters",
+                &json!({
+                    "name": "per call", "meter_slug": "same", "rate_type": "fixed", "tier_type": "requests",
+                    "tiers": [{"start": 0, "rate": "0.5"}], "service_charge_payer": "merchant",
+                }),
+            )
+            .await;
+
+        let billing = token(&json!({
+            "secret_key": self.secret_key, "customer_id": "same", "meter_slug": meter["meter_slug"],
+        }));
+        let call = forward("POST", url).json(&json!({"input": "hello"})).bearer(&billing);
+        let call = call.header("Idempotency-Key", "one call");
+        let first = call.send(address).await.unwrap();
+        assert_eq!(first.status, 200, "{}", first.text());
+        let again = call.send(address).await.unwrap();
+        assert_eq!((again.status, again.head.header("idempotency-replayed")), (200, Some("true")));
+        let wallet = self.rest(Request::new("GET", format!("/v1/customers/{customer}/wallet"))).await;
+        assert_eq!(wallet.expect(200)["balance"], "1.5000000000", "one call was charged");
+
+        let spend_key = self.post("/v1/spend_keys", &json!({"name": "k"})).await;
+        let raw = spend_key["key"].as_str().unwrap();
+        let called = forward("GET", url).bearer(raw).send(address).await.unwrap();
+        assert_eq!(called.status, 200, "{}", called.text());
+        let rotate = format!("/v1/spend_keys/{}/rotate", spend_key["spend_key_id"].as_str().unwrap());
+        let rotated = self.rest(Request::new("POST", rotate)).await.json();
+        let refused = forward("GET", url).bearer(raw).send(address).await.unwrap();
+        refused.refused(401, "spend_key_invalid");
+        let raw = rotated["key"].as_str().unwrap();
+        assert_eq!(forward("GET", url).bearer(raw).send(address).await.unwrap().status, 200, "{rotated}");
+
+        let body =
+            json!({"checkout_mode": "topup", "origin_url": "https://app.example", "customer_id": customer});
+        let session = self.post("/v1/checkout_sessions", &body).await;
+        let page = session["url"].as_str().unwrap();
+        let page = &page[page.find("/embed/").unwrap()..];
+        let shown = Request::new("GET", page).send(address).await.unwrap();
+        assert_eq!(shown.status, 200, "{}", shown.text());
+        assert!(shown.text().contains("card_number"), "{}", shown.text());
+
+        let plan =
+            json!({"name": "free", "period_amount": 0, "included_credit": "1", "billing_interval": "day"});
+        let plan = self.post("/v1/plans", &plan).await;
+        let subscription = json!({"customer_id": customer, "plan_id": plan["plan_id"]});
+        self.post("/v1/subscriptions", &subscription).await;
+        let advance = Request::new("POST", "/v1/test_clock").json(&json!({"advance_seconds": 86_400}));
+        self.rest(advance).await.expect(200);
+        eventually("the scheduler renews the subscription", async || {
+            let events = self.on.log.of_merchant(&self.id, 0).await;
+            events.iter().any(|event| event.kind == "subscription.renewed").then_some(())
+        })
+        .await;
+
+        let further = operate(&self.on.url, &["key", "issue", "--merchant", &self.id]).await;
+        let wallet = || {
+            let wallet = Request::new("GET", "/v1/wallet").bearer(further["secret_key"].as_str().unwrap());
+            async move { wallet.send(address).await.unwrap() }
+        };
+        wallet().await.expect(200);
+        let key = further["secret_key_id"].as_str().unwrap();
+        let revoked = operate(&self.on.url, &["key", "revoke", key]).await;
+        assert_eq!(revoked["merchant_id"], self.id.as_str());
+        wallet().await.refused(401, "secret_key_invalid");
+        for id in [key, session["checkout_session_id"].as_str().unwrap()] {
+            assert_eq!(
+                self.on.partitions_with("ledger.directory", "id", id).await,
+                [self.partition.number()],
+                "{id}"
+            );
+        }
+    }
+}
+
+#[test]
+fn merchants_in_different_partitions_do_not_share_one_and_each_has_positions_without_a_gap() {
+    run(async {
+        let partitioned = Partitioned::start("two_tenants").await;
+        let endpoint = Instance::shared()
+            .await
+            .provider
+            .endpoint(|_| json_answer(200, &json!({"usage": {"tokens": 1}})));
+        let first = partitioned.tenant(None).await;
+        let second = partitioned.tenant(Some(first.partition)).await;
+        tokio::join!(first.walk(&endpoint.url), second.walk(&endpoint.url));
+        assert_eq!(endpoint.calls().len(), 6, "three calls of each; the repeated one was replayed");
+
+        let sql = &partitioned.log.sql;
+        let events =
+            "SELECT partition, position, merchant_id FROM ledger.events ORDER BY partition, position";
+        let mut heads = BTreeMap::<i16, i64>::new();
+        for event in sql.query(events, &[]).await.unwrap() {
+            let (partition, position, merchant): (i16, i64, String) =
+                (event.get(0), event.get(1), event.get(2));
+            assert_eq!(partitioned.log.partition_of(&merchant).await.number(), partition, "{merchant}");
+            let head = heads.entry(partition).or_default();
+            *head += 1;
+            assert_eq!(position, *head, "partition {partition} has a gap");
+        }
+        for head in sql.query("SELECT partition, position FROM ledger.heads", &[]).await.unwrap() {
+            let (partition, position): (i16, i64) = (head.get(0), head.get(1));
+            assert_eq!(position, heads.get(&partition).copied().unwrap_or(0), "partition {partition}");
+        }
+        for tenant in [&first, &second] {
+            assert!(heads[&tenant.partition.number()] >= 15, "{heads:?}");
+            let stored = format!("{}/same", tenant.id);
+            assert_eq!(
+                partitioned.partitions_with("ledger.state", "id", &stored).await,
+                [tenant.partition.number()]
+            );
+        }
+        let claims = "SELECT array_agg(DISTINCT partition ORDER BY partition) FROM ledger.idempotency";
+        let claims: Vec<i16> = sql.query_one(claims, &[]).await.unwrap().get(0);
+        let mut partitions = [first.partition.number(), second.partition.number()];
+        partitions.sort_unstable();
+        assert_eq!(claims, partitions);
+    });
 }
