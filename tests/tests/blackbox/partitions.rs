@@ -2,7 +2,7 @@
 
 use farthing_tests::feed;
 use farthing_tests::instance::{Instance, is_running, kill};
-use farthing_tests::log::{Logged, next_hash};
+use farthing_tests::log::{Logged, next_hash, partition_of};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
@@ -70,11 +70,19 @@ fn a_second_partition_is_projected_published_rebuilt_and_audited() {
         .await;
         let rows = "SELECT count(*) FROM secret_keys.secret_keys WHERE merchant_id = $1";
         let other = format!("mer_{OTHER}");
+        assert_eq!(partition_of(&other, 2), 1);
         eventually("the events of partition 1 are projected", async || {
             let row = sql.query_one(rows, &[&other]).await.unwrap();
             (row.get::<_, i64>(0) == 1).then_some(())
         })
         .await;
+
+        let of_rows =
+            "SELECT DISTINCT partition FROM secret_keys.secret_keys WHERE (merchant_id = $1) = $2 ORDER BY 1";
+        for (is_other, partition) in [(true, 1), (false, 0)] {
+            let row = sql.query_one(of_rows, &[&other, &is_other]).await.unwrap();
+            assert_eq!(row.get::<_, i16>(0), partition, "a row has the partition of its events");
+        }
 
         // Both partitions go on, each with its own positions.
         let body = format!(r#"{{"secret_key_id":"key_{OTHER}","key_hash":""}}"#);
