@@ -6,9 +6,8 @@ use farthing_core::partition::Partition;
 use farthing_log::positions::Positions;
 use farthing_schema::read_model::ReadModel;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
-use crate::query::first_row;
+use crate::query::{PartitionClient, first_row};
 
 /// The positions of a generation, and its number.
 pub(crate) const SELECT: &str =
@@ -62,7 +61,7 @@ pub async fn position(
     partition: Partition,
 ) -> Result<i64, tokio_postgres::Error> {
     let sql = SELECT_POSITION.replace("{schema}", model.name());
-    let row = first_row(db, &sql, &[(&partition.number(), Type::INT2)]).await?;
+    let row = first_row(PartitionClient::new(db, partition), &sql, &[]).await?;
     row.map_or(Ok(0), |row| row.try_get("position"))
 }
 

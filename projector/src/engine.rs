@@ -1,6 +1,7 @@
 //! The projection engine. Live projection, catch-up and rebuild share one path. Invariant: a batch of rows and its
 //! checkpoint are one transaction, fenced by the position where the batch starts in each partition.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farthing_core::event::Recorded;
@@ -83,12 +84,12 @@ impl Error {
     }
 }
 
-/// A read model's fold. The value is a batch of row changes, made of events only.
+/// A read model's fold. The value is a batch of row changes of one partition, made of events only.
 pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     /// The read model that it writes.
     const MODEL: ReadModel;
 
-    /// Folds one event. The events of a partition come in their order.
+    /// Folds one event. Events come in the order of their partition.
     fn fold(&mut self, recorded: &Recorded);
 
     /// Whether the batch changes no row.
@@ -143,13 +144,13 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CHECKPOINT, next).await {
             page?
         } else {
-            generation.write(&P::default(), &seen).await?;
+            generation.write::<P>(&[], &seen).await?;
             written_at = Instant::now();
             continue;
         };
-        let (batch, stopped) = fold::<P>(page.entries(), &mut seen);
-        if stopped.is_some() || !batch.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
-            generation.write(&batch, &seen).await?;
+        let (batches, stopped) = fold::<P>(page.entries(), &mut seen);
+        if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
+            generation.write(&batches, &seen).await?;
             let full = page.len() >= MAX_EVENTS;
             if !full {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
@@ -163,22 +164,23 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
 }
 
 /// Folds `entries`, which follow the positions `seen`, up to the last one or to one that cannot be read, and moves the
-/// positions. Returns the batch and the error that stopped it.
+/// positions. Returns the batches of the partitions with changes, and the error that stopped it.
 pub(crate) fn fold<'e, P: Projection>(
     entries: impl Iterator<Item = &'e Entry>,
     seen: &mut Positions,
-) -> (P, Option<Error>) {
-    let mut batch = P::default();
+) -> (Vec<(Partition, P)>, Option<Error>) {
+    let (mut batches, mut stopped): (BTreeMap<Partition, P>, _) = (BTreeMap::new(), None);
     for entry in entries {
         match entry.recorded() {
-            Ok(recorded) => batch.fold(recorded),
+            Ok(recorded) => batches.entry(entry.partition()).or_default().fold(recorded),
             Err(reason) => {
-                return (batch, Some(Error::unreadable(entry, reason)));
+                stopped = Some(Error::unreadable(entry, reason));
+                break;
             }
         }
         seen.set(entry.partition(), entry.position());
     }
-    (batch, None)
+    (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
 }
 
 /// One generation of a read model, open for writing on its own connection.
@@ -204,11 +206,15 @@ impl Generation {
         Ok(Self { client, positions: Positions::from_rows(&rows)?, statements })
     }
 
-    /// Writes a batch and moves the checkpoint to the positions `to`, in one transaction.
-    pub(crate) async fn write<P: Projection>(&mut self, batch: &P, to: &Positions) -> Result<(), Error> {
+    /// Writes batches and moves the checkpoint to the positions `to`, in one transaction.
+    pub(crate) async fn write<P: Projection>(
+        &mut self,
+        batches: &[(Partition, P)],
+        to: &Positions,
+    ) -> Result<(), Error> {
         let advance = Advance::new(&self.positions, to);
         let transaction = self.client.transaction().await?;
-        write_batch(&transaction, &mut self.statements, batch, &advance).await?;
+        write_batches(&transaction, &mut self.statements, batches, &advance).await?;
         transaction.commit().await?;
         self.positions.clone_from(to);
         Ok(())
@@ -216,10 +222,10 @@ impl Generation {
 }
 
 /// Moves the checkpoint of every partition, which fences out another writer, and then writes the rows.
-async fn write_batch<P: Projection>(
+async fn write_batches<P: Projection>(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
-    batch: &P,
+    batches: &[(Partition, P)],
     advance: &Advance,
 ) -> Result<(), Error> {
     let mut writer = Writer::new(transaction, statements);
@@ -227,8 +233,8 @@ async fn write_batch<P: Projection>(
     if !advance.is_done_by(writer.execute(checkpoint::ADVANCE, &[partitions, before, after]).await?) {
         return Err(Error::Fenced);
     }
-    if !batch.is_empty() {
-        batch.write_rows(&mut writer).await?;
+    if !batches.is_empty() {
+        P::write_rows(batches, &mut writer).await?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
+use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
@@ -25,6 +26,31 @@ pub enum Error {
     Row(#[from] Unreadable),
 }
 
+/// A connection, for reading the rows of one partition. Parameter $1 of every statement is the partition.
+#[derive(Clone, Copy)]
+pub struct PartitionClient<'a> {
+    client: &'a Client,
+    partition: i16,
+}
+
+impl<'a> PartitionClient<'a> {
+    /// Reads the rows of `partition` over `client`.
+    pub const fn new(client: &'a Client, partition: Partition) -> Self {
+        Self { client, partition: partition.number() }
+    }
+
+    /// The rows that `sql` selects. `parameters` are those from $2 on.
+    pub(crate) async fn query(
+        self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let mut all: Vec<Parameter<'_>> = vec![(&self.partition, Type::INT2)];
+        all.extend_from_slice(parameters);
+        self.client.query_typed(sql, &all).await
+    }
+}
+
 /// The part of a list that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page<'a> {
@@ -36,10 +62,10 @@ pub struct Page<'a> {
 
 impl Page<'_> {
     /// Looks up the item that the cursor, an id of type `I`, names. `sql` selects the item's instant as `at`; its
-    /// parameters are `owner` and the id.
+    /// parameters after the partition are `owner` and the id.
     pub(crate) async fn start<I: FromStr + Display>(
         self,
-        db: &Client,
+        db: PartitionClient<'_>,
         sql: &str,
         owner: &str,
     ) -> Result<Start, Error> {
@@ -101,16 +127,16 @@ pub(crate) const fn instant<T: ToSql + Sync>(value: &T) -> Parameter<'_> {
 
 /// The first row of a query.
 pub(crate) async fn first_row(
-    db: &Client,
+    db: PartitionClient<'_>,
     sql: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Option<Row>, tokio_postgres::Error> {
-    Ok(db.query_typed(sql, parameters).await?.into_iter().next())
+    Ok(db.query(sql, parameters).await?.into_iter().next())
 }
 
 /// The first row of a query, as its type.
 pub(crate) async fn first<R: FromRow>(
-    db: &Client,
+    db: PartitionClient<'_>,
     sql: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Option<R>, Error> {
@@ -119,11 +145,11 @@ pub(crate) async fn first<R: FromRow>(
 
 /// All rows of a query, as their type.
 pub(crate) async fn all<R: FromRow>(
-    db: &Client,
+    db: PartitionClient<'_>,
     sql: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<R>, Error> {
-    Ok(read(&db.query_typed(sql, parameters).await?)?)
+    Ok(read(&db.query(sql, parameters).await?)?)
 }
 
 /// The rows, as their type.
@@ -131,10 +157,10 @@ pub(crate) fn read<R: FromRow>(rows: &[Row]) -> Result<Vec<R>, Unreadable> {
     rows.iter().map(R::from_row).collect()
 }
 
-/// The items of a page. The parameters of `sql` are `parameters`, then the instant and the id after which the page
+/// The items of a page. The parameters of `sql` after the partition are `parameters`, then the instant and the id after which the page
 /// begins, then the number of rows.
 pub(crate) async fn list<R: FromRow>(
-    db: &Client,
+    db: PartitionClient<'_>,
     sql: &str,
     parameters: &[Parameter<'_>],
     start: &Start,

@@ -206,8 +206,8 @@ async fn catch_up<P: Projection>(
             }
             let entries = reader.read(partition, after, missing).await?;
             // The last record batch may end after the target.
-            let (batch, stopped) = fold::<P>(entries.iter().take(missing), &mut seen);
-            new.write(&batch, &seen).await?;
+            let (batches, stopped) = fold::<P>(entries.iter().take(missing), &mut seen);
+            new.write(&batches, &seen).await?;
             if let Some(error) = stopped {
                 return Err(error);
             }

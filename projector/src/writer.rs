@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use farthing_core::partition::Partition;
 use farthing_schema::read_model::SCHEMA_PLACEHOLDER;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
@@ -70,13 +71,17 @@ impl<'a> Writer<'a> {
 }
 
 /// Writes the changes of a batch.
-pub(crate) trait WriteRows {
-    /// Writes the changes, in the order that their statements need.
-    fn write_rows(&self, db: &mut Writer<'_>) -> impl Future<Output = Result<(), Error>> + Send;
+pub(crate) trait WriteRows: Sized {
+    /// Writes the changes of some partitions, in the order that their statements need.
+    fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// Declares a statement that copies new rows into a table, and the function that executes it. A column is its name,
-/// its SQL type and its value of each row. A binary `COPY` is the fastest way to insert rows.
+/// its SQL type and its value of each row; the partition is the first column of every table. The function takes the
+/// batches and the rows of a batch. A binary `COPY` is the fastest way to insert rows.
 macro_rules! copy_rows {
     (
         $statement:ident, $function:ident<$life:lifetime>,
@@ -86,22 +91,26 @@ macro_rules! copy_rows {
         const $statement: &str = concat!(
             "COPY {schema}.",
             stringify!($table),
-            " (",
+            " (partition, ",
             $crate::writer::column_names!($($column)+),
             ") FROM STDIN BINARY"
         );
 
-        async fn $function<$life>(
+        async fn $function<$life, B: Sync, R: Iterator<Item = $row> + Send>(
             db: &mut $crate::writer::Writer<'_>,
-            rows: impl ExactSizeIterator<Item = $row> + Send,
+            batches: &$life [(farthing_core::partition::Partition, B)],
+            rows: impl Fn(&$life B) -> R + Send,
         ) -> Result<(), tokio_postgres::Error> {
-            if rows.len() == 0 {
+            if batches.iter().all(|(_, batch)| rows(batch).next().is_none()) {
                 return Ok(());
             }
-            let types = [$($crate::writer::sql_type!($sql_type)),+];
+            let types = [tokio_postgres::types::Type::INT2, $($crate::writer::sql_type!($sql_type)),+];
             let mut copy = std::pin::pin!(db.copy($statement, &types).await?);
-            for $pattern in rows {
-                copy.as_mut().write(&[$(&$value),+]).await?;
+            for (partition, batch) in batches {
+                let partition = partition.number();
+                for $pattern in rows(batch) {
+                    copy.as_mut().write(&[&partition, $(&$value),+]).await?;
+                }
             }
             copy.finish().await.map(drop)
         }
@@ -109,8 +118,9 @@ macro_rules! copy_rows {
 }
 
 /// Declares a statement that takes many rows as parameters, one array per column, and the function that executes it. A
-/// column is its name, its SQL type and its value of each row. In the text of the statement `(columns)` is the list of
-/// the columns' names, and `(rows as name)` the table of the rows.
+/// column is its name, its SQL type and its value of each row; the partition comes before them. In the text of the
+/// statement `(columns)` is the list of the columns' names, and `(rows as name)` the table of the rows. The function
+/// takes the batches and the rows of a batch.
 macro_rules! unnest_rows {
     (
         $statement:ident, $function:ident<$life:lifetime>,
@@ -129,15 +139,15 @@ macro_rules! unnest_rows {
         )
     };
     (@piece (columns) { $($column:ident: $sql_type:ident = $value:expr),+ $(,)? }) => {
-        $crate::writer::column_names!($($column)+)
+        concat!("partition, ", $crate::writer::column_names!($($column)+))
     };
     (@piece (rows as $name:ident) { $($column:ident: $sql_type:ident = $value:expr),+ $(,)? }) => {
         concat!(
-            "unnest(",
-            $crate::writer::array_parameters!([] [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16] $($sql_type)+),
+            "unnest($1::int2[], ",
+            $crate::writer::array_parameters!([] [2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17] $($sql_type)+),
             ") AS ",
             stringify!($name),
-            "(",
+            "(partition, ",
             $crate::writer::column_names!($($column)+),
             ")"
         )
@@ -147,18 +157,23 @@ macro_rules! unnest_rows {
         @function $statement:ident, $function:ident<$life:lifetime>,
         for $pattern:pat in $row:ty => { $($column:ident: $sql_type:ident = $value:expr),+ $(,)? }
     ) => {
-        async fn $function<$life>(
+        async fn $function<$life, B: Sync, R: Iterator<Item = $row> + Send>(
             db: &mut $crate::writer::Writer<'_>,
-            rows: impl ExactSizeIterator<Item = $row> + Send,
+            batches: &$life [(farthing_core::partition::Partition, B)],
+            rows: impl Fn(&$life B) -> R + Send,
         ) -> Result<(), tokio_postgres::Error> {
-            if rows.len() == 0 {
+            let mut partitions: Vec<i16> = Vec::new();
+            $(let mut $column = Vec::new();)+
+            for (partition, batch) in batches {
+                for $pattern in rows(batch) {
+                    partitions.push(partition.number());
+                    $($column.push($value);)+
+                }
+            }
+            if partitions.is_empty() {
                 return Ok(());
             }
-            $(let mut $column = Vec::with_capacity(rows.len());)+
-            for $pattern in rows {
-                $($column.push($value);)+
-            }
-            db.execute($statement, &[$(&$column),+]).await.map(drop)
+            db.execute($statement, &[&partitions, $(&$column),+]).await.map(drop)
         }
     };
 }

@@ -3,7 +3,8 @@
 -- null when it ended with an error.
 
 CREATE TABLE {schema}.opened (
-    request_id           text COLLATE "C" PRIMARY KEY,
+    partition            smallint NOT NULL,
+    request_id           text COLLATE "C" NOT NULL,
     merchant_id          text COLLATE "C" NOT NULL,
     connection_id        text COLLATE "C",
     product_id           text COLLATE "C",
@@ -19,38 +20,42 @@ CREATE TABLE {schema}.opened (
     base_cost_payer      text,
     service_charge_payer text  NOT NULL,
     metadata             jsonb NOT NULL,
-    reported_id          text COLLATE "C"
+    reported_id          text COLLATE "C",
+    PRIMARY KEY (partition, request_id)
 );
-CREATE INDEX opened_by_merchant ON {schema}.opened (merchant_id, created_at DESC, request_id DESC);
+CREATE INDEX opened_by_merchant ON {schema}.opened (partition, merchant_id, created_at DESC, request_id DESC);
 CREATE INDEX opened_by_connection
-    ON {schema}.opened (merchant_id, connection_id, created_at DESC, request_id DESC)
+    ON {schema}.opened (partition, merchant_id, connection_id, created_at DESC, request_id DESC)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX opened_by_product
-    ON {schema}.opened (merchant_id, product_id, created_at DESC, request_id DESC)
+    ON {schema}.opened (partition, merchant_id, product_id, created_at DESC, request_id DESC)
     WHERE product_id IS NOT NULL;
-CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (merchant_id, reported_id)
+CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (partition, merchant_id, reported_id)
     WHERE reported_id IS NOT NULL;
 
 -- One row per key-value pair of a request's metadata; `pair` is a digest of merchant, key and value. A filter reads the
 -- index in the order of the list, so a page costs the same at any depth and for any number of matching requests, also
 -- when filtered by customer or meter.
 CREATE TABLE {schema}.metadata_pairs (
+    partition     smallint NOT NULL,
     pair          bytea       NOT NULL,
     created_at    timestamptz NOT NULL,
     request_id    text COLLATE "C" NOT NULL,
     connection_id text COLLATE "C",
     product_id    text COLLATE "C"
 );
-CREATE INDEX metadata_pairs_in_order ON {schema}.metadata_pairs (pair, created_at DESC, request_id DESC);
+CREATE INDEX metadata_pairs_in_order
+    ON {schema}.metadata_pairs (partition, pair, created_at DESC, request_id DESC);
 CREATE INDEX metadata_pairs_of_connection
-    ON {schema}.metadata_pairs (pair, connection_id, created_at DESC, request_id DESC) INCLUDE (product_id)
+    ON {schema}.metadata_pairs (partition, pair, connection_id, created_at DESC, request_id DESC) INCLUDE (product_id)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX metadata_pairs_of_product
-    ON {schema}.metadata_pairs (pair, product_id, created_at DESC, request_id DESC)
+    ON {schema}.metadata_pairs (partition, pair, product_id, created_at DESC, request_id DESC)
     WHERE product_id IS NOT NULL;
 
 CREATE TABLE {schema}.ended (
-    request_id            text COLLATE "C" PRIMARY KEY,
+    partition             smallint NOT NULL,
+    request_id            text COLLATE "C" NOT NULL,
     status                text        NOT NULL CHECK (status IN ('completed', 'error')),
     ended_at              timestamptz NOT NULL,
     http_status           integer,
@@ -73,11 +78,12 @@ CREATE TABLE {schema}.ended (
     total_request_cost    numeric(28, 10) CHECK (total_request_cost = total_wallet_cost + total_merchant_cost),
     total_wallet_cost     numeric(28, 10) CHECK (total_wallet_cost <> 'NaN'),
     total_merchant_cost   numeric(28, 10) CHECK (total_merchant_cost <> 'NaN'),
-    overrun               numeric(28, 10) CHECK (overrun <> 'NaN')
+    overrun               numeric(28, 10) CHECK (overrun <> 'NaN'),
+    PRIMARY KEY (partition, request_id)
 );
 
 CREATE VIEW {schema}.requests AS
-SELECT o.request_id, o.merchant_id, o.connection_id, o.product_id, o.created_at,
+SELECT o.partition, o.request_id, o.merchant_id, o.connection_id, o.product_id, o.created_at,
        COALESCE(e.status, 'pending') AS status,
        o.charge, o.provider, o.provider_key_type, o.endpoint, COALESCE(e.model, o.model) AS model,
        o.rate_type, o.tier_type, o.token_basis, o.base_cost_payer,
@@ -86,4 +92,4 @@ SELECT o.request_id, o.merchant_id, o.connection_id, o.product_id, o.created_at,
        e.usage, e.total_tokens, e.units, e.breakdown, e.marks, e.input_cost, e.output_cost, e.model_cost, e.fee_amount,
        e.service_charge_amount, e.total_request_cost, e.total_wallet_cost, e.total_merchant_cost, e.overrun
 FROM {schema}.opened AS o
-LEFT JOIN {schema}.ended AS e ON e.request_id = o.request_id;
+LEFT JOIN {schema}.ended AS e ON e.partition = o.partition AND e.request_id = o.request_id;

@@ -4,6 +4,7 @@
 -- primary key.
 
 CREATE TABLE {schema}.quarters (
+    partition             smallint NOT NULL,
     merchant_id           text COLLATE "C" NOT NULL,
     customer_id           text COLLATE "C" NOT NULL,
     meter_id              text COLLATE "C" NOT NULL,
@@ -16,5 +17,5 @@ CREATE TABLE {schema}.quarters (
     total_request_cost    numeric(38, 10)  NOT NULL CHECK (total_request_cost = total_wallet_cost + total_merchant_cost),
     total_wallet_cost     numeric(38, 10)  NOT NULL,
     total_merchant_cost   numeric(38, 10)  NOT NULL,
-    PRIMARY KEY (merchant_id, customer_id, meter_id, starts_at)
+    PRIMARY KEY (partition, merchant_id, customer_id, meter_id, starts_at)
 ) WITH (fillfactor = 50);

@@ -181,6 +181,15 @@ impl Log {
     }
 }
 
+/// The partition of a merchant in a log of so many: the random part of its id, modulo their number.
+pub fn partition_of(merchant_id: &str, partitions: i64) -> i16 {
+    const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let (_, ulid) = merchant_id.split_once('_').expect("an id has a prefix");
+    let digit = |digit| DIGITS.find(digit).expect("a digit of base 32");
+    let random = ulid[10..].chars().fold(0, |number: u128, next| number * 32 + digit(next) as u128);
+    i16::try_from(random % u128::from(partitions.unsigned_abs())).expect("a partition")
+}
+
 /// The hash of an event after the one with the hash `previous`, without the ledger's code.
 pub fn next_hash(previous: &[u8], position: i64, recorded_at_us: i64, writer: &str, record: &str) -> Vec<u8> {
     let mut digest = Sha256::new_with_prefix(previous);

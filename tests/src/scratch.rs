@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::instance::{Instance, program};
+use crate::log::partition_of;
 
 /// Requests in the order of their numbers, five seconds apart, of a hundred customers and five meters. All have the metadata
 /// `env`, one in a hundred a shared `team`, one in a hundred thousand `rare`. The rows are as the projection writes them; they
@@ -22,23 +23,23 @@ const FILL: &str = "
                    || CASE WHEN n % 100000 = 1 THEN '{\"rare\": \"yes\"}'::jsonb ELSE '{}' END AS metadata
         FROM generate_series(1, {count}) AS n;
     INSERT INTO requests.opened
-        (request_id, merchant_id, connection_id, product_id, created_at, charge, provider, provider_key_type, endpoint,
+        (partition, request_id, merchant_id, connection_id, product_id, created_at, charge, provider, provider_key_type, endpoint,
          model, rate_type, tier_type, token_basis, base_cost_payer, service_charge_payer, metadata)
-    SELECT request_id, '{merchant}', pg_temp.id('con', n % 100), pg_temp.id('prd', n % 5), created_at,
+    SELECT {partition}, request_id, '{merchant}', pg_temp.id('con', n % 100), pg_temp.id('prd', n % 5), created_at,
            'customer_billing', 'openai', 'unmanaged', 'POST https://provider.example/v1/chat/completions', 'model-1',
            'fixed', 'requests', 'input+output', 'wallet', 'wallet', metadata
     FROM made ORDER BY n;
     INSERT INTO requests.ended
-        (request_id, status, ended_at, http_status, response_id, model, usage, total_tokens, units, breakdown,
+        (partition, request_id, status, ended_at, http_status, response_id, model, usage, total_tokens, units, breakdown,
          service_charge_payer, input_cost, output_cost, model_cost, fee_amount, service_charge_amount,
          total_request_cost, total_wallet_cost, total_merchant_cost, overrun)
-    SELECT request_id, 'completed', created_at + interval '1 second', 200, 'answer-' || n, 'model-1',
+    SELECT {partition}, request_id, 'completed', created_at + interval '1 second', 200, 'answer-' || n, 'model-1',
            '{\"tokens\":{\"input\":120,\"output\":450},\"characters\":{\"input\":0,\"output\":0},\"seconds\":{\"input\":\"0\",\"output\":\"0\"}}',
            570, 1, '[{\"tier\":{\"start\":\"0\",\"rate\":\"0.1000000000\"},\"units\":\"1\",\"cost\":\"0.1000000000\"}]',
            'wallet', 0, 0, 0, 0.1, 0.0019, 0.1019, 0.1019, 0, 0
     FROM made ORDER BY n;
-    INSERT INTO requests.metadata_pairs (pair, created_at, request_id, connection_id, product_id)
-    SELECT substring(sha256(pg_temp.part('{merchant}') || pg_temp.part(key) || pg_temp.part(value)) FOR 16),
+    INSERT INTO requests.metadata_pairs (partition, pair, created_at, request_id, connection_id, product_id)
+    SELECT {partition}, substring(sha256(pg_temp.part('{merchant}') || pg_temp.part(key) || pg_temp.part(value)) FOR 16),
            created_at, request_id, pg_temp.id('con', n % 100), pg_temp.id('prd', n % 5)
     FROM made CROSS JOIN LATERAL jsonb_each_text(metadata) ORDER BY n;
     DROP TABLE made;";
@@ -87,7 +88,10 @@ impl Scratch {
     }
 
     async fn fill(&self, count: u64) {
+        let partitions = self.sql.query_one("SELECT count(*) FROM ledger.heads", &[]).await;
+        let partition = partition_of(&self.merchant_id, partitions.expect("the log has heads").get(0));
         let fill = FILL.replace("{count}", &count.to_string()).replace("{merchant}", &self.merchant_id);
+        let fill = fill.replace("{partition}", &partition.to_string());
         self.sql.batch_execute(&fill).await.expect("synthetic rows fit");
         for row in self.sql.query(MODELS, &[]).await.expect("the read models exist") {
             let caught_up = CAUGHT_UP.replace("{model}", row.get(0));

@@ -239,7 +239,9 @@ fn rows_statement(mac: &Macro) -> Option<(String, String)> {
     let (TokenTree::Ident(name), TokenTree::Group(declared)) = (tokens.first()?, tokens.last()?) else {
         return None;
     };
-    let columns = columns(declared.stream());
+    // The partition is the first column of every table.
+    let mut columns = columns(declared.stream());
+    columns.insert(0, ("partition".to_owned(), "int2".to_owned()));
     let names = columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     if mac.path.is_ident("copy_rows") {
         let table = tokens.windows(2).find_map(|pair| match pair {

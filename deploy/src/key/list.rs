@@ -8,7 +8,7 @@ use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::connect::{Role, connect};
 use farthing_log::{partitions, reader, states};
-use farthing_projector::query::Page;
+use farthing_projector::query::{Page, PartitionClient};
 use farthing_projector::secret_keys::query;
 use farthing_projector::{ReadModel, checkpoint};
 use serde::Serialize;
@@ -62,10 +62,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     ensure!(merchant.iter().any(Option::is_some), "merchant {} does not exist", args.merchant);
     let partitions = partitions::load(&client).await.context("cannot read the partitions")?;
     let partitions = partitions.context("the log has no partitions: run `farthing migrate`")?;
-    catch_up(&client, partitions.of(args.merchant)).await?;
+    let partition = partitions.of(args.merchant);
+    catch_up(&client, partition).await?;
     let cursor = args.cursor.map(|id| id.to_string());
     let page = Page { cursor: cursor.as_deref(), limit: args.limit };
-    let listed = query::list(&client, args.merchant, page).await.context("cannot list the keys")?;
+    let listed = query::list(PartitionClient::new(&client, partition), args.merchant, page)
+        .await
+        .context("cannot list the keys")?;
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());
     let data = listed.items.into_iter().map(|row| KeyRow {
         secret_key_id: row.secret_key_id,

@@ -3,9 +3,8 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::CheckoutMode;
 use farthing_core::ids::{CheckoutSessionId, CreditBundleId, CustomerId, MerchantId, PlanId};
-use tokio_postgres::Client;
 
-use crate::query::{self, Error, Listed, Page, findable, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
 use crate::row::row;
 
 row! {
@@ -40,33 +39,33 @@ macro_rules! select_sessions {
         concat!(
             "SELECT checkout_session_id, checkout_mode, origin_url, customer_id, reference_id, plan_id, ",
             "credit_bundle_id, created_at, expires_at, completed_at ",
-            "FROM checkout_sessions.checkout_sessions WHERE merchant_id = $1 ",
+            "FROM checkout_sessions.checkout_sessions WHERE partition = $1 AND merchant_id = $2 ",
             $rest
         )
     };
 }
 
 /// A merchant's session by id.
-pub const FIND: &str = select_sessions!("AND checkout_session_id = $2");
+pub const FIND: &str = select_sessions!("AND checkout_session_id = $3");
 
 /// A merchant's sessions, newest first.
 pub const LIST: &str = select_sessions!(
-    "AND (created_at, checkout_session_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $4"
+    "AND (created_at, checkout_session_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $5"
 );
 
 /// A merchant's sessions with a reference id.
 pub const LIST_BY_REFERENCE: &str = select_sessions!(
-    "AND reference_id = $2 AND (created_at, checkout_session_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $5"
+    "AND reference_id = $3 AND (created_at, checkout_session_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
+     ORDER BY created_at DESC, checkout_session_id DESC LIMIT $6"
 );
 
 /// The session of a cursor.
-pub const CURSOR: &str = "SELECT created_at AS at FROM checkout_sessions.checkout_sessions WHERE merchant_id = $1 AND checkout_session_id = $2";
+pub const CURSOR: &str = "SELECT created_at AS at FROM checkout_sessions.checkout_sessions WHERE partition = $1 AND merchant_id = $2 AND checkout_session_id = $3";
 
 /// The merchant's session with this id.
 pub async fn find(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: CheckoutSessionId,
 ) -> Result<Option<CheckoutSessionRow>, Error> {
@@ -75,7 +74,7 @@ pub async fn find(
 
 /// The merchant's sessions, newest first; only those with `reference_id` when one is given.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     reference_id: Option<&str>,

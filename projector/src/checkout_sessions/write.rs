@@ -1,6 +1,7 @@
 //! Writes the rows of checkout sessions.
 
 use farthing_core::ids::CheckoutSessionId;
+use farthing_core::partition::Partition;
 
 use super::CheckoutSessionBatch;
 use super::fold::{CompletedCheckoutSession, NewCheckoutSession};
@@ -28,7 +29,7 @@ unnest_rows! {
     COMPLETE, complete<'a>,
     ["UPDATE {schema}.checkout_sessions AS s \
       SET customer_id = ended.customer_id, completed_at = ended.completed_at \
-      FROM " (rows as ended) " WHERE s.checkout_session_id = ended.checkout_session_id COLLATE \"C\""],
+      FROM " (rows as ended) " WHERE s.partition = ended.partition AND s.checkout_session_id = ended.checkout_session_id COLLATE \"C\""],
     for (id, row) in (&'a CheckoutSessionId, &'a CompletedCheckoutSession) => {
         checkout_session_id: text = id.to_string(),
         customer_id: text = row.customer_id.to_string(),
@@ -37,8 +38,11 @@ unnest_rows! {
 }
 
 impl WriteRows for CheckoutSessionBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await?;
-        complete(db, self.completed.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await?;
+        complete(db, batches, |batch| batch.completed.iter()).await
     }
 }

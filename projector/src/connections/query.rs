@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use farthing_core::ids::{CustomerId, MerchantId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::period::Period;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use crate::customers::query::Contact;
-use crate::query::{self, Error, Listed, Page, findable, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 row! {
@@ -49,36 +49,35 @@ macro_rules! select_connections {
             "w.autopay AS autopay_enabled, c.reference_id, c.created_at, ",
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM connections.connections AS c ",
-            "JOIN connections.wallets AS w ON w.wallet_id = c.wallet_id ",
+            "JOIN connections.wallets AS w ON w.partition = c.partition AND w.wallet_id = c.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.customer_id = c.connection_id ",
-            "WHERE c.merchant_id = $1 AND c.deleted_at IS NULL ",
+            "WHERE c.partition = $1 AND c.merchant_id = $2 AND c.deleted_at IS NULL ",
             $rest
         )
     };
 }
 
 /// A merchant's connection by id.
-pub const FIND: &str = select_connections!("AND c.connection_id = $2");
+pub const FIND: &str = select_connections!("AND c.connection_id = $3");
 
 /// A merchant's connections, newest first.
 pub const LIST: &str = select_connections!(
-    "AND (c.created_at, c.connection_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $4"
+    "AND (c.created_at, c.connection_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $5"
 );
 
 /// A merchant's connections with a reference id.
 pub const LIST_BY_REFERENCE: &str = select_connections!(
-    "AND c.reference_id = $2 AND (c.created_at, c.connection_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $5"
+    "AND c.reference_id = $3 AND (c.created_at, c.connection_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
+     ORDER BY c.created_at DESC, c.connection_id DESC LIMIT $6"
 );
 
 /// The connection of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str =
-    "SELECT created_at AS at FROM connections.connections WHERE merchant_id = $1 AND connection_id = $2";
+pub const CURSOR: &str = "SELECT created_at AS at FROM connections.connections WHERE partition = $1 AND merchant_id = $2 AND connection_id = $3";
 
 /// The merchant's connection `id`.
 pub async fn find(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Option<ConnectionRow>, Error> {
@@ -87,7 +86,7 @@ pub async fn find(
 
 /// The merchant's connections, newest first; only those with `reference_id` when one is given.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     reference_id: Option<&str>,

@@ -2,6 +2,7 @@
 
 use farthing_core::ids::{CustomerId, WalletId};
 use farthing_core::money::Amount;
+use farthing_core::partition::Partition;
 use rust_decimal::Decimal;
 
 use super::ConnectionBatch;
@@ -26,7 +27,7 @@ unnest_rows! {
     UPDATE_CONNECTIONS, update_connections<'a>,
     ["UPDATE {schema}.connections AS c \
       SET reference_id = changed.reference_id, deleted_at = changed.deleted_at \
-      FROM " (rows as changed) " WHERE c.connection_id = changed.connection_id COLLATE \"C\""],
+      FROM " (rows as changed) " WHERE c.partition = changed.partition AND c.connection_id = changed.connection_id COLLATE \"C\""],
     for (id, change) in (&'a CustomerId, &'a ConnectionChange) => {
         connection_id: text = id.to_string(),
         reference_id: text = change.reference_id.as_deref(),
@@ -54,7 +55,7 @@ unnest_rows! {
           cycle_start = CASE WHEN moved.cycled THEN moved.cycle_start ELSE w.cycle_start END, \
           cycle_end = CASE WHEN moved.cycled THEN moved.cycle_end ELSE w.cycle_end END, \
           autopay = COALESCE(moved.autopay, w.autopay) \
-      FROM " (rows as moved) " WHERE w.wallet_id = moved.wallet_id COLLATE \"C\""],
+      FROM " (rows as moved) " WHERE w.partition = moved.partition AND w.wallet_id = moved.wallet_id COLLATE \"C\""],
     for (id, change) in (&'a WalletId, &'a WalletChange) => {
         wallet_id: text = id.to_string(),
         balance: numeric = change.balance.map(Amount::decimal),
@@ -67,10 +68,13 @@ unnest_rows! {
 }
 
 impl WriteRows for ConnectionBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert_connections(db, self.new.iter()).await?;
-        update_connections(db, self.changed.iter()).await?;
-        insert_wallets(db, self.wallets.iter()).await?;
-        update_wallets(db, self.moved.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert_connections(db, batches, |batch| batch.new.iter()).await?;
+        update_connections(db, batches, |batch| batch.changed.iter()).await?;
+        insert_wallets(db, batches, |batch| batch.wallets.iter()).await?;
+        update_wallets(db, batches, |batch| batch.moved.iter()).await
     }
 }

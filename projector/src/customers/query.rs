@@ -7,8 +7,8 @@ use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletI
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
-use crate::query::{self, Error, Listed, Page, findable, text};
-use crate::row::row;
+use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
+use crate::row::{FromRow as _, row};
 
 row! {
     /// A customer's contact data. It is stored outside of the log, so that it can be erased.
@@ -64,40 +64,43 @@ macro_rules! select_customers {
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM customers.customers AS c ",
             "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id ",
-            "WHERE c.merchant_id = $1 ",
+            "WHERE c.partition = $1 AND c.merchant_id = $2 ",
             $rest
         )
     };
 }
 
 /// A merchant's customer by id, deleted or not. A deleted one has little more than its id.
-pub const FIND_EVEN_DELETED: &str = select_customers!("AND c.customer_id = $2");
+pub const FIND_EVEN_DELETED: &str = select_customers!("AND c.customer_id = $3");
 
 /// A merchant's customer by id.
-pub const FIND_BY_ID: &str = select_customers!("AND c.deleted_at IS NULL AND c.customer_id = $2");
+pub const FIND_BY_ID: &str = select_customers!("AND c.deleted_at IS NULL AND c.customer_id = $3");
 
 /// A merchant's customer by reference id.
-pub const FIND_BY_REFERENCE: &str = select_customers!("AND c.deleted_at IS NULL AND c.reference_id = $2");
+pub const FIND_BY_REFERENCE: &str = select_customers!("AND c.deleted_at IS NULL AND c.reference_id = $3");
 
 /// A merchant's customers, newest first.
 pub const LIST: &str = select_customers!(
-    "AND c.deleted_at IS NULL AND (c.created_at, c.customer_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $4"
+    "AND c.deleted_at IS NULL AND (c.created_at, c.customer_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $5"
 );
 
 /// A merchant's customers with a reference id.
 pub const LIST_BY_REFERENCE: &str = select_customers!(
-    "AND c.deleted_at IS NULL AND c.reference_id = $2 \
-     AND (c.created_at, c.customer_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $5"
+    "AND c.deleted_at IS NULL AND c.reference_id = $3 \
+     AND (c.created_at, c.customer_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
+     ORDER BY c.created_at DESC, c.customer_id DESC LIMIT $6"
 );
 
 /// The customer of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str =
-    "SELECT created_at AS at FROM customers.customers WHERE merchant_id = $1 AND customer_id = $2";
+pub const CURSOR: &str = "SELECT created_at AS at FROM customers.customers WHERE partition = $1 AND merchant_id = $2 AND customer_id = $3";
 
 /// The merchant's customer called `name`: a customer id or the merchant's own reference id.
-pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<CustomerRow>, Error> {
+pub async fn find(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    name: &str,
+) -> Result<Option<CustomerRow>, Error> {
     if !findable(name) {
         return Ok(None);
     }
@@ -108,7 +111,7 @@ pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Op
 
 /// The merchant's customer `id`, deleted or not.
 pub async fn find_even_deleted(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Option<CustomerRow>, Error> {
@@ -117,7 +120,7 @@ pub async fn find_even_deleted(
 
 /// The merchant's customers, newest first; only the one with `reference_id` when one is given.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     reference_id: Option<&str>,
@@ -137,5 +140,6 @@ pub const CONTACT: &str =
 
 /// The customer's contact data. It is written in the transaction of its event, so it is never behind the log.
 pub async fn contact(db: &Client, id: CustomerId) -> Result<Contact, Error> {
-    Ok(query::first(db, CONTACT, &[text(&id.to_string())]).await?.unwrap_or_default())
+    let rows = db.query_typed(CONTACT, &[text(&id.to_string())]).await?;
+    Ok(rows.first().map(Contact::from_row).transpose()?.unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! Writes the rows of customers.
 
 use farthing_core::ids::CustomerId;
+use farthing_core::partition::Partition;
 
 use super::CustomerBatch;
 use super::fold::{CustomerChange, NewCustomer};
@@ -29,7 +30,7 @@ unnest_rows! {
           metadata = COALESCE(changed.metadata, c.metadata), \
           deleted_at = COALESCE(changed.deleted_at, c.deleted_at), \
           subscription = CASE WHEN changed.subscribed THEN changed.subscription ELSE c.subscription END \
-      FROM " (rows as changed) " WHERE c.customer_id = changed.customer_id COLLATE \"C\""],
+      FROM " (rows as changed) " WHERE c.partition = changed.partition AND c.customer_id = changed.customer_id COLLATE \"C\""],
     for (id, change) in (&'a CustomerId, &'a CustomerChange) => {
         customer_id: text = id.to_string(),
         renamed: bool = change.reference_id.is_some(),
@@ -42,8 +43,11 @@ unnest_rows! {
 }
 
 impl WriteRows for CustomerBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await?;
-        update(db, self.changed.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await?;
+        update(db, batches, |batch| batch.changed.iter()).await
     }
 }

@@ -3,9 +3,8 @@
 use chrono::{DateTime, Utc};
 use farthing_core::ids::{MerchantId, MeterId};
 use farthing_core::meter::Price;
-use tokio_postgres::Client;
 
-use crate::query::{self, Error, Listed, Page, findable, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
 use crate::row::row;
 
 row! {
@@ -29,30 +28,34 @@ macro_rules! select_meters {
     ($rest:literal) => {
         concat!(
             "SELECT meter_id, meter_slug, name, price, created_at FROM meters.meters ",
-            "WHERE merchant_id = $1 AND deleted_at IS NULL ",
+            "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
     };
 }
 
 /// A merchant's meter by id.
-pub const FIND_BY_ID: &str = select_meters!("AND meter_id = $2");
+pub const FIND_BY_ID: &str = select_meters!("AND meter_id = $3");
 
 /// A merchant's meter by slug.
-pub const FIND_BY_SLUG: &str = select_meters!("AND meter_slug = $2");
+pub const FIND_BY_SLUG: &str = select_meters!("AND meter_slug = $3");
 
 /// A merchant's meters, newest first.
 pub const LIST: &str = select_meters!(
-    "AND (created_at, meter_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY created_at DESC, meter_id DESC LIMIT $4"
+    "AND (created_at, meter_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, meter_id DESC LIMIT $5"
 );
 
 /// The meter of a cursor. A deleted one keeps its place in the list.
 pub const CURSOR: &str =
-    "SELECT created_at AS at FROM meters.meters WHERE merchant_id = $1 AND meter_id = $2";
+    "SELECT created_at AS at FROM meters.meters WHERE partition = $1 AND merchant_id = $2 AND meter_id = $3";
 
 /// The merchant's meter called `name`: a meter id or a slug.
-pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<MeterRow>, Error> {
+pub async fn find(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    name: &str,
+) -> Result<Option<MeterRow>, Error> {
     if !findable(name) {
         return Ok(None);
     }
@@ -62,7 +65,11 @@ pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Op
 }
 
 /// The merchant's meters, newest first.
-pub async fn list(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Result<Listed<MeterRow>, Error> {
+pub async fn list(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<Listed<MeterRow>, Error> {
     let merchant = merchant_id.to_string();
     let start = page.start::<MeterId>(db, CURSOR, &merchant).await?;
     query::list(db, LIST, &[text(&merchant)], &start, page).await

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::ids::MeterId;
+use farthing_core::partition::Partition;
 
 use super::MeterBatch;
 use super::fold::{MeterUpdate, NewMeter};
@@ -24,7 +25,7 @@ copy_rows! {
 unnest_rows! {
     UPDATE, update<'a>,
     ["UPDATE {schema}.meters AS m SET name = updated.name, price = updated.price \
-      FROM " (rows as updated) " WHERE m.meter_id = updated.meter_id COLLATE \"C\""],
+      FROM " (rows as updated) " WHERE m.partition = updated.partition AND m.meter_id = updated.meter_id COLLATE \"C\""],
     for (id, update) in (&'a MeterId, &'a MeterUpdate) => {
         meter_id: text = id.to_string(),
         name: text = update.name.as_str(),
@@ -35,7 +36,7 @@ unnest_rows! {
 unnest_rows! {
     DELETE, delete<'a>,
     ["UPDATE {schema}.meters AS m SET deleted_at = deleted.deleted_at \
-      FROM " (rows as deleted) " WHERE m.meter_id = deleted.meter_id COLLATE \"C\""],
+      FROM " (rows as deleted) " WHERE m.partition = deleted.partition AND m.meter_id = deleted.meter_id COLLATE \"C\""],
     for (id, at) in (&'a MeterId, &'a DateTime<Utc>) => {
         meter_id: text = id.to_string(),
         deleted_at: timestamptz = at,
@@ -43,9 +44,12 @@ unnest_rows! {
 }
 
 impl WriteRows for MeterBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await?;
-        update(db, self.updated.iter()).await?;
-        delete(db, self.deleted.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await?;
+        update(db, batches, |batch| batch.updated.iter()).await?;
+        delete(db, batches, |batch| batch.deleted.iter()).await
     }
 }

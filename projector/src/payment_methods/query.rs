@@ -3,10 +3,10 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::Card;
 use farthing_core::ids::{CustomerId, MerchantId, PaymentMethodId};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
-use crate::query::{self, Error, text};
+use crate::query::{self, Error, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// The largest number of methods that are listed; the newest ones.
@@ -40,9 +40,9 @@ macro_rules! select_methods {
     ($rest:literal) => {
         concat!(
             "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at ",
-            "FROM payment_methods.payment_methods WHERE merchant_id = $1 ",
+            "FROM payment_methods.payment_methods WHERE partition = $1 AND merchant_id = $2 ",
             $rest,
-            " ORDER BY created_at DESC, payment_method_id DESC LIMIT $2"
+            " ORDER BY created_at DESC, payment_method_id DESC LIMIT $3"
         )
     };
 }
@@ -51,11 +51,11 @@ macro_rules! select_methods {
 pub const LIST_OWN: &str = select_methods!("AND customer_id IS NULL");
 
 /// The methods of the wallet of a merchant's customer.
-pub const LIST_OF_CUSTOMER: &str = select_methods!("AND customer_id = $3");
+pub const LIST_OF_CUSTOMER: &str = select_methods!("AND customer_id = $4");
 
 /// The methods of the merchant's own wallet, or of a customer's, newest first.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     customer_id: Option<CustomerId>,
 ) -> Result<Vec<PaymentMethodRow>, Error> {

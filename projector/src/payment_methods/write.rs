@@ -1,5 +1,7 @@
 //! Writes the rows of payment methods.
 
+use farthing_core::partition::Partition;
+
 use super::PaymentMethodBatch;
 use super::fold::NewPaymentMethod;
 use crate::writer::{WriteRows, Writer, copy_rows};
@@ -20,7 +22,10 @@ copy_rows! {
 }
 
 impl WriteRows for PaymentMethodBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await
     }
 }

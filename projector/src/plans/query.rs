@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::BundleOffer;
 use farthing_core::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use farthing_core::plan::PlanTerms;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
-use crate::query::{self, Error, Listed, Page, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// A plan.
@@ -67,29 +67,30 @@ macro_rules! select_plans {
     ($rest:literal) => {
         concat!(
             "SELECT plan_id, terms, created_at FROM plans.plans ",
-            "WHERE merchant_id = $1 AND deleted_at IS NULL ",
+            "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
     };
 }
 
 /// A merchant's plan by id.
-pub const FIND: &str = select_plans!("AND plan_id = $2");
+pub const FIND: &str = select_plans!("AND plan_id = $3");
 
 /// A merchant's plans, newest first.
 pub const LIST: &str = select_plans!(
-    "AND (created_at, plan_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY created_at DESC, plan_id DESC LIMIT $4"
+    "AND (created_at, plan_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, plan_id DESC LIMIT $5"
 );
 
 /// The plan of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str = "SELECT created_at AS at FROM plans.plans WHERE merchant_id = $1 AND plan_id = $2";
+pub const CURSOR: &str =
+    "SELECT created_at AS at FROM plans.plans WHERE partition = $1 AND merchant_id = $2 AND plan_id = $3";
 
 macro_rules! select_bundles {
     ($rest:literal) => {
         concat!(
             "SELECT credit_bundle_id, plan_id, offer, created_at FROM plans.credit_bundles ",
-            "WHERE merchant_id = $1 AND deleted_at IS NULL ",
+            "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
     };
@@ -97,37 +98,43 @@ macro_rules! select_bundles {
 
 /// The bundles of some plans, oldest first.
 pub const BUNDLES_OF: &str =
-    select_bundles!("AND plan_id = ANY ($2::text[] COLLATE \"C\") ORDER BY created_at, credit_bundle_id");
+    select_bundles!("AND plan_id = ANY ($3::text[] COLLATE \"C\") ORDER BY created_at, credit_bundle_id");
 
 /// A merchant's bundles, newest first.
 pub const LIST_BUNDLES: &str = select_bundles!(
-    "AND (created_at, credit_bundle_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $4"
+    "AND (created_at, credit_bundle_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $5"
 );
 
 /// A plan's bundles, newest first.
 pub const LIST_BUNDLES_OF: &str = select_bundles!(
-    "AND plan_id = $2 AND (created_at, credit_bundle_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $5"
+    "AND plan_id = $3 AND (created_at, credit_bundle_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
+     ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $6"
 );
 
 /// The bundle of a cursor. A deleted one keeps its place in the list.
-pub const BUNDLE_CURSOR: &str =
-    "SELECT created_at AS at FROM plans.credit_bundles WHERE merchant_id = $1 AND credit_bundle_id = $2";
+pub const BUNDLE_CURSOR: &str = "SELECT created_at AS at FROM plans.credit_bundles WHERE partition = $1 AND merchant_id = $2 AND credit_bundle_id = $3";
 
 /// The slugs of some meters.
-pub const SLUGS: &str =
-    "SELECT meter_id, meter_slug FROM plans.meter_slugs WHERE meter_id = ANY ($1::text[] COLLATE \"C\")";
+pub const SLUGS: &str = "SELECT meter_id, meter_slug FROM plans.meter_slugs WHERE partition = $1 AND meter_id = ANY ($2::text[] COLLATE \"C\")";
 
 /// The merchant's plan `id`.
-pub async fn find(db: &Client, merchant_id: MerchantId, id: PlanId) -> Result<Option<PlanRow>, Error> {
+pub async fn find(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    id: PlanId,
+) -> Result<Option<PlanRow>, Error> {
     let merchant = merchant_id.to_string();
     let plans = query::all(db, FIND, &[text(&merchant), text(&id.to_string())]).await?;
     Ok(complete(db, &merchant, plans).await?.pop())
 }
 
 /// The merchant's plans, newest first.
-pub async fn list(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Result<Listed<PlanRow>, Error> {
+pub async fn list(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<Listed<PlanRow>, Error> {
     let merchant = merchant_id.to_string();
     let start = page.start::<PlanId>(db, CURSOR, &merchant).await?;
     let Listed { items, has_more } = query::list(db, LIST, &[text(&merchant)], &start, page).await?;
@@ -135,7 +142,7 @@ pub async fn list(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Resul
 }
 
 /// All of the merchant's plans, newest first.
-pub async fn all(db: &Client, merchant_id: MerchantId) -> Result<Vec<PlanRow>, Error> {
+pub async fn all(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec<PlanRow>, Error> {
     let mut plans: Vec<PlanRow> = Vec::new();
     loop {
         let cursor = plans.last().map(|plan| plan.plan_id.to_string());
@@ -150,7 +157,7 @@ pub async fn all(db: &Client, merchant_id: MerchantId) -> Result<Vec<PlanRow>, E
 
 /// The merchant's credit bundles, newest first; only the plan's when one is given.
 pub async fn list_bundles(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     plan_id: Option<PlanId>,
@@ -164,7 +171,11 @@ pub async fn list_bundles(
 }
 
 /// The plans with their bundles and the slugs of their meters.
-async fn complete(db: &Client, merchant: &str, mut plans: Vec<PlanRow>) -> Result<Vec<PlanRow>, Error> {
+async fn complete(
+    db: PartitionClient<'_>,
+    merchant: &str,
+    mut plans: Vec<PlanRow>,
+) -> Result<Vec<PlanRow>, Error> {
     if plans.is_empty() {
         return Ok(plans);
     }

@@ -1,6 +1,7 @@
 //! Writes the rows of plans, credit bundles and meters' slugs.
 
 use farthing_core::ids::{CreditBundleId, MeterId, PlanId};
+use farthing_core::partition::Partition;
 
 use super::PlanBatch;
 use super::fold::{NewBundle, NewPlan, PlanChange};
@@ -22,7 +23,7 @@ unnest_rows! {
     UPDATE_PLANS, update_plans<'a>,
     ["UPDATE {schema}.plans AS p \
       SET terms = COALESCE(changed.terms, p.terms), deleted_at = COALESCE(changed.deleted_at, p.deleted_at) \
-      FROM " (rows as changed) " WHERE p.plan_id = changed.plan_id COLLATE \"C\""],
+      FROM " (rows as changed) " WHERE p.partition = changed.partition AND p.plan_id = changed.plan_id COLLATE \"C\""],
     for (id, change) in (&'a PlanId, &'a PlanChange) => {
         plan_id: text = id.to_string(),
         terms: text = change.text.as_deref(),
@@ -47,7 +48,7 @@ unnest_rows! {
     UPDATE_BUNDLES, update_bundles<'a>,
     ["UPDATE {schema}.credit_bundles AS b \
       SET offer = COALESCE(changed.offer, b.offer), deleted_at = COALESCE(changed.deleted_at, b.deleted_at) \
-      FROM " (rows as changed) " WHERE b.credit_bundle_id = changed.credit_bundle_id COLLATE \"C\""],
+      FROM " (rows as changed) " WHERE b.partition = changed.partition AND b.credit_bundle_id = changed.credit_bundle_id COLLATE \"C\""],
     for (id, change) in (&'a CreditBundleId, &'a PlanChange) => {
         credit_bundle_id: text = id.to_string(),
         offer: text = change.text.as_deref(),
@@ -66,19 +67,22 @@ copy_rows! {
 
 unnest_rows! {
     DELETE_SLUGS, delete_slugs<'a>,
-    ["DELETE FROM {schema}.meter_slugs AS s USING " (rows as deleted) " WHERE s.meter_id = deleted.meter_id COLLATE \"C\""],
+    ["DELETE FROM {schema}.meter_slugs AS s USING " (rows as deleted) " WHERE s.partition = deleted.partition AND s.meter_id = deleted.meter_id COLLATE \"C\""],
     for id in &'a MeterId => {
         meter_id: text = id.to_string(),
     }
 }
 
 impl WriteRows for PlanBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert_plans(db, self.new_plans.iter()).await?;
-        update_plans(db, self.plans.iter()).await?;
-        insert_bundles(db, self.new_bundles.iter()).await?;
-        update_bundles(db, self.bundles.iter()).await?;
-        insert_slugs(db, self.slugs.iter()).await?;
-        delete_slugs(db, self.deleted_meters.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert_plans(db, batches, |batch| batch.new_plans.iter()).await?;
+        update_plans(db, batches, |batch| batch.plans.iter()).await?;
+        insert_bundles(db, batches, |batch| batch.new_bundles.iter()).await?;
+        update_bundles(db, batches, |batch| batch.bundles.iter()).await?;
+        insert_slugs(db, batches, |batch| batch.slugs.iter()).await?;
+        delete_slugs(db, batches, |batch| batch.deleted_meters.iter()).await
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use farthing_core::ids::{CustomerId, MerchantId, MeterId};
 use sha2::{Digest as _, Sha256};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::column::{Jsonb, json};
-use crate::query::{Error, Parameter, findable};
+use crate::query::{Error, Parameter, PartitionClient, findable};
 
 /// Names a pair of a merchant's metadata: half of a SHA-256 over merchant, key and value.
 pub(super) type Pair = [u8; 16];
@@ -38,16 +38,16 @@ pub struct RequestFilter {
 }
 
 /// Selects the rarest of several pairs, from at most 1,000 rows of each. The query then reads the rows of that pair.
-pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($1::bytea[]) WITH ORDINALITY AS p(pair, n) \
+pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($2::bytea[]) WITH ORDINALITY AS p(pair, n) \
      CROSS JOIN LATERAL (SELECT count(*) AS found FROM ( \
-         SELECT FROM requests.metadata_pairs AS m WHERE m.pair = p.pair LIMIT 1000) AS walked) AS seen \
+         SELECT FROM requests.metadata_pairs AS m WHERE m.partition = $1 AND m.pair = p.pair LIMIT 1000) AS walked) AS seen \
      ORDER BY seen.found, p.n LIMIT 1";
 
 impl RequestFilter {
     /// The filter with its values in the form of the columns; `None` if no request can match it.
     pub(crate) async fn conditions(
         &self,
-        db: &Client,
+        db: PartitionClient<'_>,
         merchant_id: MerchantId,
     ) -> Result<Option<Conditions>, Error> {
         let Some(metadata) = self.metadata() else { return Ok(None) };
@@ -56,7 +56,7 @@ impl RequestFilter {
             0 | 1 => 0,
             _ => {
                 let pairs: Vec<&[u8]> = pairs.iter().map(Pair::as_slice).collect();
-                let rows = db.query_typed(RAREST, &[(&pairs, Type::BYTEA_ARRAY)]).await?;
+                let rows = db.query(RAREST, &[(&pairs, Type::BYTEA_ARRAY)]).await?;
                 let number: i64 = rows.first().map_or(Ok(1), |row| row.try_get("number"))?;
                 usize::try_from(number - 1).unwrap_or(0)
             }
@@ -101,13 +101,13 @@ impl Conditions {
     pub(crate) fn select(&self, columns: &'static str) -> Query<'_> {
         let query = match &self.pair {
             None => Query::new(columns, Vec::new(), "r").from(
-                " FROM requests.requests AS r WHERE r.merchant_id = {1} ",
+                " FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = {1} ",
                 [(&self.merchant, Type::TEXT)],
             ),
             Some(pair) => Query::new(columns, Vec::new(), "p").from(
                 " FROM requests.metadata_pairs AS p \
-                 JOIN requests.requests AS r ON r.request_id = p.request_id \
-                 WHERE r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
+                 JOIN requests.requests AS r ON r.partition = p.partition AND r.request_id = p.request_id \
+                 WHERE p.partition = $1 AND r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
                 [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
             ),
         };
@@ -120,19 +120,19 @@ impl Conditions {
     pub(crate) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
         let query = match &self.pair {
             None => Query::new(sums, parameters, "o").from(
-                " FROM requests.opened AS o LEFT JOIN requests.ended AS e ON e.request_id = o.request_id \
-                 WHERE o.merchant_id = {1} ",
+                " FROM requests.opened AS o LEFT JOIN requests.ended AS e ON e.partition = o.partition AND e.request_id = o.request_id \
+                 WHERE o.partition = $1 AND o.merchant_id = {1} ",
                 [(&self.merchant, Type::TEXT)],
             ),
             Some(pair) if !self.other_pairs => Query::new(sums, parameters, "p").from(
-                " FROM requests.metadata_pairs AS p LEFT JOIN requests.ended AS e ON e.request_id = p.request_id \
-                 WHERE p.pair = {1} ",
+                " FROM requests.metadata_pairs AS p LEFT JOIN requests.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
+                 WHERE p.partition = $1 AND p.pair = {1} ",
                 [(pair, Type::BYTEA)],
             ),
             Some(pair) => Query::new(sums, parameters, "p").from(
-                " FROM requests.metadata_pairs AS p JOIN requests.opened AS o ON o.request_id = p.request_id \
-                 LEFT JOIN requests.ended AS e ON e.request_id = p.request_id \
-                 WHERE o.merchant_id = {1} AND p.pair = {2} AND o.metadata @> {3} ",
+                " FROM requests.metadata_pairs AS p JOIN requests.opened AS o ON o.partition = p.partition AND o.request_id = p.request_id \
+                 LEFT JOIN requests.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
+                 WHERE p.partition = $1 AND o.merchant_id = {1} AND p.pair = {2} AND o.metadata @> {3} ",
                 [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
             ),
         };
@@ -183,7 +183,8 @@ impl<'a> Query<'a> {
     }
 
     fn add<const N: usize>(&mut self, piece: &'static str, parameters: [Parameter<'a>; N]) {
-        let before = self.parameters.len();
+        // Parameter $1 is the partition.
+        let before = self.parameters.len() + 1;
         let piece = (1..=N).fold(piece.replace("{at}", self.at), |sql, own| {
             sql.replace(&format!("{{{own}}}"), &format!("${}", before + own))
         });
@@ -192,8 +193,8 @@ impl<'a> Query<'a> {
     }
 
     /// Its rows.
-    pub(crate) async fn rows(&self, db: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
-        db.query_typed(&self.sql, &self.parameters).await
+    pub(crate) async fn rows(&self, db: PartitionClient<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        db.query(&self.sql, &self.parameters).await
     }
 }
 
@@ -221,7 +222,7 @@ mod tests {
         let mut query = Query { sql: String::new(), parameters: vec![(&one, Type::INT8)], at: "p" };
         query.and("a = {1}", [(&one, Type::INT8)]);
         query.and("({at}.b, c) < ({1}, {2})", [(&one, Type::INT8), (&two, Type::INT8)]);
-        assert_eq!(query.sql, "AND a = $2 AND (p.b, c) < ($3, $4) ");
+        assert_eq!(query.sql, "AND a = $3 AND (p.b, c) < ($4, $5) ");
     }
 
     #[test]

@@ -13,11 +13,11 @@ use farthing_core::pricing::{Fee, ModelCost};
 use farthing_core::usage::Usage;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use super::RequestFilter;
-use crate::query::{self, Error, Listed, Page, Start, findable, instant, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, Start, findable, instant, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// The status of a call.
@@ -227,23 +227,23 @@ macro_rules! select_requests {
 }
 
 /// A merchant's request by id.
-pub const FIND: &str =
-    select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.request_id = $2");
+pub const FIND: &str = select_requests!(
+    "FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.request_id = $3"
+);
 
 /// A merchant's request by the merchant's own id.
-pub const FIND_REPORTED: &str =
-    select_requests!("FROM requests.requests AS r WHERE r.merchant_id = $1 AND r.reported_id = $2");
+pub const FIND_REPORTED: &str = select_requests!(
+    "FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.reported_id = $3"
+);
 
 /// The columns of a list; a [`RequestFilter`] selects the requests.
 pub const LIST: &str = select_requests!("");
 
 /// The request of a cursor.
-pub const CURSOR: &str =
-    "SELECT created_at AS at, request_id FROM requests.opened WHERE merchant_id = $1 AND request_id = $2";
+pub const CURSOR: &str = "SELECT created_at AS at, request_id FROM requests.opened WHERE partition = $1 AND merchant_id = $2 AND request_id = $3";
 
 /// The request of a cursor that is the merchant's own id.
-pub const CURSOR_REPORTED: &str =
-    "SELECT created_at AS at, request_id FROM requests.opened WHERE merchant_id = $1 AND reported_id = $2";
+pub const CURSOR_REPORTED: &str = "SELECT created_at AS at, request_id FROM requests.opened WHERE partition = $1 AND merchant_id = $2 AND reported_id = $3";
 
 /// The statement that finds the request called `name`: `by_id` for one of our ids, `reported` for a merchant's own.
 fn by_name(name: &str, by_id: &'static str, reported: &'static str) -> &'static str {
@@ -251,7 +251,11 @@ fn by_name(name: &str, by_id: &'static str, reported: &'static str) -> &'static 
 }
 
 /// The merchant's request called `name`, by its id or by the merchant's own id.
-pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Option<RequestRow>, Error> {
+pub async fn find(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    name: &str,
+) -> Result<Option<RequestRow>, Error> {
     if !findable(name) {
         return Ok(None);
     }
@@ -261,7 +265,7 @@ pub async fn find(db: &Client, merchant_id: MerchantId, name: &str) -> Result<Op
 
 /// The merchant's requests, newest first.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     filter: &RequestFilter,
@@ -278,7 +282,7 @@ pub async fn list(
 }
 
 /// Finds the request of the cursor, which may be the merchant's own id.
-async fn start(db: &Client, merchant_id: MerchantId, page: Page<'_>) -> Result<Start, Error> {
+async fn start(db: PartitionClient<'_>, merchant_id: MerchantId, page: Page<'_>) -> Result<Start, Error> {
     let Some(cursor) = page.cursor else { return Ok(Start::default()) };
     if !findable(cursor) {
         return Err(Error::CursorInvalid);

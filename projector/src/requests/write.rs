@@ -1,5 +1,7 @@
 //! Writes the rows of requests. They are only ever inserted.
 
+use farthing_core::partition::Partition;
+
 use super::RequestBatch;
 use super::fold::{Ended, MetadataPair, Opened};
 use crate::column::variant_name;
@@ -74,9 +76,12 @@ copy_rows! {
 }
 
 impl WriteRows for RequestBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        copy_opened(db, self.opened.iter()).await?;
-        copy_pairs(db, self.pairs.iter()).await?;
-        copy_ended(db, self.ended.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        copy_opened(db, batches, |batch| batch.opened.iter()).await?;
+        copy_pairs(db, batches, |batch| batch.pairs.iter()).await?;
+        copy_ended(db, batches, |batch| batch.ended.iter()).await
     }
 }

@@ -4,9 +4,8 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::{Cycle, SpendKeySettings, SpendKeyStatus};
 use farthing_core::ids::{CustomerId, MerchantId, SpendKeyId, WalletId};
 use farthing_core::money::Amount;
-use tokio_postgres::Client;
 
-use crate::query::{self, Error, Listed, Page, Parameter, instant, text};
+use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, instant, text};
 use crate::row::row;
 
 row! {
@@ -40,8 +39,8 @@ row! {
     }
 }
 
-/// The spend keys of the merchant `$1`, with the counters of the cycles that began at `$2` (daily), `$3` (weekly)
-/// and `$4` (monthly).
+/// The spend keys of the merchant `$2`, with the counters of the cycles that began at `$3` (daily), `$4` (weekly)
+/// and `$5` (monthly).
 macro_rules! select_spend_keys {
     ($rest:literal) => {
         concat!(
@@ -49,40 +48,39 @@ macro_rules! select_spend_keys {
             "k.last_used_at, coalesce(spend.spent, 0) AS current_spend, coalesce(calls.requests, 0) AS current_requests, ",
             "coalesce(total.spent, 0) AS total_spend, coalesce(total.requests, 0) AS total_requests ",
             "FROM spend_keys.spend_keys AS k ",
-            "LEFT JOIN spend_keys.spending AS spend ON spend.spend_key_id = k.spend_key_id ",
+            "LEFT JOIN spend_keys.spending AS spend ON spend.partition = k.partition AND spend.spend_key_id = k.spend_key_id ",
             "AND spend.cycle = k.spend_cycle COLLATE \"C\" AND spend.started_at = CASE k.spend_cycle ",
-            "WHEN 'daily' THEN $2 WHEN 'weekly' THEN $3 WHEN 'monthly' THEN $4 ELSE to_timestamp(0) END ",
-            "LEFT JOIN spend_keys.spending AS calls ON calls.spend_key_id = k.spend_key_id ",
+            "WHEN 'daily' THEN $3 WHEN 'weekly' THEN $4 WHEN 'monthly' THEN $5 ELSE to_timestamp(0) END ",
+            "LEFT JOIN spend_keys.spending AS calls ON calls.partition = k.partition AND calls.spend_key_id = k.spend_key_id ",
             "AND calls.cycle = k.request_cycle COLLATE \"C\" AND calls.started_at = CASE k.request_cycle ",
-            "WHEN 'daily' THEN $2 WHEN 'weekly' THEN $3 WHEN 'monthly' THEN $4 ELSE to_timestamp(0) END ",
-            "LEFT JOIN spend_keys.spending AS total ON total.spend_key_id = k.spend_key_id ",
+            "WHEN 'daily' THEN $3 WHEN 'weekly' THEN $4 WHEN 'monthly' THEN $5 ELSE to_timestamp(0) END ",
+            "LEFT JOIN spend_keys.spending AS total ON total.partition = k.partition AND total.spend_key_id = k.spend_key_id ",
             "AND total.cycle = 'total' AND total.started_at = to_timestamp(0) ",
-            "WHERE k.merchant_id = $1 AND k.deleted_at IS NULL ",
+            "WHERE k.partition = $1 AND k.merchant_id = $2 AND k.deleted_at IS NULL ",
             $rest
         )
     };
 }
 
 /// A merchant's spend key by id.
-pub const FIND: &str = select_spend_keys!("AND k.spend_key_id = $5");
+pub const FIND: &str = select_spend_keys!("AND k.spend_key_id = $6");
 
 /// A merchant's spend keys, newest first.
 pub const LIST: &str = select_spend_keys!(
-    "AND (k.created_at, k.spend_key_id) < (COALESCE($5::timestamptz, 'infinity'), $6) \
-     ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $7"
+    "AND (k.created_at, k.spend_key_id) < (COALESCE($6::timestamptz, 'infinity'), $7) \
+     ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $8"
 );
 
 /// A merchant's spend keys on a customer's wallet.
 pub const LIST_OF_CONNECTION: &str = select_spend_keys!(
-    "AND k.connection_id = $5 AND (k.created_at, k.spend_key_id) < (COALESCE($6::timestamptz, 'infinity'), $7) \
-     ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $8"
+    "AND k.connection_id = $6 AND (k.created_at, k.spend_key_id) < (COALESCE($7::timestamptz, 'infinity'), $8) \
+     ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $9"
 );
 
 /// The spend key of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str =
-    "SELECT created_at AS at FROM spend_keys.spend_keys WHERE merchant_id = $1 AND spend_key_id = $2";
+pub const CURSOR: &str = "SELECT created_at AS at FROM spend_keys.spend_keys WHERE partition = $1 AND merchant_id = $2 AND spend_key_id = $3";
 
-/// The parameters `$1` to `$4` of every query.
+/// The parameters `$2` to `$5` of every query.
 struct QueryScope {
     merchant_id: String,
     starts: [DateTime<Utc>; 3],
@@ -103,7 +101,7 @@ impl QueryScope {
 
 /// The merchant's spend key `id`, its current cycles being those around `now`.
 pub async fn find(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: SpendKeyId,
     now: DateTime<Utc>,
@@ -116,7 +114,7 @@ pub async fn find(
 
 /// The merchant's spend keys, newest first; only those on the wallet of `connection_id` when one is given.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     connection_id: Option<CustomerId>,

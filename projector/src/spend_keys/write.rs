@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::Cycle;
 use farthing_core::ids::SpendKeyId;
+use farthing_core::partition::Partition;
 
 use super::SpendKeyBatch;
 use super::fold::{NewSpendKey, RotatedSpendKey, Spending, UpdatedSpendKey};
@@ -30,7 +31,7 @@ copy_rows! {
 unnest_rows! {
     ROTATE, rotate<'a>,
     ["UPDATE {schema}.spend_keys AS k SET key_preview = rotated.key_preview, rotation = rotated.rotation \
-      FROM " (rows as rotated) " WHERE k.spend_key_id = rotated.spend_key_id COLLATE \"C\""],
+      FROM " (rows as rotated) " WHERE k.partition = rotated.partition AND k.spend_key_id = rotated.spend_key_id COLLATE \"C\""],
     for (id, key) in (&'a SpendKeyId, &'a RotatedSpendKey) => {
         spend_key_id: text = id.to_string(),
         key_preview: text = key.key_preview.as_str(),
@@ -43,7 +44,7 @@ unnest_rows! {
     ["UPDATE {schema}.spend_keys AS k \
       SET status = updated.status, settings = updated.settings, spend_cycle = updated.spend_cycle, \
           request_cycle = updated.request_cycle \
-      FROM " (rows as updated) " WHERE k.spend_key_id = updated.spend_key_id COLLATE \"C\""],
+      FROM " (rows as updated) " WHERE k.partition = updated.partition AND k.spend_key_id = updated.spend_key_id COLLATE \"C\""],
     for (id, key) in (&'a SpendKeyId, &'a UpdatedSpendKey) => {
         spend_key_id: text = id.to_string(),
         status: text = variant_name(key.status),
@@ -56,7 +57,7 @@ unnest_rows! {
 unnest_rows! {
     MARK_USED, mark_used<'a>,
     ["UPDATE {schema}.spend_keys AS k SET last_used_at = used.last_used_at \
-      FROM " (rows as used) " WHERE k.spend_key_id = used.spend_key_id COLLATE \"C\""],
+      FROM " (rows as used) " WHERE k.partition = used.partition AND k.spend_key_id = used.spend_key_id COLLATE \"C\""],
     for (id, at) in (&'a SpendKeyId, &'a DateTime<Utc>) => {
         spend_key_id: text = id.to_string(),
         last_used_at: timestamptz = at,
@@ -67,9 +68,9 @@ unnest_rows! {
 unnest_rows! {
     ADD_SPENDING, add_spending<'a>,
     ["INSERT INTO {schema}.spending AS s (" (columns) ") SELECT " (columns) " FROM " (rows as more)
-     " WHERE EXISTS (SELECT FROM {schema}.spend_keys AS k WHERE k.spend_key_id = more.spend_key_id COLLATE \"C\" \
+     " WHERE EXISTS (SELECT FROM {schema}.spend_keys AS k WHERE k.partition = more.partition AND k.spend_key_id = more.spend_key_id COLLATE \"C\" \
                      AND k.deleted_at IS NULL) \
-      ON CONFLICT (spend_key_id, cycle, started_at) \
+      ON CONFLICT (partition, spend_key_id, cycle, started_at) \
       DO UPDATE SET spent = s.spent + excluded.spent, requests = s.requests + excluded.requests"],
     for ((id, kind, start), sum) in (&'a (SpendKeyId, Cycle, DateTime<Utc>), &'a Spending) => {
         spend_key_id: text = id.to_string(),
@@ -83,7 +84,7 @@ unnest_rows! {
 unnest_rows! {
     DELETE_SPENDING, delete_spending<'a>,
     ["DELETE FROM {schema}.spending AS s USING " (rows as deleted)
-     " WHERE s.spend_key_id = deleted.spend_key_id COLLATE \"C\""],
+     " WHERE s.partition = deleted.partition AND s.spend_key_id = deleted.spend_key_id COLLATE \"C\""],
     for id in &'a SpendKeyId => {
         spend_key_id: text = id.to_string(),
     }
@@ -92,7 +93,7 @@ unnest_rows! {
 unnest_rows! {
     DELETE, delete<'a>,
     ["UPDATE {schema}.spend_keys AS k SET deleted_at = deleted.deleted_at \
-      FROM " (rows as deleted) " WHERE k.spend_key_id = deleted.spend_key_id COLLATE \"C\""],
+      FROM " (rows as deleted) " WHERE k.partition = deleted.partition AND k.spend_key_id = deleted.spend_key_id COLLATE \"C\""],
     for (id, at) in (&'a SpendKeyId, &'a DateTime<Utc>) => {
         spend_key_id: text = id.to_string(),
         deleted_at: timestamptz = at,
@@ -100,15 +101,18 @@ unnest_rows! {
 }
 
 impl WriteRows for SpendKeyBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await?;
-        rotate(db, self.rotated.iter()).await?;
-        update(db, self.updated.iter()).await?;
-        mark_used(db, self.used.iter()).await?;
-        add_spending(db, self.spending.iter()).await?;
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await?;
+        rotate(db, batches, |batch| batch.rotated.iter()).await?;
+        update(db, batches, |batch| batch.updated.iter()).await?;
+        mark_used(db, batches, |batch| batch.used.iter()).await?;
+        add_spending(db, batches, |batch| batch.spending.iter()).await?;
         // Deletions are last, so that no other change of the batch restores the counters of a deleted key. The key's
         // row stays, marked as deleted.
-        delete_spending(db, self.deleted.keys()).await?;
-        delete(db, self.deleted.iter()).await
+        delete_spending(db, batches, |batch| batch.deleted.keys()).await?;
+        delete(db, batches, |batch| batch.deleted.iter()).await
     }
 }

@@ -5,10 +5,9 @@ use farthing_core::event::PendingChange;
 use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::plan::PlanTerms;
-use tokio_postgres::Client;
 
 use crate::customers::query::Contact;
-use crate::query::{self, Error, Listed, Page, Start, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, Start, text};
 use crate::row::row;
 
 row! {
@@ -98,23 +97,23 @@ macro_rules! select_subscriptions {
             "s.started_at, s.cancelled_at, p.first_name, p.last_name, p.email, p.phone",
             $columns,
             " FROM subscriptions.subscriptions AS s ",
-            "LEFT JOIN subscriptions.bundle_credit AS b ON b.wallet_id = s.wallet_id ",
+            "LEFT JOIN subscriptions.bundle_credit AS b ON b.partition = s.partition AND b.wallet_id = s.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.customer_id = s.customer_id ",
             $joins,
-            "WHERE s.merchant_id = $1 ",
+            "WHERE s.partition = $1 AND s.merchant_id = $2 ",
             $rest
         )
     };
 }
 
 /// A merchant's subscription by id.
-pub const FIND: &str = select_subscriptions!("", "", "AND s.subscription_id = $2");
+pub const FIND: &str = select_subscriptions!("", "", "AND s.subscription_id = $3");
 
 /// The active subscription of a merchant's customer.
 pub const FIND_ACTIVE: &str = select_subscriptions!(
     "",
     "",
-    "AND s.customer_id = $2 AND s.status = 'active' \
+    "AND s.customer_id = $3 AND s.status = 'active' \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT 1"
 );
 
@@ -122,46 +121,46 @@ pub const FIND_ACTIVE: &str = select_subscriptions!(
 pub const LIST: &str = select_subscriptions!(
     "",
     "",
-    "AND (s.started_at, s.subscription_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $4"
+    "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
 );
 
 /// A merchant's subscriptions of a status.
 pub const LIST_BY_STATUS: &str = select_subscriptions!(
     "",
     "",
-    "AND s.status = $2 AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
+    "AND s.status = $3 AND (s.started_at, s.subscription_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
+     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $6"
 );
 
 /// A customer's subscriptions, of any status or of one.
 pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
     "",
     "",
-    "AND s.customer_id = $2 AND s.status = COALESCE($3, s.status) \
-     AND (s.started_at, s.subscription_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
-     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $6"
+    "AND s.customer_id = $3 AND s.status = COALESCE($4, s.status) \
+     AND (s.started_at, s.subscription_id) < (COALESCE($5::timestamptz, 'infinity'), $6) \
+     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $7"
 );
 
 /// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows.
 pub const LIST_OLDER: &str = select_subscriptions!(
     ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
-    "JOIN plans.plans AS t ON t.plan_id = s.plan_id \
-     JOIN connections.connections AS c ON c.connection_id = s.customer_id \
-     JOIN connections.wallets AS w ON w.wallet_id = s.wallet_id ",
-    "AND (s.started_at, s.subscription_id) < (COALESCE($2::timestamptz, 'infinity'), $3) \
-     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $4"
+    "JOIN plans.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
+     JOIN connections.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
+     JOIN connections.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
+    "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
 );
 
 /// The subscription of a cursor.
-pub const CURSOR: &str = "SELECT started_at AS at FROM subscriptions.subscriptions WHERE merchant_id = $1 AND subscription_id = $2";
+pub const CURSOR: &str = "SELECT started_at AS at FROM subscriptions.subscriptions WHERE partition = $1 AND merchant_id = $2 AND subscription_id = $3";
 
 /// The rows of one query of [`older`], which reads all.
 const OLDER_LIMIT: u16 = 1_000;
 
 /// The merchant's subscription `id`.
 pub async fn find(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: SubscriptionId,
 ) -> Result<Option<SubscriptionRow>, Error> {
@@ -170,7 +169,7 @@ pub async fn find(
 
 /// The active subscription of the merchant's customer.
 pub async fn find_active(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     customer_id: CustomerId,
 ) -> Result<Option<SubscriptionRow>, Error> {
@@ -179,7 +178,7 @@ pub async fn find_active(
 
 /// The merchant's subscriptions, newest first.
 pub async fn list(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     page: Page<'_>,
     filter: SubscriptionFilter,
@@ -201,7 +200,7 @@ pub async fn list(
 
 /// All of the merchant's subscriptions, newest first, in the older form. Reads the models `plans` and `connections`
 /// as well.
-pub async fn older(db: &Client, merchant_id: MerchantId) -> Result<Vec<ActiveRow>, Error> {
+pub async fn older(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec<ActiveRow>, Error> {
     let merchant = merchant_id.to_string();
     let page = Page { cursor: None, limit: OLDER_LIMIT };
     let (mut all, mut start): (Vec<ActiveRow>, _) = (Vec::new(), Start::default());

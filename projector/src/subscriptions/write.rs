@@ -1,6 +1,7 @@
 //! Writes the rows of subscriptions and of bundle credit.
 
 use farthing_core::ids::{SubscriptionId, WalletId};
+use farthing_core::partition::Partition;
 use rust_decimal::Decimal;
 
 use super::SubscriptionBatch;
@@ -38,7 +39,7 @@ unnest_rows! {
           pending_change = CASE WHEN c.planned THEN c.pending_change ELSE s.pending_change END, \
           status = CASE WHEN c.cancelled_at IS NULL THEN s.status ELSE 'cancelled' END, \
           cancelled_at = COALESCE(c.cancelled_at, s.cancelled_at), credit = s.credit + c.credit \
-      FROM " (rows as c) " WHERE s.subscription_id = c.subscription_id COLLATE \"C\""],
+      FROM " (rows as c) " WHERE s.partition = c.partition AND s.subscription_id = c.subscription_id COLLATE \"C\""],
     for (id, row) in (&'a SubscriptionId, &'a SubscriptionChange) => {
         subscription_id: text = id.to_string(),
         plan_id: text = row.cycle.as_ref().map(|now| now.plan_id.as_str()),
@@ -59,7 +60,7 @@ unnest_rows! {
 unnest_rows! {
     INSERT_BUNDLES, insert_bundles<'a>,
     ["INSERT INTO {schema}.bundle_credit (" (columns) ") SELECT " (columns) " FROM " (rows as new)
-     " ON CONFLICT (wallet_id) DO NOTHING"],
+     " ON CONFLICT (partition, wallet_id) DO NOTHING"],
     for id in &'a WalletId => {
         wallet_id: text = id.to_string(),
         remaining: numeric = Decimal::ZERO,
@@ -69,7 +70,7 @@ unnest_rows! {
 unnest_rows! {
     ADD_BUNDLES, add_bundles<'a>,
     ["UPDATE {schema}.bundle_credit AS b SET remaining = b.remaining + more.amount \
-      FROM " (rows as more) " WHERE b.wallet_id = more.wallet_id COLLATE \"C\""],
+      FROM " (rows as more) " WHERE b.partition = more.partition AND b.wallet_id = more.wallet_id COLLATE \"C\""],
     for (id, more) in (&'a WalletId, &'a Decimal) => {
         wallet_id: text = id.to_string(),
         amount: numeric = more,
@@ -77,10 +78,13 @@ unnest_rows! {
 }
 
 impl WriteRows for SubscriptionBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        insert(db, self.new.iter()).await?;
-        update(db, self.changed.iter()).await?;
-        insert_bundles(db, self.bundles.keys()).await?;
-        add_bundles(db, self.bundles.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        insert(db, batches, |batch| batch.new.iter()).await?;
+        update(db, batches, |batch| batch.changed.iter()).await?;
+        insert_bundles(db, batches, |batch| batch.bundles.keys()).await?;
+        add_bundles(db, batches, |batch| batch.bundles.iter()).await
     }
 }

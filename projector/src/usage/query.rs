@@ -3,12 +3,11 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::ids::MerchantId;
-use tokio_postgres::Client;
 
 use super::Counters;
 use super::fold::{QUARTER, quarter};
 use super::request_sums::add_requests;
-use crate::query::{Error, instant, text};
+use crate::query::{Error, PartitionClient, instant, text};
 use crate::requests::RequestFilter;
 
 /// The time that a report covers.
@@ -31,18 +30,18 @@ impl Span {
 }
 
 /// The sums per day of the whole quarters that no midnight divides.
-pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $1) AS day, sum(requests) AS requests, sum(tokens) AS tokens, \
+pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $2) AS day, sum(requests) AS requests, sum(tokens) AS tokens, \
             sum(model_cost) AS model_cost, sum(fee_amount) AS fee_amount, \
             sum(service_charge_amount) AS service_charge_amount, sum(total_request_cost) AS total_request_cost, \
             sum(total_wallet_cost) AS total_wallet_cost, sum(total_merchant_cost) AS total_merchant_cost \
      FROM usage.quarters \
-     WHERE merchant_id = $2 AND customer_id = $3 AND meter_id = $4 AND starts_at >= $5 AND starts_at < $6 \
-         AND date_bin('1 day', starts_at, $1) + interval '1 day' >= starts_at + interval '15 minutes' \
+     WHERE partition = $1 AND merchant_id = $3 AND customer_id = $4 AND meter_id = $5 AND starts_at >= $6 AND starts_at < $7 \
+         AND date_bin('1 day', starts_at, $2) + interval '1 day' >= starts_at + interval '15 minutes' \
      GROUP BY 1";
 
 /// The counters of each day of `span`, those without requests included.
 pub async fn daily(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     filter: &RequestFilter,
     span: Span,
@@ -83,7 +82,7 @@ fn divided_quarters(
 }
 
 async fn add_quarters(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     filter: &RequestFilter,
     (first, last): (DateTime<Utc>, DateTime<Utc>),
@@ -95,7 +94,7 @@ async fn add_quarters(
     let meter = filter.product_id.map(|id| id.to_string()).unwrap_or_default();
     let parameters =
         [instant(&midnight), text(&merchant), text(&customer), text(&meter), instant(&first), instant(&last)];
-    for row in db.query_typed(QUARTERS, &parameters).await? {
+    for row in db.query(QUARTERS, &parameters).await? {
         Counters::add_day(&row, midnight, days)?;
     }
     Ok(())

@@ -2,14 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::ids::MerchantId;
-use tokio_postgres::Client;
 
 use super::Counters;
-use crate::query::{Error, instant};
+use crate::query::{Error, PartitionClient, instant};
 use crate::requests::RequestFilter;
 
 /// The sums of a day; each day begins 24 hours after the one before.
-const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS day, count(*)::numeric AS requests, \
+const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $2) AS day, count(*)::numeric AS requests, \
             COALESCE(sum(e.total_tokens), 0) AS tokens, COALESCE(sum(e.model_cost), 0) AS model_cost, \
             COALESCE(sum(e.fee_amount), 0) AS fee_amount, \
             COALESCE(sum(e.service_charge_amount), 0) AS service_charge_amount, \
@@ -20,7 +19,7 @@ const SUMS: &str = "SELECT date_bin('1 day', {at}.created_at, $1) AS day, count(
 /// Adds the requests of `filter` that were opened within one of `spans` to their days. A span includes its first
 /// instant and excludes its second; the days begin at `midnight` and every 24 hours after it.
 pub(super) async fn add_requests(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     filter: &RequestFilter,
     spans: &[(DateTime<Utc>, DateTime<Utc>)],

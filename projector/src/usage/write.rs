@@ -1,5 +1,7 @@
 //! Adds to the sums.
 
+use farthing_core::partition::Partition;
+
 use super::Counters;
 use super::fold::{Scope, UsageBatch};
 use crate::writer::{WriteRows, Writer, unnest_rows};
@@ -7,7 +9,7 @@ use crate::writer::{WriteRows, Writer, unnest_rows};
 unnest_rows! {
     ADD_UP, add_up<'a>,
     ["INSERT INTO {schema}.quarters AS q (" (columns) ") SELECT " (columns) " FROM " (rows as new)
-     " ON CONFLICT (merchant_id, customer_id, meter_id, starts_at) DO UPDATE SET \
+     " ON CONFLICT (partition, merchant_id, customer_id, meter_id, starts_at) DO UPDATE SET \
           requests = q.requests + excluded.requests, \
           tokens = q.tokens + excluded.tokens, \
           model_cost = q.model_cost + excluded.model_cost, \
@@ -33,7 +35,10 @@ unnest_rows! {
 }
 
 impl WriteRows for UsageBatch {
-    async fn write_rows(&self, db: &mut Writer<'_>) -> Result<(), tokio_postgres::Error> {
-        add_up(db, self.rows.iter()).await
+    async fn write_rows(
+        batches: &[(Partition, Self)],
+        db: &mut Writer<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        add_up(db, batches, |batch| batch.rows.iter()).await
     }
 }

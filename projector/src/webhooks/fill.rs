@@ -2,11 +2,12 @@
 //! by the cursor of each partition, so that each event is queued exactly once for each webhook, also after crashes and changes of
 //! process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use farthing_core::event::WebhookSettings;
 use farthing_core::ids::{MerchantId, WebhookId};
+use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
@@ -70,7 +71,6 @@ unnest_rows! {
     QUEUE, queue<'a>,
     ["INSERT INTO webhooks.delivery (" (columns) ", next_attempt_at) SELECT " (columns) ", now() FROM " (rows as new)],
     for delivery in &'a NewDelivery => {
-        partition: int2 = delivery.partition.number(),
         webhook_id: text = delivery.webhook_id.to_string(),
         position: int8 = delivery.position,
         event_id: text = delivery.event_id.to_string(),
@@ -86,8 +86,7 @@ unnest_rows! {
     OPEN_QUEUES, open_queues<'a>,
     ["INSERT INTO webhooks.lane AS l (" (columns) ") SELECT " (columns) " FROM " (rows as new)
      " ON CONFLICT (partition, webhook_id, lane) DO UPDATE SET claim = l.claim"],
-    for (number, webhook, queue) in &'a (i16, String, &'a str) => {
-        partition: int2 = number,
+    for (webhook, queue) in (String, &'a str) => {
         webhook_id: text = webhook,
         lane: text = queue,
     }
@@ -130,21 +129,22 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
             page?
         } else {
-            write(leadership.client_mut(), &OutboxBatch::default(), &cursor, &seen).await?;
+            write(leadership.client_mut(), &[], &cursor, &seen).await?;
             (cursor, written_at) = (seen.clone(), Instant::now());
             continue;
         };
         let mut known = known(leadership.client(), &page).await?;
-        let mut batch = OutboxBatch::default();
+        let mut batches: BTreeMap<Partition, OutboxBatch> = BTreeMap::new();
         for entry in page.entries() {
             match entry.recorded() {
-                Ok(recorded) => batch.fold(&mut known, recorded),
+                Ok(recorded) => batches.entry(entry.partition()).or_default().fold(&mut known, recorded),
                 Err(reason) => return Err(Error::unreadable(entry, reason)),
             }
             seen.set(entry.partition(), entry.position());
         }
-        if !batch.is_empty() || written_at.elapsed() > IDLE_CURSOR {
-            write(leadership.client_mut(), &batch, &cursor, &seen).await?;
+        batches.retain(|_, batch| !batch.is_empty());
+        if !batches.is_empty() || written_at.elapsed() > IDLE_CURSOR {
+            write(leadership.client_mut(), Vec::from_iter(batches).as_slice(), &cursor, &seen).await?;
             (cursor, written_at) = (seen.clone(), Instant::now());
         }
     }
@@ -167,10 +167,10 @@ async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
     Ok(known)
 }
 
-/// Writes a batch and moves the cursor, in one transaction.
+/// Writes batches and moves the cursor, in one transaction.
 async fn write(
     client: &mut Client,
-    batch: &OutboxBatch,
+    batches: &[(Partition, OutboxBatch)],
     from: &Positions,
     to: &Positions,
 ) -> Result<(), Error> {
@@ -180,21 +180,23 @@ async fn write(
     if !advance.is_done_by(transaction.execute(ADVANCE, &[partitions, before, after]).await?) {
         return Err(Error::Fenced);
     }
-    for ((partition, id), webhook) in &batch.webhooks {
-        match webhook {
-            Some((merchant_id, settings)) => {
-                let row = [id.to_string(), merchant_id.to_string(), json(settings)];
-                transaction
-                    .execute(UPSERT_WEBHOOK, &[&partition.number(), &row[0], &row[1], &row[2]])
-                    .await?;
+    for (partition, batch) in batches {
+        let partition = partition.number();
+        for (id, webhook) in &batch.webhooks {
+            let id = id.to_string();
+            match webhook {
+                Some((merchant_id, settings)) => {
+                    let (merchant, settings) = (merchant_id.to_string(), json(settings));
+                    transaction.execute(UPSERT_WEBHOOK, &[&partition, &id, &merchant, &settings]).await?;
+                }
+                None => drop(transaction.execute(DELETE_WEBHOOK, &[&partition, &id]).await?),
             }
-            None => drop(transaction.execute(DELETE_WEBHOOK, &[&partition.number(), &id.to_string()]).await?),
         }
     }
     let mut statements = Statements::new("webhooks");
     let mut writer = Writer::new(&transaction, &mut statements);
-    queue(&mut writer, batch.deliveries.iter()).await?;
-    open_queues(&mut writer, batch.queues().iter()).await?;
+    queue(&mut writer, batches, |batch| batch.deliveries.iter()).await?;
+    open_queues(&mut writer, batches, |batch| batch.queues().into_iter()).await?;
     transaction.commit().await?;
     Ok(())
 }

@@ -14,7 +14,6 @@ pub(super) type Known = BTreeMap<MerchantId, BTreeMap<WebhookId, WebhookSettings
 /// A new delivery: one event for one webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewDelivery {
-    pub(super) partition: Partition,
     pub(super) webhook_id: WebhookId,
     pub(super) position: i64,
     pub(super) event_id: WebhookEventId,
@@ -24,12 +23,12 @@ pub(super) struct NewDelivery {
     pub(super) created_at: DateTime<Utc>,
 }
 
-/// The changes of a batch.
+/// The changes of a batch of one partition.
 #[derive(Debug, Default)]
 pub(super) struct OutboxBatch {
     pub(super) deliveries: Vec<NewDelivery>,
     /// Current settings of webhooks, with their merchants; `None` for a deleted webhook.
-    pub(super) webhooks: BTreeMap<(Partition, WebhookId), Option<(MerchantId, WebhookSettings)>>,
+    pub(super) webhooks: BTreeMap<WebhookId, Option<(MerchantId, WebhookSettings)>>,
 }
 
 impl OutboxBatch {
@@ -39,26 +38,24 @@ impl OutboxBatch {
     }
 
     /// The queues with new deliveries, always in the same order.
-    pub(super) fn queues(&self) -> BTreeSet<(i16, String, &str)> {
-        let queues = self.deliveries.iter();
-        queues.map(|new| (new.partition.number(), new.webhook_id.to_string(), new.queue.as_str())).collect()
+    pub(super) fn queues(&self) -> BTreeSet<(String, &str)> {
+        self.deliveries.iter().map(|new| (new.webhook_id.to_string(), new.queue.as_str())).collect()
     }
 
-    /// Takes in one event; the events of a partition come in their order.
+    /// Takes in one event. Events come in the order of their partition.
     pub(super) fn fold(&mut self, known: &mut Known, recorded: &Recorded) {
         let fact = &recorded.fact;
         let merchant_id = fact.merchant_id;
-        let place = (recorded.partition, merchant_id);
         match &fact.event {
             Event::Webhook(WebhookEvent::Created(event)) => {
-                self.keep(known, place, event.webhook_id, &event.settings);
+                self.keep(known, merchant_id, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Updated(event)) => {
-                self.keep(known, place, event.webhook_id, &event.settings);
+                self.keep(known, merchant_id, event.webhook_id, &event.settings);
             }
             Event::Webhook(WebhookEvent::Deleted(event)) => {
                 known.entry(merchant_id).or_default().remove(&event.webhook_id);
-                self.webhooks.insert((recorded.partition, event.webhook_id), None);
+                self.webhooks.insert(event.webhook_id, None);
             }
             other => self.deliver(known, recorded, other),
         }
@@ -67,12 +64,12 @@ impl OutboxBatch {
     fn keep(
         &mut self,
         known: &mut Known,
-        (partition, merchant_id): (Partition, MerchantId),
+        merchant_id: MerchantId,
         id: WebhookId,
         settings: &WebhookSettings,
     ) {
         known.entry(merchant_id).or_default().insert(id, settings.clone());
-        self.webhooks.insert((partition, id), Some((merchant_id, settings.clone())));
+        self.webhooks.insert(id, Some((merchant_id, settings.clone())));
     }
 
     fn deliver(&mut self, known: &Known, recorded: &Recorded, event: &Event) {
@@ -81,7 +78,6 @@ impl OutboxBatch {
         let queue = notice.customer_id.map(|id| id.to_string()).unwrap_or_default();
         for (webhook_id, _) in webhooks.iter().filter(|(_, settings)| settings.wants(notice.topic)) {
             self.deliveries.push(NewDelivery {
-                partition: recorded.partition,
                 webhook_id: *webhook_id,
                 position: recorded.position,
                 event_id: event_id(*webhook_id, recorded.position, recorded.fact.occurred_at),
@@ -158,7 +154,6 @@ mod tests {
         assert_eq!(delivered, [(3, CUSTOMER), (5, CUSTOMER)]);
         assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
         assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
-        assert!(batch.deliveries.iter().all(|new| new.partition == PARTITION));
         assert_eq!(batch.queues().len(), 1);
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::query::{self, Error, Listed, Page, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, text};
 use crate::row::{ReadColumn as _, row};
 
 /// The status of a delivery.
@@ -75,51 +75,36 @@ pub const CURSOR: &str = "SELECT position FROM webhooks.cursor WHERE partition =
 
 /// The position in `partition` up to which the outbox is filled.
 pub async fn cursor(db: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
-    query::first_row(db, CURSOR, &[(&partition.number(), Type::INT2)])
+    query::first_row(PartitionClient::new(db, partition), CURSOR, &[])
         .await?
         .map_or(Ok(0), |row| row.try_get("position"))
 }
 
 /// The delivery of `event_id` to `webhook_id`.
 pub async fn find(
-    db: &Client,
-    partition: Partition,
+    db: PartitionClient<'_>,
     webhook_id: WebhookId,
     event_id: WebhookEventId,
 ) -> Result<Option<DeliveryRow>, Error> {
-    let partition = partition.number();
-    query::first(
-        db,
-        FIND,
-        &[(&partition, Type::INT2), text(&webhook_id.to_string()), text(&event_id.to_string())],
-    )
-    .await
+    query::first(db, FIND, &[text(&webhook_id.to_string()), text(&event_id.to_string())]).await
 }
 
 /// The deliveries of `webhook_id`, newest first.
 pub async fn list(
-    db: &Client,
-    partition: Partition,
+    db: PartitionClient<'_>,
     webhook_id: WebhookId,
     page: Page<'_>,
 ) -> Result<Listed<DeliveryRow>, Error> {
-    let partition = partition.number();
     let webhook = webhook_id.to_string();
     let before: i64 = match page.cursor {
         None => i64::MAX,
         Some(cursor) => {
             let id = cursor.parse::<WebhookEventId>().map_err(|_| Error::CursorInvalid)?.to_string();
-            let row = query::first_row(db, POSITION, &[(&partition, Type::INT2), text(&webhook), text(&id)])
-                .await?;
+            let row = query::first_row(db, POSITION, &[text(&webhook), text(&id)]).await?;
             row.ok_or(Error::CursorInvalid)?.plain("position")?
         }
     };
     let limit = page.rows_to_select();
-    let parameters = [
-        (&partition as _, Type::INT2),
-        text(&webhook),
-        (&before as _, Type::INT8),
-        (&limit as _, Type::INT8),
-    ];
+    let parameters = [text(&webhook), (&before as _, Type::INT8), (&limit as _, Type::INT8)];
     Ok(Listed::cut(query::all(db, LIST, &parameters).await?, page))
 }

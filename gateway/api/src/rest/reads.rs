@@ -3,6 +3,7 @@
 //! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
 
 use std::convert::Infallible;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::reader;
+use farthing_projector::query::PartitionClient;
 use farthing_projector::{ReadModel, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
@@ -44,6 +46,27 @@ impl Projection {
     }
 }
 
+/// A connection for reading a merchant's rows.
+pub(super) struct MerchantConnection {
+    connection: Object,
+    partition: Partition,
+}
+
+impl MerchantConnection {
+    /// The connection with the merchant's partition.
+    pub(super) fn partition(&self) -> PartitionClient<'_> {
+        PartitionClient::new(&self.connection, self.partition)
+    }
+}
+
+impl Deref for MerchantConnection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.connection
+    }
+}
+
 /// Access to the read models.
 #[derive(Clone)]
 pub(super) struct Reads {
@@ -67,16 +90,23 @@ impl Reads {
         &self,
         model: ReadModel,
         merchant_id: MerchantId,
-    ) -> Result<Object, ApiError> {
+    ) -> Result<MerchantConnection, ApiError> {
         self.reached(Projection::ReadModel(model), merchant_id).await
     }
 
     /// The same for the outbox of webhook events.
-    pub(super) async fn outbox_caught_up(&self, merchant_id: MerchantId) -> Result<Object, ApiError> {
+    pub(super) async fn outbox_caught_up(
+        &self,
+        merchant_id: MerchantId,
+    ) -> Result<MerchantConnection, ApiError> {
         self.reached(Projection::Outbox, merchant_id).await
     }
 
-    async fn reached(&self, projection: Projection, merchant_id: MerchantId) -> Result<Object, ApiError> {
+    async fn reached(
+        &self,
+        projection: Projection,
+        merchant_id: MerchantId,
+    ) -> Result<MerchantConnection, ApiError> {
         let partition = self.app.partitions.of(merchant_id);
         let started = Instant::now();
         let mut connection = self.app.connection().await?;
@@ -92,6 +122,6 @@ impl Reads {
             tokio::time::sleep(backoff.next_delay()).await;
             connection = self.app.connection().await?;
         }
-        Ok(connection)
+        Ok(MerchantConnection { connection, partition })
     }
 }

@@ -14,6 +14,7 @@ use farthing_log::connect::redacted;
 use farthing_log::ledger::Ledger;
 use farthing_log::positions::Positions;
 use farthing_log::{reader, reads};
+use farthing_projector::query::PartitionClient;
 use farthing_projector::{ReadModel, checkpoint};
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -257,7 +258,8 @@ impl Dispatcher {
         let invalid = |why: String| Error::Payload(pending.position, why);
         let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
         let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
-        let body = self.payloads.payload(db, &recorded, pending.event_id).await.map_err(invalid)?;
+        let rows = PartitionClient::new(db, claim.partition());
+        let body = self.payloads.payload(rows, &recorded, pending.event_id).await.map_err(invalid)?;
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
         let secret = self.server_key.webhook_secret(claim.webhook_id);
         Ok(DeliveryRequest {

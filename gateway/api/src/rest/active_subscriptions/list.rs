@@ -23,7 +23,7 @@ pub(super) async fn list(
         drop(reads.caught_up(other, merchant_id).await?);
     }
     let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
-    let rows = within(query::older(&connection, merchant_id)).await?;
+    let rows = within(query::older(connection.partition(), merchant_id)).await?;
     let shown: Result<Vec<_>, _> =
         rows.into_iter().map(|row| ActiveSubscription::of_row(merchant_id, row)).collect();
     Ok(Reply::ok(shown?))

@@ -37,6 +37,6 @@ pub(super) async fn find(
     let unknown = ApiError::NotFound(Resource::CheckoutSession);
     let Ok(id) = name.parse() else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::CheckoutSessions, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
+    let row = within(query::find(connection.partition(), merchant_id, id)).await?.ok_or(unknown)?;
     Ok(Reply::ok(CheckoutSession::shown(row, &app.server_key, &base)))
 }

@@ -33,7 +33,7 @@ pub(super) async fn list(
     Params((page, reference)): Params<(PageQuery, ReferenceQuery)>,
 ) -> Result<Reply<List<CheckoutSession>>, ApiError> {
     let connection = reads.caught_up(ReadModel::CheckoutSessions, merchant_id).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), reference.reference_id());
+    let listed = query::list(connection.partition(), merchant_id, page.as_query(), reference.reference_id());
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.checkout_session_id.to_string());
     let shown = listed.items.into_iter();

@@ -33,7 +33,7 @@ pub(super) async fn find(
     let unknown = ApiError::NotFound(Resource::Connection);
     let Some(id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::Connections, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, id)).await?.ok_or(unknown)?;
+    let row = within(query::find(connection.partition(), merchant_id, id)).await?.ok_or(unknown)?;
     let now = app.merchants_now(merchant_id).await?;
     Ok(Reply::ok(Connection::new(row, now, &app.server_key)))
 }

@@ -29,7 +29,7 @@ pub(super) async fn list(
     Params((page, reference)): Params<(PageQuery, ReferenceQuery)>,
 ) -> Result<Reply<List<Connection>>, ApiError> {
     let connection = reads.caught_up(ReadModel::Connections, merchant_id).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), reference.reference_id());
+    let listed = query::list(connection.partition(), merchant_id, page.as_query(), reference.reference_id());
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.connection_id.to_string());
     let now = app.merchants_now(merchant_id).await?;

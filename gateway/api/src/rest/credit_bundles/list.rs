@@ -44,7 +44,7 @@ pub(super) async fn list(
         issues.either(("subscription_config_id", plan.subscription_config_id), ("plan_id", plan.plan_id));
     issues.checked()?;
     let connection = reads.caught_up(ReadModel::Plans, merchant_id).await?;
-    let listed = query::list_bundles(&connection, merchant_id, page.as_query(), plan_id);
+    let listed = query::list_bundles(connection.partition(), merchant_id, page.as_query(), plan_id);
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.credit_bundle_id.to_string());
     let shown = listed.items.into_iter().map(CreditBundle::from).collect();

@@ -34,7 +34,7 @@ pub(super) async fn find(
     Named(name): Named,
 ) -> Result<Reply<Customer>, ApiError> {
     let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, &name)).await?;
+    let row = within(query::find(connection.partition(), merchant_id, &name)).await?;
     Ok(Reply::ok(row.ok_or(ApiError::NotFound(Resource::Customer))?.into()))
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn existing(
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
     let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
-    if let Some(row) = within(query::find(&connection, merchant_id, &id.to_string())).await? {
+    if let Some(row) = within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
     // The customer may have been deleted in the meantime.

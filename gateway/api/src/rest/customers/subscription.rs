@@ -34,7 +34,7 @@ impl CurrentSubscription {
         customer_id: CustomerId,
     ) -> Result<Self, ApiError> {
         let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
-        let row = within(query::find_active(&connection, merchant_id, customer_id)).await?;
+        let row = within(query::find_active(connection.partition(), merchant_id, customer_id)).await?;
         let subscription = row.map(|row| Subscription::of_row(merchant_id, row)).transpose()?;
         Ok(Self { subscription })
     }

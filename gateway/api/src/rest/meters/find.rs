@@ -31,7 +31,7 @@ pub(super) async fn find(
     Named(name): Named,
 ) -> Result<Reply<Meter>, ApiError> {
     let connection = reads.caught_up(ReadModel::Meters, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, &name)).await?;
+    let row = within(query::find(connection.partition(), merchant_id, &name)).await?;
     let row = row.ok_or(ApiError::NotFound(Resource::Meter))?;
     Ok(Reply::ok(Meter::of_row(row, &app.server_key)))
 }

@@ -29,7 +29,7 @@ pub(super) async fn list(
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Meter>>, ApiError> {
     let connection = reads.caught_up(ReadModel::Meters, merchant_id).await?;
-    let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
+    let listed = within(query::list(connection.partition(), merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.meter_id.to_string());
     let shown = listed.items.into_iter().map(|row| Meter::of_row(row, &app.server_key)).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))

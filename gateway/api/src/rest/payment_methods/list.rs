@@ -37,7 +37,7 @@ impl PaymentMethods {
         let owner = customer_id.map_or(StateKey::Merchant(merchant_id), StateKey::Customer);
         let default = default_of(app, merchant_id, owner).await?;
         let connection = reads.caught_up(ReadModel::PaymentMethods, merchant_id).await?;
-        let listed = within(query::list(&connection, merchant_id, customer_id)).await?;
+        let listed = within(query::list(connection.partition(), merchant_id, customer_id)).await?;
         let shown = listed.into_iter().map(|row| {
             let is_default = Some(row.payment_method_id) == default;
             PaymentMethod::new(row.payment_method_id, row.card, is_default, row.created_at)

@@ -20,6 +20,6 @@ pub(super) async fn list(
     reads: Reads,
 ) -> Result<Reply<Vec<Plan>>, ApiError> {
     let connection = reads.caught_up(ReadModel::Plans, merchant_id).await?;
-    let rows = within(query::all(&connection, merchant_id)).await?;
+    let rows = within(query::all(connection.partition(), merchant_id)).await?;
     Ok(Reply::ok(rows.into_iter().map(|row| Plan::of_row(merchant_id, row)).collect()))
 }

@@ -29,6 +29,6 @@ pub(super) async fn find(
     let unknown = ApiError::NotFound(Resource::Plan);
     let Ok(plan_id) = name.parse::<PlanId>() else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::Plans, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, plan_id)).await?.ok_or(unknown)?;
+    let row = within(query::find(connection.partition(), merchant_id, plan_id)).await?.ok_or(unknown)?;
     Ok(Reply::ok(Plan::of_row(merchant_id, row)))
 }

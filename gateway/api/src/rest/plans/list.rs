@@ -24,7 +24,7 @@ pub(super) async fn list(
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Plan>>, ApiError> {
     let connection = reads.caught_up(ReadModel::Plans, merchant_id).await?;
-    let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
+    let listed = within(query::list(connection.partition(), merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.plan_id.to_string());
     let shown = listed.items.into_iter().map(|row| Plan::of_row(merchant_id, row)).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))

@@ -69,7 +69,7 @@ pub(super) async fn create(
         Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
             let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
-            let row = match within(query::find(&connection, merchant_id, &id.to_string())).await? {
+            let row = match within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
                 Some(row) => row,
                 None => within(as_reported(&connection, app.partitions.of(merchant_id), id)).await?,
             };

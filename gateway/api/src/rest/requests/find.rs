@@ -27,6 +27,6 @@ pub(super) async fn find(
 ) -> Result<Reply<Request>, ApiError> {
     let unknown = ApiError::NotFound(Resource::Request);
     let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, &name)).await?.ok_or(unknown)?;
+    let row = within(query::find(connection.partition(), merchant_id, &name)).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

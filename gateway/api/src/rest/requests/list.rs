@@ -38,7 +38,7 @@ pub(super) async fn list(
         return Ok(Reply::ok(List::new(Vec::new(), false, None)));
     };
     let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
-    let listed = within(query::list(&connection, merchant_id, page.as_query(), &filter)).await?;
+    let listed = within(query::list(connection.partition(), merchant_id, page.as_query(), &filter)).await?;
     let shown: Vec<_> = listed.items.into_iter().map(Request::from).collect();
     let last = shown.last().map(|request| request.request_id.clone());
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))

@@ -47,7 +47,7 @@ pub(super) async fn list(
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<SecretKey>>, ApiError> {
     let connection = reads.caught_up(ReadModel::SecretKeys, merchant_id).await?;
-    let listed = within(query::list(&connection, merchant_id, page.as_query())).await?;
+    let listed = within(query::list(connection.partition(), merchant_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());
     let shown = listed.items.into_iter().map(SecretKey::from).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))

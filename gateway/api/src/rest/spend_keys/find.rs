@@ -34,6 +34,6 @@ pub(super) async fn find(
     let Ok(id) = name.parse() else { return Err(unknown) };
     let now = app.merchants_now(merchant_id).await?;
     let connection = reads.caught_up(ReadModel::SpendKeys, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, id, now)).await?.ok_or(unknown)?;
+    let row = within(query::find(connection.partition(), merchant_id, id, now)).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))
 }

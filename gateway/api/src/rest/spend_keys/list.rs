@@ -42,7 +42,7 @@ pub(super) async fn list(
     };
     let now = app.merchants_now(merchant_id).await?;
     let connection = reads.caught_up(ReadModel::SpendKeys, merchant_id).await?;
-    let listed = query::list(&connection, merchant_id, page.as_query(), connection_id, now);
+    let listed = query::list(connection.partition(), merchant_id, page.as_query(), connection_id, now);
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.spend_key_id.to_string());
     let shown = listed.items.into_iter().map(SpendKey::from).collect();

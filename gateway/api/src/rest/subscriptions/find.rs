@@ -41,6 +41,6 @@ pub(super) async fn present(
     id: SubscriptionId,
 ) -> Result<Subscription, ApiError> {
     let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
-    let row = within(query::find(&connection, merchant_id, id)).await?;
+    let row = within(query::find(connection.partition(), merchant_id, id)).await?;
     Subscription::of_row(merchant_id, row.ok_or(ApiError::NotFound(Resource::Subscription))?)
 }

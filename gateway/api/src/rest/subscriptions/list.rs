@@ -72,7 +72,7 @@ pub(super) async fn list(
         Some(StatusFilter::All) | None => None,
     };
     let filter = SubscriptionFilter { status, customer_id };
-    let listed = within(query::list(&connection, merchant_id, page.as_query(), filter)).await?;
+    let listed = within(query::list(connection.partition(), merchant_id, page.as_query(), filter)).await?;
     let last = listed.items.last().map(|row| row.subscription_id.to_string());
     let shown: Result<Vec<_>, _> =
         listed.items.into_iter().map(|row| Subscription::of_row(merchant_id, row)).collect();

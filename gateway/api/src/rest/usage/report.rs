@@ -62,7 +62,7 @@ pub(super) async fn report(
         Some(filter) => {
             drop(reads.caught_up(ReadModel::Usage, merchant_id).await?);
             let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
-            within(query::daily(&connection, merchant_id, &filter, span)).await?
+            within(query::daily(connection.partition(), merchant_id, &filter, span)).await?
         }
     };
     let usage = Usage::of(start, end, &days);

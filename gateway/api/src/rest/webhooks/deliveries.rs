@@ -33,9 +33,8 @@ pub(super) async fn deliveries(
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Delivery>>, ApiError> {
     let (webhook_id, _) = existing(&app, merchant_id, &name).await?;
-    let partition = app.partitions.of(merchant_id);
     let connection = reads.outbox_caught_up(merchant_id).await?;
-    let listed = within(query::list(&connection, partition, webhook_id, page.as_query())).await?;
+    let listed = within(query::list(connection.partition(), webhook_id, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.event_id.to_string());
     let shown = listed.items.into_iter().map(Delivery::from).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))

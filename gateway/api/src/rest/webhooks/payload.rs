@@ -8,10 +8,10 @@ use farthing_core::event::{
 };
 use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId, WebhookEventId};
 use farthing_core::money::Amount;
+use farthing_projector::query::PartitionClient;
 use farthing_projector::{customers, requests, spend_keys};
 use farthing_worker::webhooks::PayloadSource;
 use serde::Serialize;
-use tokio_postgres::Client;
 
 use crate::error::{ApiError, ServerError};
 use crate::rest::body::Timestamp;
@@ -60,7 +60,7 @@ pub(crate) struct Payloads;
 impl PayloadSource for Payloads {
     fn payload<'a>(
         &'a self,
-        db: &'a Client,
+        db: PartitionClient<'a>,
         recorded: &'a Recorded,
         event_id: WebhookEventId,
     ) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>> {
@@ -76,7 +76,7 @@ impl PayloadSource for Payloads {
 /// The body of the delivery of `recorded` with the id `event_id`, or `None` if it is not delivered. The read models must
 /// have reached the event.
 async fn payload(
-    db: &Client,
+    db: PartitionClient<'_>,
     recorded: &Recorded,
     event_id: WebhookEventId,
 ) -> Result<Option<Vec<u8>>, ApiError> {
@@ -94,7 +94,7 @@ async fn payload(
 }
 
 async fn customer(
-    db: &Client,
+    db: PartitionClient<'_>,
     merchant_id: MerchantId,
     id: CustomerId,
     event: &Event,
@@ -110,7 +110,7 @@ async fn customer(
 }
 
 /// The resource of the event, apart from the customer.
-async fn about(db: &Client, fact: &Fact) -> Result<News, ApiError> {
+async fn about(db: PartitionClient<'_>, fact: &Fact) -> Result<News, ApiError> {
     let (mut data, merchant_id) = (News::default(), fact.merchant_id);
     match &fact.event {
         Event::Wallet(WalletEvent::Credited(event)) => {

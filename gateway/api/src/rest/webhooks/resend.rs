@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use farthing_projector::query::PartitionClient;
 use farthing_projector::webhooks::query;
 
 use super::find::existing;
@@ -44,6 +45,8 @@ pub(super) async fn resend(
     if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
         return Err(unknown);
     }
-    let row = within(query::find(&connection, partition, webhook_id, event_id)).await?.ok_or(unknown)?;
+    let row = within(query::find(PartitionClient::new(&connection, partition), webhook_id, event_id))
+        .await?
+        .ok_or(unknown)?;
     writes.keep(Reply::ok(Delivery::from(row))).await
 }
