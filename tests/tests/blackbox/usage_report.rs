@@ -186,7 +186,6 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
             role: Role::Gateway,
             gateway: leader::NAME.to_owned(),
             writer: "a test".to_owned(),
-            nats_url: None,
             queue: QueueLimits::default(),
         };
         let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);

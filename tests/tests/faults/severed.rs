@@ -211,7 +211,6 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             role: Role::Gateway,
             gateway: leader::NAME.to_owned(),
             writer: "a test".to_owned(),
-            nats_url: None,
             queue: QueueLimits::default(),
         };
         let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);

@@ -34,7 +34,6 @@ use self::queue::{Place, Places, SETTLEMENTS};
 use self::session::PostgresStore;
 use self::store::LogStore;
 use super::connect::Role;
-use super::wake_up;
 use farthing_core::command::{Command, Refusal};
 use farthing_core::partition::Partition;
 
@@ -89,8 +88,6 @@ pub struct AppenderConfig {
     pub gateway: String,
     /// The writer's name in the record batches.
     pub writer: String,
-    /// The NATS server for wake-up notifications; without one readers poll.
-    pub nats_url: Option<String>,
     /// The bounds of its queue.
     pub queue: QueueLimits,
 }
@@ -113,13 +110,9 @@ impl Appender {
         stop: CancellationToken,
         tasks: &TaskTracker,
     ) -> Self {
-        let AppenderConfig { database_url, partition, role, gateway, writer, nats_url, queue } = config;
+        let AppenderConfig { database_url, partition, role, gateway, writer, queue } = config;
         let store = PostgresStore { database_url, partition, role, gateway };
         let (appender, task) = Self::over(store, &writer, queue, lease, stop.clone());
-        if let Some(nats_url) = nats_url {
-            let heads = vec![(Partition::new(0), appender.head.clone())];
-            tasks.spawn(wake_up::publish(nats_url, heads, stop));
-        }
         tasks.spawn(async {
             let _guard = AbortOnPanic;
             task.await;
@@ -180,9 +173,9 @@ impl Appender {
         answer.await.map_err(|_| stopped())?
     }
 
-    /// The newest position that this appender has seen.
-    pub fn head(&self) -> i64 {
-        *self.head.borrow()
+    /// The newest position that this appender has made durable.
+    pub fn head(&self) -> watch::Receiver<i64> {
+        self.head.clone()
     }
 
     /// Whether this gateway leads the partition now. After the lease has ended, it leads until what it had decided is

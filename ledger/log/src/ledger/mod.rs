@@ -35,6 +35,7 @@ use crate::clock::Clock;
 use crate::connect::Role;
 use crate::leases::{self, LeaseConfig, Led, Route, Routes};
 use crate::reads::{self, ReadPool};
+use crate::wake_up;
 
 /// How long a command waits for a leader.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -109,13 +110,16 @@ impl Ledger {
                 role,
                 gateway: writer.clone(),
                 writer: writer.clone(),
-                nats_url: nats_url.clone(),
                 queue,
             };
             let (lease, leased) = watch::channel(Lease::None);
             let appender = Appender::start(appender, leased, stop.end.clone(), tasks);
             led.push(Led { lease, leads: appender.leads() });
             appenders.push(appender);
+        }
+        if let Some(nats_url) = nats_url {
+            let heads = partitions.all().zip(appenders.iter().map(Appender::head)).collect();
+            tasks.spawn(wake_up::publish(nats_url, heads, stop.end.clone()));
         }
         let leases = LeaseConfig {
             database_url,

@@ -135,7 +135,6 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
         role: Role::Gateway,
         gateway: leader::NAME.to_owned(),
         writer: "benchmark".to_owned(),
-        nats_url: Some(ready.nats_url),
         queue: QueueLimits::default(),
     };
     let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tracker);
