@@ -97,7 +97,8 @@ pub struct Books {
     /// The end of the last tier interval, by holder, meter and period.
     pub positions: BTreeMap<String, Decimal>,
     keys: BTreeSet<String>,
-    last: i64,
+    /// Partition and position of the last event.
+    last: (i16, i64),
     /// Debits of the last metered request, by wallet, whose events are still to follow.
     due: BTreeMap<String, Decimal>,
 }
@@ -124,8 +125,9 @@ impl Books {
 
     /// Applies the next event.
     pub fn enter(&mut self, event: &Logged) {
-        assert!(event.position > self.last, "in order");
-        self.last = event.position;
+        let place = (event.partition, event.position);
+        assert!(place > self.last, "in order");
+        self.last = place;
         assert!(self.keys.insert(event.key.clone()), "duplicate fact: {}", event.key);
         if event.kind != "wallet.debited" {
             self.check_no_debit_is_due();
@@ -235,7 +237,12 @@ impl Books {
     }
 
     fn check_no_debit_is_due(&self) {
-        assert!(self.due.is_empty(), "before position {}: debits missing: {:?}", self.last, self.due);
+        assert!(
+            self.due.is_empty(),
+            "before partition and position {:?}: debits missing: {:?}",
+            self.last,
+            self.due
+        );
     }
 
     fn open(&mut self, event: &Logged) {

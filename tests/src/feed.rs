@@ -88,18 +88,21 @@ pub async fn end(stream: &Stream) -> Option<i64> {
 }
 
 /// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without
-/// writers: in order, each once, with its headers.
+/// writers: those of each partition in order, each once, with their headers.
 pub async fn check(instance: &Instance, events: &[Logged]) {
-    let (first, last) = (events.first().expect("there are events"), events.last().expect("there are events"));
-    let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
-        let stream = stream(instance).await?;
-        let state = stream.get_info().await.ok()?.state;
-        let begins = stream.get_raw_message(state.first_sequence).await.ok()?;
-        let own = Headers::read(&begins.headers).hashes.first() == Some(&first.hash);
-        (own && end(&stream).await? == last.position).then_some(stream)
-    })
-    .await;
-    check_beginning(&stream, events).await;
+    for events in events.chunk_by(|one, next| one.partition == next.partition) {
+        let (first, last) =
+            (events.first().expect("there are events"), events.last().expect("there are events"));
+        let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
+            let stream = stream_of(instance, first.partition).await?;
+            let state = stream.get_info().await.ok()?.state;
+            let begins = stream.get_raw_message(state.first_sequence).await.ok()?;
+            let own = Headers::read(&begins.headers).hashes.first() == Some(&first.hash);
+            (own && end(&stream).await? == last.position).then_some(stream)
+        })
+        .await;
+        check_beginning(&stream, events).await;
+    }
 }
 
 /// Asserts that a partition's feed begins with `events`, its beginning in the log. The hash chain is verified from the

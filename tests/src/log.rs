@@ -14,7 +14,7 @@ const BATCHES: &str = "\
 SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes, partition FROM ledger.batches
 WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0
 ORDER BY partition, first_position";
-const HEAD: &str = "SELECT position, hash FROM ledger.heads";
+const HEADS: &str = "SELECT partition, position, hash FROM ledger.heads ORDER BY partition";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
 const HEADS: &str = "SELECT position FROM ledger.heads ORDER BY partition";
 const CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition";
@@ -93,6 +93,17 @@ impl Logged {
     }
 }
 
+/// The head of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The partition.
+    pub partition: i16,
+    /// The position of its last event.
+    pub position: i64,
+    /// The hash of its last event.
+    pub hash: Vec<u8>,
+}
+
 /// A connection to the database, as its owner.
 pub struct Log {
     /// The connection.
@@ -112,9 +123,16 @@ impl Log {
         Ok(Self { sql })
     }
 
-    /// The last position.
+    /// The head of each partition.
+    pub async fn heads(&self) -> Vec<Head> {
+        let rows = self.sql.query(HEADS, &[]).await.expect("the heads can be read");
+        let head = |row: &Row| Head { partition: row.get(0), position: row.get(1), hash: row.get(2) };
+        rows.iter().map(head).collect()
+    }
+
+    /// The number of events in the log: the sum of the last positions.
     pub async fn head(&self) -> i64 {
-        self.sql.query_one(HEAD, &[]).await.expect("the head can be read").get(0)
+        self.heads().await.iter().map(|head| head.position).sum()
     }
 
     /// The events after `position`, of all batches that contain `text`.
@@ -202,15 +220,18 @@ pub fn next_hash(previous: &[u8], position: i64, recorded_at_us: i64, writer: &s
     digest.finalize().to_vec()
 }
 
-/// Checks the positions and the hash chain of the whole log, without the ledger's code.
-pub fn check_chain(events: &[Logged], head: (i64, &[u8])) {
-    let mut previous = vec![0_u8; 32];
-    for (at, event) in events.iter().enumerate() {
-        assert_eq!(event.position, i64::try_from(at).unwrap() + 1, "positions have no gap");
-        let recorded_at_us = event.recorded_at.timestamp_micros();
-        previous = next_hash(&previous, event.position, recorded_at_us, &event.writer, &event.record);
-        assert_eq!(previous, event.hash, "the hash of {}", event.position);
+/// Checks the positions and the hash chain of every partition, without the ledger's code.
+pub fn check_chain(events: &[Logged], heads: &[Head]) {
+    assert!(events.iter().all(|event| heads.iter().any(|head| head.partition == event.partition)));
+    for head in heads {
+        let (mut position, mut previous) = (0, vec![0_u8; 32]);
+        for event in events.iter().filter(|event| event.partition == head.partition) {
+            position += 1;
+            assert_eq!(event.position, position, "positions have no gap");
+            let recorded_at_us = event.recorded_at.timestamp_micros();
+            previous = next_hash(&previous, event.position, recorded_at_us, &event.writer, &event.record);
+            assert_eq!(previous, event.hash, "the hash of {}", event.position);
+        }
+        assert_eq!((position, &previous), (head.position, &head.hash), "the head is the last event");
     }
-    let last = events.last().map_or(0, |event| event.position);
-    assert_eq!((last, previous.as_slice()), head, "the head is the last event");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Body, Request, Response};
 use crate::instance::Instance;
-use crate::log::{Log, Logged};
+use crate::log::{Log, Logged, partition_of};
 use crate::wait::eventually;
 
 /// A merchant.
@@ -75,6 +75,12 @@ impl Merchant {
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
         let (id, wallet_id, secret_key) = (text("merchant_id"), text("wallet_id"), text("secret_key"));
         Self { instance, log: instance.log().await, id, wallet_id, secret_key }
+    }
+
+    /// The partition of its events.
+    pub async fn partition(&self) -> i16 {
+        let partitions = self.log.heads().await.len();
+        partition_of(&self.id, i64::try_from(partitions).expect("a log has few partitions"))
     }
 
     /// A new merchant with `amount` in its own wallet.

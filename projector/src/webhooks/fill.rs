@@ -1,6 +1,6 @@
 //! Fills the outbox from the log. Invariant: deliveries are written and the cursor is moved in one transaction, fenced
-//! by the cursor of each partition, so that each event is queued exactly once for each webhook, also after crashes and changes of
-//! process.
+//! by the cursor of each partition, so that each event is queued exactly once for each webhook, also after crashes and
+//! changes of process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

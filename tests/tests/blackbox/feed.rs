@@ -1,4 +1,4 @@
-//! The public feed: every event of the log, in order, on the JetStream stream `LEDGER-0`.
+//! The public feed: every event of a partition of the log, in order, on its JetStream stream.
 
 use farthing_tests::feed;
 use farthing_tests::merchant::Merchant;
@@ -13,8 +13,10 @@ fn the_stream_holds_every_event_in_order_and_proves_the_hash_chain() {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         merchant.fetch(&merchant.secret_key, &endpoint.url).await.expect(200);
-        let events = merchant.log.after(0).await;
-        let stream = feed::stream(merchant.instance).await.unwrap();
+        let partition = merchant.partition().await;
+        let mut events = merchant.log.after(0).await;
+        events.retain(|event| event.partition == partition);
+        let stream = feed::stream_of(merchant.instance, partition).await.unwrap();
         eventually("the feed catches up", async || {
             (feed::end(&stream).await? >= events.last()?.position).then_some(())
         })
@@ -45,9 +47,10 @@ fn the_wake_up_notification_carries_the_newest_position() {
         use futures_util::StreamExt as _;
         let merchant = Merchant::funded("1").await;
         let client = merchant.instance.nats().await;
-        let mut bell = client.subscribe("farthing.head.0").await.unwrap();
+        let mut bell =
+            client.subscribe(format!("farthing.head.{}", merchant.partition().await)).await.unwrap();
         client.flush().await.unwrap();
-        let before = merchant.log.head().await;
+        let before = merchant.events().await.last().unwrap().position;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         merchant.fetch(&merchant.secret_key, &endpoint.url).await.expect(200);
         // The instance is shared: a notification of another append may come first.

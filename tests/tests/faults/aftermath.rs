@@ -27,10 +27,9 @@ pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
         Log::try_open(&instance.ready().database_url).await.ok()
     })
     .await;
-    let head = quiet(&log).await;
+    quiet(&log).await;
     let events = log.after(0).await;
-    let last = events.last().expect("there are events");
-    check_chain(&events, (head, &last.hash));
+    check_chain(&events, &log.heads().await);
     let books = Books::of(&events);
     charges(load, &books);
     states(&log, &books).await;
@@ -46,12 +45,11 @@ pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
 }
 
 /// Waits until no request is open: the sweeper has ended those of dead processes.
-async fn quiet(log: &Log) -> i64 {
+async fn quiet(log: &Log) {
     within(RECOVERY_TIMEOUT, "every open request is ended", async || {
         log.states("request").await.is_empty().then_some(())
     })
     .await;
-    log.head().await
 }
 
 /// Compares the callers' observations and the provider's journal with the log.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
-use async_nats::{Client, Subscriber, jetstream};
+use async_nats::{Client, PublishErrorKind, Subscriber, jetstream};
 use farthing_core::partition::Partition;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -98,7 +98,7 @@ impl Feed {
                     "the feed has lost messages or holds foreign ones; it is deleted and published again"
                 );
                 context.delete_stream(stream::stream_name(partition)).await.map_err(nats)?;
-                return Err(nats("the damaged feed was deleted"));
+                return Err(Error::Changed("the damaged feed was deleted"));
             };
             confirm(db, partition, &last).await?;
             last.last_position
@@ -160,7 +160,7 @@ impl Feed {
         }
         let state = self.stream.get_info().await.map_err(nats)?.state;
         if !Extent::from(&state).is_intact(self.first, self.sequence, self.awaited.is_empty()) {
-            return Err(nats("the stream was changed by another client"));
+            return Err(Error::Changed("the stream was changed by another client"));
         }
         self.next_check = Instant::now() + CHECK_INTERVAL;
         Ok(())
@@ -181,7 +181,15 @@ impl Feed {
         let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
         let sent = self.client.publish_with_reply_and_headers(subject, inbox, headers, message.body());
         let position = message.first_position();
-        sent.await.map_err(|error| nats(format!("the message of position {position}: {error}")))?;
+        sent.await.map_err(|error| {
+            let what = format!("the message of position {position}: {error}");
+            // Only this message is too large.
+            if error.kind() == PublishErrorKind::MaxPayloadExceeded {
+                Error::Refused(what)
+            } else {
+                nats(what)
+            }
+        })?;
         self.position = message.last_position();
         self.sequence = sequence;
         self.awaited.push_back(AwaitedAck { sequence, deadline: Instant::now() + ACK_TIMEOUT });

@@ -48,6 +48,9 @@ pub enum Error {
     /// The stream did not take a message.
     #[error("the stream refused a message: {0}")]
     Refused(String),
+    /// The stream is not as the relay left it.
+    #[error("{0}")]
+    Changed(&'static str),
     /// No acknowledgement came in time.
     #[error("the stream does not acknowledge")]
     AckTimeout,
@@ -107,7 +110,7 @@ async fn run(config: &RelayConfig, tail: &Tail) {
     }
 }
 
-/// Publishes all partitions until the lock is lost.
+/// Publishes all partitions until the lock is lost, or Postgres or NATS fail.
 async fn lead(config: &RelayConfig, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(&config.database_url, config.role).await?;
     let leadership = Leadership::wait(client, LOCK).await?;
@@ -129,19 +132,27 @@ struct Relay {
 }
 
 impl Relay {
-    /// Publishes a partition until the lock is lost. Another failure stops no other partition, and is tried again.
+    /// Publishes a partition until the lock is lost, or Postgres or NATS fail: then another process may lead. A failure
+    /// of the partition's own stream stops no other partition, and the stream is opened again.
     async fn publish(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         loop {
             let started = Instant::now();
             let Err(error) = self.publish_feed(partition).await;
-            if self.leadership.is_lost() {
-                return Err(Error::LockLost);
-            }
-            if matches!(error, Error::Forked { .. }) {
-                tracing::error!(event = "relay.forked", %partition, %error, "the feed of a partition is halted");
-            } else {
-                tracing::warn!(event = "relay.restarted", %partition, %error, "the feed of a partition restarts");
+            match error {
+                Error::Forked { .. } => {
+                    let event = "relay.forked";
+                    tracing::error!(event, %partition, %error, "the feed of a partition is halted");
+                }
+                Error::Log(_) | Error::Refused(_) | Error::Changed(_) => {
+                    let event = "relay.restarted";
+                    tracing::warn!(event, %partition, %error, "the feed of a partition restarts");
+                }
+                Error::Database(_)
+                | Error::Nats(_)
+                | Error::AckTimeout
+                | Error::NoPartitions
+                | Error::LockLost => return Err(error),
             }
             tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
         }

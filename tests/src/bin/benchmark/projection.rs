@@ -28,7 +28,7 @@ const READ_MODELS: [&str; 11] = [
 const CATCH_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 async fn position_of(log: &Log, model: &str) -> i64 {
-    let statement = format!("SELECT position FROM {model}.checkpoint");
+    let statement = format!("SELECT sum(position)::bigint FROM {model}.checkpoint");
     log.sql.query_one(&statement, &[]).await.expect("a checkpoint").get(0)
 }
 
@@ -59,7 +59,16 @@ pub(crate) async fn catch_up(instance: &Instance) -> String {
     let log = instance.log().await;
     let (start, head) = (Instant::now(), log.head().await);
     let from = slowest(&log).await;
-    let published = async || feed::end(&feed::stream(instance).await?).await;
+    let partitions =
+        log.heads().await.into_iter().filter(|head| head.position > 0).map(|head| head.partition);
+    let partitions: Vec<_> = partitions.collect();
+    let published = async || {
+        let mut published = 0;
+        for partition in &partitions {
+            published += feed::end(&feed::stream_of(instance, *partition).await?).await?;
+        }
+        Some(published)
+    };
     let published_before = published().await.unwrap_or(0);
     let mut read_models = None;
     let mut feed = None;
