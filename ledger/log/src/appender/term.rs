@@ -215,7 +215,8 @@ impl<S: LogStore> Term<S> {
     /// Reads the claims of the jobs from `first` on. Those that the batch under way uses are as they are after it.
     async fn find_claims(&mut self, first: usize) -> Result<(), Failure> {
         let known = &mut self.next.batch.claims.known;
-        let mut wanted = Vec::new();
+        // Several jobs may use one claim.
+        let mut wanted = HashSet::new();
         for id in self.next.jobs[first..].iter().filter_map(|job| job.claim()) {
             if known.contains_key(id) {
                 continue;
@@ -223,7 +224,9 @@ impl<S: LogStore> Term<S> {
             let committing = self.committing.as_ref().and_then(|committing| committing.claims.get(id));
             match committing {
                 Some(claim) => drop(known.insert(id.clone(), claim.clone())),
-                None => wanted.push(id.clone()),
+                None => {
+                    wanted.insert(id.clone());
+                }
             }
         }
         if wanted.is_empty() {
@@ -237,6 +240,7 @@ impl<S: LogStore> Term<S> {
         Ok(())
     }
 
+        let wanted: Vec<ClaimId> = wanted.into_iter().collect();
     /// Decides the job at `at`. A panic of the decision fails the batch: states and batch may be half changed.
     fn decide_one(&mut self, at: usize) -> Result<DecideResult, Failure> {
         let Group { jobs, batch, .. } = &mut self.next;
