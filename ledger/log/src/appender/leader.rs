@@ -126,12 +126,16 @@ impl<S: LogStore> Leader<'_, S> {
             if term.is_lost() {
                 return self.fail(term, None).await;
             }
-            if let Some(group) = (!term.is_busy()).then(|| self.retries.pop_front()).flatten()
-                && let Err(failure) = term.decide(unexpired(group)).await
-            {
-                return self.fail(term, Some(failure)).await;
-            }
             term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
+            // A group that changes nothing is answered at once, and the next one follows.
+            while !term.is_busy()
+                && let Some(group) = self.retries.pop_front()
+            {
+                if let Err(failure) = term.decide(unexpired(group)).await {
+                    return self.fail(term, Some(failure)).await;
+                }
+                term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
+            }
             term.start_storing();
             if stopping && self.jobs.is_empty() && self.retries.is_empty() {
                 lease_is_over = true;
