@@ -65,6 +65,7 @@ impl<S: LogStore> Leader<'_, S> {
         loop {
             let began = tokio::time::timeout(ATTEMPT_TIMEOUT, Term::begin(self.store, self.name));
             let failure = match began.await {
+            self.lease.mark_unchanged();
                 Ok(Ok(Some(term))) => {
                     backoff = Backoff::new(PAUSES.0, PAUSES.1);
                     match self.serve(term).await {
@@ -99,9 +100,8 @@ impl<S: LogStore> Leader<'_, S> {
         }
     }
 
-    /// Another gateway has the lease, and this one does not know yet.
+    /// Another gateway has the lease. Returns when this one learns of it, which may have been since it asked.
     async fn refuse_until_lease_changes(&mut self) {
-        self.lease.mark_unchanged();
         loop {
             tokio::select! {
                 biased;
