@@ -372,7 +372,9 @@ impl<S: LogStore> Term<S> {
         let store = async {
             if let Some(reply) = self.storing.as_mut().and_then(|storing| storing.reply.as_mut()) {
                 let result = reply.await;
-                self.stored(result);
+                if !self.stored(result) {
+                    return;
+                }
             }
             if self.storing.take().is_some() {
                 self.states.put_changes_back();
