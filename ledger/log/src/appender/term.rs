@@ -177,6 +177,11 @@ impl<S: LogStore> Term<S> {
     /// The number of jobs that the next batch still takes.
     pub(super) fn room(&self) -> usize {
         if self.decided.position - self.stored > MAX_TAIL {
+    /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
+    const fn has_tail(&self) -> bool {
+        self.decided.position > self.stored
+    }
+
             return 0;
         }
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
@@ -287,7 +292,7 @@ impl<S: LogStore> Term<S> {
 
     /// Takes the changed states if a checkpoint is due, and stores them once their events are durable.
     pub(super) fn start_storing(&mut self) {
-        if self.storing.is_none() && self.states.has_changes() && Instant::now() >= self.next_checkpoint {
+        if self.storing.is_none() && self.has_tail() && Instant::now() >= self.next_checkpoint {
             let changes = self.states.take_changes();
             self.storing = Some(Storing { position: self.decided.position, changes, reply: None });
         }
@@ -308,7 +313,7 @@ impl<S: LogStore> Term<S> {
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
             let due = self.next_checkpoint;
-            let waits = self.storing.is_none() && self.states.has_changes();
+            let waits = self.storing.is_none() && self.has_tail();
             tokio::select! {
                 biased;
                 result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
@@ -379,7 +384,7 @@ impl<S: LogStore> Term<S> {
             if self.storing.take().is_some() {
                 self.states.put_changes_back();
             }
-            if self.states.has_changes() {
+            if self.has_tail() {
                 let changes = self.states.take_changes();
                 let stored = self.side.store_states(self.decided.epoch, self.durable, &changes).await;
                 if let Err(error) = stored {
