@@ -273,7 +273,9 @@ impl<S: LogStore> Term<S> {
             if may_answer() {
                 self.answer(jobs, self.durable, newest);
             } else {
-                jobs.into_iter().for_each(|job| job.end(Error::Moved));
+                for job in jobs {
+                    job.end(Error::Moved);
+                }
             }
             return;
         }
