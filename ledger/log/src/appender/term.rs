@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::batch::AppendBatch;
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
-use super::leader::ATTEMPT_TIMEOUT;
+use super::leader::{ATTEMPT_TIMEOUT, announce};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
 use farthing_core::event::Fact;
@@ -41,6 +41,8 @@ const CACHED_AFTER_SHRINKING: usize = 150_000;
 const MAX_LOADS: usize = 4_096;
 
 type Reply<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Jobs = Vec<Box<dyn Job>>;
+
 
 /// Jobs that are decided together, and their batch.
 struct Group {
@@ -174,15 +176,15 @@ impl<S: LogStore> Term<S> {
         self.committing.is_some() || !self.next.jobs.is_empty()
     }
 
-    /// The number of jobs that the next batch still takes.
-    pub(super) fn room(&self) -> usize {
-        if self.decided.position - self.stored > MAX_TAIL {
     /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
     const fn has_tail(&self) -> bool {
         self.decided.position > self.stored
     }
 
             return 0;
+    /// The number of jobs that the next batch still takes.
+    pub(super) fn room(&self) -> usize {
+        if self.decided.position - self.stored > MAX_TAIL {
         }
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
     }
@@ -238,6 +240,7 @@ impl<S: LogStore> Term<S> {
             return Ok(());
         }
         let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
+        let wanted: Vec<ClaimId> = wanted.into_iter().collect();
         for id in wanted {
             let claim = found.remove(&id);
             self.next.batch.claims.known.insert(id, claim);
@@ -245,7 +248,6 @@ impl<S: LogStore> Term<S> {
         Ok(())
     }
 
-        let wanted: Vec<ClaimId> = wanted.into_iter().collect();
     /// Decides the job at `at`. A panic of the decision fails the batch: states and batch may be half changed.
     fn decide_one(&mut self, at: usize) -> Result<DecideResult, Failure> {
         let Group { jobs, batch, .. } = &mut self.next;
@@ -345,7 +347,7 @@ impl<S: LogStore> Term<S> {
 
     fn answer(&mut self, jobs: Vec<Box<dyn Job>>, durable: i64, newest: &watch::Sender<i64>) {
         self.durable = durable;
-        newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
+        announce(newest, durable);
         for job in jobs {
             job.confirm();
         }
@@ -397,10 +399,13 @@ impl<S: LogStore> Term<S> {
         let _ = tokio::time::timeout(ATTEMPT_TIMEOUT, store).await;
     }
 
-    /// The jobs of the batch that was committing, and of the next one.
-    pub(super) fn take_jobs(&mut self) -> (Vec<Box<dyn Job>>, Vec<Box<dyn Job>>) {
-        let committing = self.committing.take().map(|committing| committing.jobs);
-        (committing.unwrap_or_default(), std::mem::take(&mut self.next.jobs))
+    /// The jobs of the batch that was committing, the position of its end, and the jobs of the next one.
+    pub(super) fn take_jobs(&mut self) -> (Jobs, i64, Jobs) {
+        let next = std::mem::take(&mut self.next.jobs);
+        match self.committing.take() {
+            Some(Committing { jobs, end, .. }) => (jobs, end, next),
+            None => (Vec::new(), self.durable, next),
+        }
     }
 }
 
