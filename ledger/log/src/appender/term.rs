@@ -28,21 +28,22 @@ use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The most events behind the checkpoint. Beyond them, commands wait: a new leader folds these events before it serves.
-const MAX_TAIL: i64 = 100_000;
+/// This bound and the next ones are small in tests, so that the simulation reaches them.
+pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
 
 /// The events of the tail that are read and folded at once.
-const TAIL_PAGE: i64 = 5_000;
+const TAIL_PAGE: i64 = if cfg!(test) { 10 } else { 5_000 };
 
 /// The number of states in memory above which they are shrunk, and the number that they are shrunk to.
-const MAX_CACHED: usize = 200_000;
-const CACHED_AFTER_SHRINKING: usize = 150_000;
+const MAX_CACHED: usize = if cfg!(test) { 100 } else { 200_000 };
+const CACHED_AFTER_SHRINKING: usize = if cfg!(test) { 0 } else { 150_000 };
 
 /// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
 
-type Reply<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Jobs = Vec<Box<dyn Job>>;
 
+type Reply<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Jobs that are decided together, and their batch.
 struct Group {
@@ -181,10 +182,10 @@ impl<S: LogStore> Term<S> {
         self.decided.position > self.stored
     }
 
-            return 0;
     /// The number of jobs that the next batch still takes.
     pub(super) fn room(&self) -> usize {
         if self.decided.position - self.stored > MAX_TAIL {
+            return 0;
         }
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
     }
@@ -239,8 +240,8 @@ impl<S: LogStore> Term<S> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
         let wanted: Vec<ClaimId> = wanted.into_iter().collect();
+        let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
         for id in wanted {
             let claim = found.remove(&id);
             self.next.batch.claims.known.insert(id, claim);
