@@ -142,8 +142,8 @@ where
         let recorded = batch.claims.known.get(&self.claim.id).and_then(Option::as_ref);
         match recorded.map_or(Ok(None), |recorded| recorded.meets(&self.claim, states)) {
             Ok(None) => {}
-            Ok(Some(status)) => {
-                self.waiter.answer = Some(Ok(IdempotentOutcome::Repeated(status)));
+            Ok(Some(repeated)) => {
+                self.waiter.answer = Some(Ok(IdempotentOutcome::Repeated(repeated)));
                 return DecideResult::Decided;
             }
             Err(missing) => return DecideResult::Missing(missing),

@@ -52,6 +52,8 @@ enum Ended {
 struct FailedTerm {
     /// The batch that was committing, and its failure.
     committing: Option<(Vec<Box<dyn Job>>, FailedAttempt)>,
+    /// The position of its last event.
+    end: i64,
     epoch: i64,
     /// The jobs decided on top of it, and the failure of their decision, if it failed.
     next: Vec<Box<dyn Job>>,
@@ -63,6 +65,7 @@ impl<S: LogStore> Leader<'_, S> {
     pub(super) async fn lead(mut self) {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
+            self.lease.mark_unchanged();
             let began = tokio::time::timeout(ATTEMPT_TIMEOUT, Term::begin(self.store, self.name));
             let failure = match began.await {
                 Ok(Ok(Some(term))) => {
@@ -99,9 +102,8 @@ impl<S: LogStore> Leader<'_, S> {
         }
     }
 
-    /// Another gateway has the lease, and this one does not know yet.
+    /// Another gateway has the lease. Returns when this one learns of it, which may have been since it asked.
     async fn refuse_until_lease_changes(&mut self) {
-        self.lease.mark_unchanged();
         loop {
             tokio::select! {
                 biased;
@@ -126,12 +128,16 @@ impl<S: LogStore> Leader<'_, S> {
             if term.is_lost() {
                 return self.fail(term, None).await;
             }
-            if let Some(group) = (!term.is_busy()).then(|| self.retries.pop_front()).flatten()
-                && let Err(failure) = term.decide(unexpired(group)).await
-            {
-                return self.fail(term, Some(failure)).await;
-            }
             term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
+            // A group that changes nothing is answered at once, and the next one follows.
+            while !term.is_busy()
+                && let Some(group) = self.retries.pop_front()
+            {
+                if let Err(failure) = term.decide(unexpired(group)).await {
+                    return self.fail(term, Some(failure)).await;
+                }
+                term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
+            }
             term.start_storing();
             if stopping && self.jobs.is_empty() && self.retries.is_empty() {
                 lease_is_over = true;
@@ -185,7 +191,7 @@ impl<S: LogStore> Leader<'_, S> {
 
     /// Answers the jobs of a failed term, or queues them to be decided again.
     async fn settle(&mut self, failed: FailedTerm) {
-        let FailedTerm { committing, epoch, next, next_failure } = failed;
+        let FailedTerm { committing, end, epoch, next, next_failure } = failed;
         let mut groups = Vec::new();
         if let Some((jobs, FailedAttempt { failure, in_doubt })) = committing {
             tracing::warn!(
@@ -197,7 +203,12 @@ impl<S: LogStore> Leader<'_, S> {
             match in_doubt {
                 None => groups.extend(blamed(jobs, &failure, failure.blame())),
                 Some(first) => match self.resolve(&first, epoch).await {
-                    Some(true) => jobs.into_iter().for_each(|job| job.confirm()),
+                    Some(true) => {
+                        announce(self.newest, end);
+                        for job in jobs {
+                            job.confirm();
+                        }
+                    }
                     Some(false) => groups.extend(blamed(jobs, &failure, Blame::Store)),
                     // The outcome is unknown, so the callers get no answer: their channels close.
                     None => {}
@@ -262,9 +273,10 @@ fn take<S: LogStore>(
     committing: Option<FailedAttempt>,
     next_failure: Option<Failure>,
 ) -> FailedTerm {
-    let (committed, next) = term.take_jobs();
+    let (committed, end, next) = term.take_jobs();
     FailedTerm {
         committing: committing.map(|failed| (committed, failed)),
+        end,
         epoch: term.epoch(),
         next,
         next_failure,
@@ -301,6 +313,11 @@ fn unexpired(jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
         job.end(Error::Overloaded);
     }
     waiting
+}
+
+/// Announces the position of the newest durable event.
+pub(super) fn announce(newest: &watch::Sender<i64>, durable: i64) {
+    newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
 }
 
 /// Whether this gateway may answer from memory alone.

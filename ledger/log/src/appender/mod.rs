@@ -13,6 +13,8 @@ mod job;
 mod leader;
 mod queue;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod state_reads;
 mod store;
 mod term;

@@ -71,7 +71,7 @@ impl LogStore for PostgresStore {
     async fn open(&self) -> StoreResult<PostgresSession> {
         let client = connect::connect(&self.database_url, self.role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (lead, read, load, find_claims, append, store_states, resolve) = tokio::try_join!(
+        let (lead, read, load_states, find_claims, append, store_states, resolve) = tokio::try_join!(
             client.prepare(LEAD),
             client.prepare(reader::READ),
             client.prepare(states::LOAD),
@@ -86,7 +86,7 @@ impl LogStore for PostgresStore {
             client,
             lead,
             read,
-            load,
+            load: load_states,
             find_claims,
             append,
             store_states,

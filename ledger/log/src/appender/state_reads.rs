@@ -25,7 +25,7 @@ struct ReadJob {
 impl Job for ReadJob {
     fn decide(&mut self, states: &mut StateCache, _: &mut AppendBatch) -> DecideResult {
         let found: Result<Vec<_>, Missing> =
-            self.keys.iter().map(|key| states.state(key).map(|state| state.cloned())).collect();
+            self.keys.iter().map(|key| states.state(key).map(Option::<&State>::cloned)).collect();
         match found {
             Ok(found) => {
                 self.waiter.answer = Some(Ok(found));

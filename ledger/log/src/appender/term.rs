@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::batch::AppendBatch;
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
-use super::leader::ATTEMPT_TIMEOUT;
+use super::leader::{ATTEMPT_TIMEOUT, announce};
 use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
 use farthing_core::event::Fact;
@@ -28,17 +28,20 @@ use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The most events behind the checkpoint. Beyond them, commands wait: a new leader folds these events before it serves.
-const MAX_TAIL: i64 = 100_000;
+/// This bound and the next ones are small in tests, so that the simulation reaches them.
+pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
 
 /// The events of the tail that are read and folded at once.
-const TAIL_PAGE: i64 = 5_000;
+const TAIL_PAGE: i64 = if cfg!(test) { 10 } else { 5_000 };
 
 /// The number of states in memory above which they are shrunk, and the number that they are shrunk to.
-const MAX_CACHED: usize = 200_000;
-const CACHED_AFTER_SHRINKING: usize = 150_000;
+const MAX_CACHED: usize = if cfg!(test) { 100 } else { 200_000 };
+const CACHED_AFTER_SHRINKING: usize = if cfg!(test) { 0 } else { 150_000 };
 
 /// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
+
+type Jobs = Vec<Box<dyn Job>>;
 
 type Reply<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -174,6 +177,11 @@ impl<S: LogStore> Term<S> {
         self.committing.is_some() || !self.next.jobs.is_empty()
     }
 
+    /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
+    const fn has_tail(&self) -> bool {
+        self.decided.position > self.stored
+    }
+
     /// The number of jobs that the next batch still takes.
     pub(super) fn room(&self) -> usize {
         if self.decided.position - self.stored > MAX_TAIL {
@@ -215,7 +223,8 @@ impl<S: LogStore> Term<S> {
     /// Reads the claims of the jobs from `first` on. Those that the batch under way uses are as they are after it.
     async fn find_claims(&mut self, first: usize) -> Result<(), Failure> {
         let known = &mut self.next.batch.claims.known;
-        let mut wanted = Vec::new();
+        // Several jobs may use one claim.
+        let mut wanted = HashSet::new();
         for id in self.next.jobs[first..].iter().filter_map(|job| job.claim()) {
             if known.contains_key(id) {
                 continue;
@@ -223,12 +232,15 @@ impl<S: LogStore> Term<S> {
             let committing = self.committing.as_ref().and_then(|committing| committing.claims.get(id));
             match committing {
                 Some(claim) => drop(known.insert(id.clone(), claim.clone())),
-                None => wanted.push(id.clone()),
+                None => {
+                    wanted.insert(id.clone());
+                }
             }
         }
         if wanted.is_empty() {
             return Ok(());
         }
+        let wanted: Vec<ClaimId> = wanted.into_iter().collect();
         let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
         for id in wanted {
             let claim = found.remove(&id);
@@ -264,7 +276,9 @@ impl<S: LogStore> Term<S> {
             if may_answer() {
                 self.answer(jobs, self.durable, newest);
             } else {
-                jobs.into_iter().for_each(|job| job.end(Error::Moved));
+                for job in jobs {
+                    job.end(Error::Moved);
+                }
             }
             return;
         }
@@ -283,7 +297,7 @@ impl<S: LogStore> Term<S> {
 
     /// Takes the changed states if a checkpoint is due, and stores them once their events are durable.
     pub(super) fn start_storing(&mut self) {
-        if self.storing.is_none() && self.states.has_changes() && Instant::now() >= self.next_checkpoint {
+        if self.storing.is_none() && self.has_tail() && Instant::now() >= self.next_checkpoint {
             let changes = self.states.take_changes();
             self.storing = Some(Storing { position: self.decided.position, changes, reply: None });
         }
@@ -304,7 +318,7 @@ impl<S: LogStore> Term<S> {
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
             let due = self.next_checkpoint;
-            let waits = self.storing.is_none() && self.states.has_changes();
+            let waits = self.storing.is_none() && self.has_tail();
             tokio::select! {
                 biased;
                 result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
@@ -334,7 +348,7 @@ impl<S: LogStore> Term<S> {
 
     fn answer(&mut self, jobs: Vec<Box<dyn Job>>, durable: i64, newest: &watch::Sender<i64>) {
         self.durable = durable;
-        newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
+        announce(newest, durable);
         for job in jobs {
             job.confirm();
         }
@@ -368,12 +382,14 @@ impl<S: LogStore> Term<S> {
         let store = async {
             if let Some(reply) = self.storing.as_mut().and_then(|storing| storing.reply.as_mut()) {
                 let result = reply.await;
-                self.stored(result);
+                if !self.stored(result) {
+                    return;
+                }
             }
             if self.storing.take().is_some() {
                 self.states.put_changes_back();
             }
-            if self.states.has_changes() {
+            if self.has_tail() {
                 let changes = self.states.take_changes();
                 let stored = self.side.store_states(self.decided.epoch, self.durable, &changes).await;
                 if let Err(error) = stored {
@@ -384,10 +400,13 @@ impl<S: LogStore> Term<S> {
         let _ = tokio::time::timeout(ATTEMPT_TIMEOUT, store).await;
     }
 
-    /// The jobs of the batch that was committing, and of the next one.
-    pub(super) fn take_jobs(&mut self) -> (Vec<Box<dyn Job>>, Vec<Box<dyn Job>>) {
-        let committing = self.committing.take().map(|committing| committing.jobs);
-        (committing.unwrap_or_default(), std::mem::take(&mut self.next.jobs))
+    /// The jobs of the batch that was committing, the position of its end, and the jobs of the next one.
+    pub(super) fn take_jobs(&mut self) -> (Jobs, i64, Jobs) {
+        let next = std::mem::take(&mut self.next.jobs);
+        match self.committing.take() {
+            Some(Committing { jobs, end, .. }) => (jobs, end, next),
+            None => (Vec::new(), self.durable, next),
+        }
     }
 }
 

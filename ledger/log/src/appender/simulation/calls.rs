@@ -1,0 +1,206 @@
+//! Forwarded calls, as the forward endpoint opens and ends them: with a stored response, without one, or with
+//! the idempotency key released. Other clients end some of them as abandoned, as the sweeper does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use farthing_core::command::{
+    Billing, Caller, Completeness, CustomerRef, Failed, Metered, OpenRequest, Opened, Refusal,
+    RequestSettings, SettleRequest, Settled,
+};
+use farthing_core::event::{FailureReason, ProviderKeyType};
+use farthing_core::idempotency::{Claim, ClaimId};
+use farthing_core::ids::{CustomerId, GatewayId, RequestId};
+use farthing_core::model_price::{ListPrice, ModelPrice};
+use farthing_core::pricing::SizeHint;
+use farthing_core::usage::{Split, Usage};
+use tokio::time::sleep;
+use ulid::Ulid;
+
+use super::super::{Appender, ClaimEnd, ClaimRecord, Error, IdempotentOutcome};
+use super::client::{Answer, Client, NOW, failed, merchants_key};
+use super::keys::{failed_call, metered, opened};
+
+/// The ends of calls. The reason of a failure in the log tells which end it was, so a check knows the claim.
+const ENDS: [CallEnd; 5] =
+    [CallEnd::Metered, CallEnd::Metered, CallEnd::Rejected, CallEnd::TimedOut, CallEnd::Unreached];
+
+/// The longest time that a provider takes, and the longest pause between attempts to settle, in milliseconds.
+const PROVIDER_MS: u64 = 500;
+const RETRY_MS: u64 = 1_000;
+
+/// The end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallEnd {
+    /// Metered; the response is stored under the key.
+    Metered,
+    /// The provider answered with an error; the response is stored under the key.
+    Rejected,
+    /// The provider did not answer; no response is stored, and the key stays used.
+    TimedOut,
+    /// The provider was not reached; the key is released.
+    Unreached,
+}
+
+impl CallEnd {
+    fn settled(self, characters: u64) -> Settled {
+        let reason = match self {
+            Self::Metered => {
+                return Settled::Metered(Metered {
+                    http_status: 200,
+                    usage: Some(Usage {
+                        characters: Split { input: characters, output: 0 },
+                        ..Usage::default()
+                    }),
+                    ending: Completeness::Whole,
+                    raw_usage: None,
+                    response_id: None,
+                    model: None,
+                    provider_timestamp: None,
+                });
+            }
+            Self::Rejected => FailureReason::ProviderStatus,
+            Self::TimedOut => FailureReason::ProviderTimeout,
+            Self::Unreached => FailureReason::ProviderUnreachable,
+        };
+        Settled::Failed(Failed::because(reason))
+    }
+
+    /// The key of the fact that ends the call.
+    fn fact(self, request_id: RequestId) -> String {
+        match self {
+            Self::Metered => metered(request_id),
+            Self::Rejected | Self::TimedOut | Self::Unreached => failed_call(request_id),
+        }
+    }
+
+    /// The end of the call's claim; `None` if the claim is left as it is.
+    fn closing(self, request_id: RequestId) -> Option<ClaimEnd> {
+        match self {
+            Self::Metered | Self::Rejected => Some(ClaimEnd::Answer(self.fact(request_id).into_bytes())),
+            Self::TimedOut => None,
+            Self::Unreached => Some(ClaimEnd::Release),
+        }
+    }
+}
+
+/// A call at a price per character, so that its cost is above or below its hold.
+fn open(request_id: RequestId, customer_id: CustomerId) -> OpenRequest {
+    let price = ModelPrice { per_character: Some("0.001".parse().unwrap()), ..ModelPrice::default() };
+    OpenRequest {
+        request_id,
+        gateway_id: GatewayId::new(Ulid::from_parts(1, 4)),
+        caller: Caller::SecretKey(merchants_key()),
+        customer: Some(CustomerRef::Id(customer_id)),
+        meter: None,
+        billing: Billing::Usual,
+        provider: "a provider".to_owned(),
+        provider_key_type: ProviderKeyType::Managed,
+        endpoint: "POST https://provider.example/".to_owned(),
+        model: None,
+        list_price: ListPrice::Listed(price),
+        metadata: BTreeMap::new(),
+        size: SizeHint { max_output_tokens: None, input_bytes: 1 },
+        settings: RequestSettings {
+            service_charge_rate: "0.019".parse().unwrap(),
+            default_hold: "0.2".parse().unwrap(),
+            hold_cap: "1".parse().unwrap(),
+        },
+        now: NOW,
+    }
+}
+
+/// Whether the command failed for a reason that may pass.
+fn may_succeed_later<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Unavailable(_) | Error::Moved | Error::Overloaded))
+}
+
+impl Client {
+    /// Opens a call of a customer with money and ends it; under an idempotency key if the client uses them.
+    pub(super) async fn forward(&mut self, request_id: RequestId) {
+        let Some(customer_id) = self.pick(|entries| entries.payers.clone()) else { return };
+        let claim = if self.habits.is_plain { None } else { Some(self.claim("/v1/forward")) };
+        let claim_id = claim.as_ref().map(|claim| claim.id.clone());
+        self.book.entries().calls.insert(request_id, claim_id.clone());
+        let answer = self.open(open(request_id, customer_id), claim).await;
+        self.book.note(&opened(request_id), answer.clone());
+        if answer != Answer::Nothing {
+            self.book.entries().in_flight.insert(request_id);
+        }
+        if answer == Answer::Done(None) {
+            sleep(Duration::from_millis(self.random.u64(..PROVIDER_MS))).await;
+            self.end(request_id, claim_id).await;
+        }
+    }
+
+    async fn open(&mut self, command: OpenRequest, claim: Option<Claim>) -> Answer {
+        let Some(claim) = claim else {
+            let opened = self.submit(command).await;
+            return opened.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+        };
+        let request_id = command.request_id;
+        let record = move |opened: &Result<Opened, Refusal>| match opened {
+            Ok(_) => ClaimRecord::Call(request_id),
+            Err(_) => ClaimRecord::Nothing,
+        };
+        let submit =
+            |appender: Appender| async move { appender.submit_idempotent(command, claim, record).await };
+        match self.ask(submit).await {
+            Ok(IdempotentOutcome::Decided(Ok(_), _)) => {
+                self.database.notes.count("a call was opened under a claim");
+                Answer::Done(None)
+            }
+            Ok(IdempotentOutcome::Decided(Err(_), _)) => Answer::Nothing,
+            Ok(IdempotentOutcome::Repeated(status)) => {
+                self.repeated(status);
+                Answer::Nothing
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// Ends a call, and tries again while the ledger is unavailable. When the process has ended, at times the
+    /// gateway has too, and the call is left to the sweeper.
+    async fn end(&mut self, request_id: RequestId, claim: Option<ClaimId>) {
+        let end = ENDS[self.random.usize(..ENDS.len())];
+        let settled = end.settled(self.random.u64(..400));
+        let closing = claim.zip(end.closing(request_id));
+        loop {
+            let command = SettleRequest { request_id, settled: settled.clone(), now: NOW };
+            let result = match closing.clone() {
+                None => self.ask(|appender| async move { appender.settle(command).await }).await,
+                Some((claim, closing)) => {
+                    let close = |appender: Appender| async move {
+                        appender.submit_closing(command, claim, request_id, closing).await
+                    };
+                    self.ask(close).await
+                }
+            };
+            let is_over = !may_succeed_later(&result);
+            let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+            self.book.note(&end.fact(request_id), answer.clone());
+            if is_over {
+                self.book.entries().in_flight.remove(&request_id);
+                return;
+            }
+            if answer == Answer::Unknown && self.random.bool() {
+                return;
+            }
+            self.database.notes.count("a settlement was tried again");
+            sleep(Duration::from_millis(self.random.u64(..RETRY_MS))).await;
+        }
+    }
+
+    /// Ends a call in flight as abandoned. Its gateway may be about to settle it.
+    pub(super) async fn abandon(&mut self) {
+        let in_flight = self.pick(|entries| entries.in_flight.iter().copied().collect());
+        let Some(request_id) = in_flight else { return };
+        let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        let result = self.submit(SettleRequest { request_id, settled, now: NOW }).await;
+        if !may_succeed_later(&result) {
+            self.book.entries().in_flight.remove(&request_id);
+        }
+        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        self.book.note(&failed_call(request_id), answer);
+    }
+}

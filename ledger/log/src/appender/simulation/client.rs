@@ -1,0 +1,358 @@
+//! The clients of a simulation, and the book of what they were answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use farthing_core::command::{
+    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, IssueSecretKey,
+    PersonalData, Refusal, RegisterMerchant, RevokeSecretKey, Revoker,
+};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
+use farthing_core::ids::{CreditId, CustomerId, MerchantId, RequestId, SecretKeyId, WalletId};
+use farthing_core::money::Amount;
+use farthing_core::secret::{KeyHash, ServerKey};
+use tokio::time::sleep;
+use ulid::Ulid;
+
+use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
+use super::database::Database;
+use super::gateway::{GATEWAYS, Gateways};
+use super::keys::{failed_call, opened};
+
+/// The time of every command: the appender does not look at it.
+pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
+
+/// Reference ids and idempotency keys that clients compete for, of each.
+const CONTESTED: u32 = 100;
+
+/// The longest time that a lookup of the leader takes, in milliseconds.
+const LOOKUP_MS: u64 = 100;
+
+/// What the caller of a command knows when it was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The command's fact is in the log. For a credit, with the balance after it.
+    Done(Option<Amount>),
+    /// The command appended nothing: refused, or known to have failed.
+    Nothing,
+    /// There is no answer: the process ended.
+    Unknown,
+}
+
+/// The answers that all clients got.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Book(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    /// The answers to each fact's command, by the fact's key.
+    pub(super) answers: BTreeMap<String, Vec<Answer>>,
+    /// How often a command was decided under each idempotency key.
+    pub(super) decided: BTreeMap<ClaimId, u32>,
+    /// Facts that an answer says are in the log, by another's command.
+    pub(super) mentioned: Vec<String>,
+    /// The calls that were to be opened, with the claims of those with an idempotency key.
+    pub(super) calls: BTreeMap<RequestId, Option<ClaimId>>,
+    /// Calls that may be open.
+    pub(super) in_flight: BTreeSet<RequestId>,
+    /// Customers with money.
+    pub(super) payers: Vec<CustomerId>,
+    pub(super) issued: Vec<SecretKeyId>,
+    customers: Vec<CustomerId>,
+}
+
+impl Book {
+    pub(super) fn entries(&self) -> std::sync::MutexGuard<'_, Entries> {
+        self.0.lock().unwrap()
+    }
+
+    pub(super) fn note(&self, key: &str, answer: Answer) {
+        self.entries().answers.entry(key.to_owned()).or_default().push(answer);
+    }
+}
+
+/// The merchant of all commands.
+pub(super) fn merchant_id() -> MerchantId {
+    MerchantId::new(Ulid::from_parts(1, 1))
+}
+
+/// The key that hashes keys.
+pub(super) fn server_key() -> ServerKey {
+    ServerKey::from_hex(&"7".repeat(64)).unwrap()
+}
+
+/// The command that issues a secret key of the merchant.
+pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
+    IssueSecretKey {
+        merchant_id: merchant_id(),
+        secret_key_id,
+        key_hash: server_key().hash(&secret_key_id.to_string()),
+        hint: "0000".to_owned(),
+        name: "a key".to_owned(),
+        now: NOW,
+    }
+}
+
+fn first_key() -> SecretKeyId {
+    SecretKeyId::new(Ulid::from_parts(1, 2))
+}
+
+/// The hash of the merchant's first secret key, which is never revoked.
+pub(super) fn merchants_key() -> KeyHash {
+    issue(first_key()).key_hash
+}
+
+/// The wallet of the merchant of all commands.
+pub(super) fn merchants_wallet() -> WalletId {
+    WalletId::new(Ulid::from_parts(1, 3))
+}
+
+/// Registers the merchant of all commands.
+pub(super) async fn register(appender: &Appender) {
+    let (wallet_id, first_key) = (merchants_wallet(), issue(first_key()));
+    let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
+    appender.submit(register).await.expect("nothing fails yet");
+}
+
+/// What an error leaves the caller with.
+pub(super) fn failed(error: &Error) -> Answer {
+    match error {
+        Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
+        Error::Refused(_) | Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded | Error::Moved => {
+            Answer::Nothing
+        }
+    }
+}
+
+/// What the clients of a phase do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Habits {
+    /// One call in so many goes to any gateway.
+    pub(super) strays: u32,
+    /// The longest pause between the calls of a client.
+    pub(super) pause_ms: u64,
+    /// They use no idempotency keys.
+    pub(super) is_plain: bool,
+}
+
+/// A caller of the gateways.
+pub(super) struct Client {
+    pub(super) number: usize,
+    pub(super) random: fastrand::Rng,
+    pub(super) gateways: Gateways,
+    /// The place of the gateway that it believes to lead.
+    pub(super) leader: usize,
+    /// The appender of the last command.
+    pub(super) asked: Option<Appender>,
+    pub(super) habits: Habits,
+    pub(super) book: Book,
+    /// Counts what happens.
+    pub(super) database: Database,
+}
+
+impl Client {
+    /// Makes so many calls, one after the other.
+    pub(super) async fn call(mut self, calls: usize) {
+        for call in 0..calls {
+            sleep(Duration::from_millis(self.random.u64(..self.habits.pause_ms))).await;
+            let ulid = Ulid::from_parts(2, u128::try_from(self.number * 1_000 + call).unwrap());
+            match self.random.u8(..if self.habits.is_plain { 20 } else { 22 }) {
+                _ if self.random.u8(..100) == 0 => self.issue_again().await,
+                0..4 => self.issue(SecretKeyId::new(ulid)).await,
+                4 | 5 => self.revoke().await,
+                6 | 7 => self.credit(CreditId::new(ulid)).await,
+                8 | 9 => self.create(CustomerId::new(ulid)).await,
+                10 => self.delete().await,
+                11..15 => self.forward(RequestId::new(ulid)).await,
+                15 => self.abandon().await,
+                16..20 => self.read().await,
+                _ => self.create_under_a_key(CustomerId::new(ulid)).await,
+            }
+        }
+    }
+
+    /// Sends a command to the gateway that the client believes to lead, or to any. If another leads, the client looks
+    /// up which.
+    pub(super) async fn ask<T, F>(&mut self, call: impl FnOnce(Appender) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let strays = self.random.u32(..self.habits.strays) == 0;
+        let at = if strays { self.random.usize(..GATEWAYS) } else { self.leader };
+        let appender = self.gateways.appender(at);
+        self.asked = Some(appender.clone());
+        let result = call(appender).await;
+        match &result {
+            Err(Error::Moved) => {
+                self.database.notes.count("a command went to a gateway that does not lead");
+                self.leader = self.gateways.holder().unwrap_or(self.leader);
+                sleep(Duration::from_millis(self.random.u64(..LOOKUP_MS))).await;
+            }
+            Err(Error::Unavailable(_)) => self.leader = self.gateways.holder().unwrap_or(self.leader),
+            Err(Error::Overloaded) => self.database.notes.count("a command waited for too long"),
+            Ok(_) | Err(Error::Refused(_) | Error::Internal(_)) => {}
+        }
+        result
+    }
+
+    /// Sends a command without an idempotency key.
+    pub(super) async fn submit<C: Command>(&mut self, command: C) -> Result<C::Outcome, Error> {
+        self.ask(|appender| async move { appender.submit(command).await }).await
+    }
+
+    /// Issues a key, and tries again while that fails, as a caller does.
+    async fn issue(&mut self, secret_key_id: SecretKeyId) {
+        let key = format!("{secret_key_id}/issued");
+        for _ in 0..3 {
+            let result = self.submit(issue(secret_key_id)).await;
+            let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+            self.book.note(&key, answer.clone());
+            if answer != Answer::Nothing {
+                self.book.entries().issued.push(secret_key_id);
+                return;
+            }
+        }
+    }
+
+    /// Issues a key that was issued before: the fact is in the log, and this command did not put it there.
+    async fn issue_again(&mut self) {
+        let Some(secret_key_id) = self.pick(|entries| entries.issued.clone()) else { return };
+        let result = self.submit(issue(secret_key_id)).await;
+        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        self.book.note(&format!("{secret_key_id}/issued"), answer);
+    }
+
+    async fn revoke(&mut self) {
+        let Some(secret_key_id) = self.pick(|entries| entries.issued.clone()) else { return };
+        let revoke = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: NOW };
+        let result = self.submit(revoke).await;
+        let answer = result.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+        self.book.note(&format!("{secret_key_id}/revoked"), answer);
+    }
+
+    async fn credit(&mut self, credit_id: CreditId) {
+        let customer = self.pick(|entries| entries.customers.clone());
+        let target = customer.map_or(CreditTarget::Merchant(merchant_id()), CreditTarget::Customer);
+        // A credit of nothing is refused.
+        let amount = ["0", "1", "0.25"][self.random.usize(..3)].parse().unwrap();
+        let reason = "a simulation".to_owned();
+        let result = self.submit(CreditWallet { credit_id, target, amount, reason, now: NOW }).await;
+        if let (Ok(_), Some(customer_id)) = (&result, customer) {
+            self.book.entries().payers.push(customer_id);
+        }
+        let answer =
+            result.map_or_else(|error| failed(&error), |credited| Answer::Done(Some(credited.balance)));
+        let key = format!("{credit_id}/credited");
+        if let (Answer::Done(_), Some(appender)) = (&answer, &self.asked) {
+            let position = self.database.disk().position_of(&key);
+            if position.is_none_or(|position| position > appender.head()) {
+                self.database.notes.violation(format!("{key} was answered and is not announced"));
+            }
+        }
+        self.book.note(&key, answer);
+    }
+
+    fn customer(&mut self, customer_id: CustomerId) -> CreateCustomer {
+        let reference = self.random.u32(..CONTESTED);
+        CreateCustomer {
+            merchant_id: merchant_id(),
+            customer_id,
+            wallet_id: WalletId::new(customer_id.ulid()),
+            reference_id: self.random.bool().then(|| format!("reference {reference}")),
+            metadata: BTreeMap::new(),
+            personal: PersonalData { first_name: Some("Ada".to_owned()), ..PersonalData::default() },
+            now: NOW,
+        }
+    }
+
+    async fn create(&mut self, customer_id: CustomerId) {
+        let create = self.customer(customer_id);
+        let made = self.submit(create).await;
+        self.made(customer_id, made);
+    }
+
+    /// Deletes a customer; another client may have done so before.
+    async fn delete(&mut self) {
+        let Some(customer_id) = self.pick(|entries| entries.customers.clone()) else { return };
+        let delete = DeleteCustomer { merchant_id: merchant_id(), customer_id, now: NOW };
+        let result = self.submit(delete).await;
+        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        self.book.note(&format!("{customer_id}/deleted"), answer);
+    }
+
+    /// The use of an idempotency key that other clients use too, at times for another request.
+    pub(super) fn claim(&mut self, path: &str) -> Claim {
+        let key = self.random.u32(..CONTESTED).to_string();
+        let body = if self.random.u8(..10) == 0 { b"another body" } else { b"the same one" };
+        let scope = Scope { merchant_id: merchant_id(), method: "POST", path };
+        Claim::new(&server_key(), scope, &key, &[body])
+    }
+
+    /// Notes the fact that the answer to a repeated claim mentions.
+    pub(super) fn repeated(&self, status: ClaimStatus) {
+        let (what, fact) = match status {
+            ClaimStatus::Reused => ("a claim was reused", None),
+            ClaimStatus::Answered(fact, _) => {
+                ("a claim with an answer was repeated", Some(String::from_utf8(fact).unwrap()))
+            }
+            ClaimStatus::InFlight(id) => ("a claim of a call in flight was repeated", Some(opened(id))),
+            // The response of a metered call is always stored.
+            ClaimStatus::Ended(id) => {
+                ("a claim of a call without an answer was repeated", Some(failed_call(id)))
+            }
+        };
+        self.database.notes.count(what);
+        self.book.entries().mentioned.extend(fact);
+    }
+
+    /// Creates a customer under an idempotency key that other clients use too.
+    async fn create_under_a_key(&mut self, customer_id: CustomerId) {
+        let create = self.customer(customer_id);
+        let claim = self.claim("/v1/customers");
+        let record = |made: &Result<CreatedCustomer, Refusal>| match made {
+            Ok(CreatedCustomer::Created(id) | CreatedCustomer::Existing(id)) => {
+                ClaimRecord::Answer(format!("{id}/created").into_bytes())
+            }
+            Err(_) => ClaimRecord::Nothing,
+        };
+        let id = claim.id.clone();
+        let submit =
+            |appender: Appender| async move { appender.submit_idempotent(create, claim, record).await };
+        match self.ask(submit).await {
+            Ok(IdempotentOutcome::Decided(made, _)) => {
+                self.database.notes.count("a command was decided under a claim");
+                *self.book.entries().decided.entry(id).or_default() += 1;
+                self.made(customer_id, made.map_err(Error::from));
+            }
+            Ok(IdempotentOutcome::Repeated(status)) => {
+                self.book.note(&format!("{customer_id}/created"), Answer::Nothing);
+                self.repeated(status);
+            }
+            Err(error) => self.book.note(&format!("{customer_id}/created"), failed(&error)),
+        }
+    }
+
+    fn made(&self, customer_id: CustomerId, made: Result<CreatedCustomer, Error>) {
+        let answer = match made {
+            Ok(CreatedCustomer::Created(id)) => {
+                assert_eq!(id, customer_id);
+                self.book.entries().customers.push(id);
+                Answer::Done(None)
+            }
+            Ok(CreatedCustomer::Existing(id)) => {
+                self.book.entries().mentioned.push(format!("{id}/created"));
+                Answer::Nothing
+            }
+            Err(error) => failed(&error),
+        };
+        self.book.note(&format!("{customer_id}/created"), answer);
+    }
+
+    /// One of the things in the book.
+    pub(super) fn pick<T: Copy>(&mut self, of: impl FnOnce(&Entries) -> Vec<T>) -> Option<T> {
+        let things = of(&self.book.entries());
+        (!things.is_empty()).then(|| things[self.random.usize(..things.len())])
+    }
+}
