@@ -16,7 +16,6 @@ WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) 
 ORDER BY partition, first_position";
 const HEADS: &str = "SELECT partition, position, hash FROM ledger.heads ORDER BY partition";
 const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
-const HEADS: &str = "SELECT position FROM ledger.heads ORDER BY partition";
 const CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition";
 
 /// The line of an event.
@@ -183,7 +182,7 @@ impl Log {
     /// A position of each partition.
     async fn positions(&self, sql: &str) -> Vec<i64> {
         let rows = self.sql.query(sql, &[]).await.expect("positions can be read");
-        rows.iter().map(|row| row.get(0)).collect()
+        rows.iter().map(|row| row.get("position")).collect()
     }
 
     /// The partition of a merchant.

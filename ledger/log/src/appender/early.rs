@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::batch::AppendBatch;
 use super::job::{DecideResult, Job, Waiter, decide, missing_state};
-use super::{Appender, Error, stopped};
+use super::{Appender, Error, lost, stopped};
 use farthing_core::command::Command;
 use farthing_core::state::{Missing, StateCache};
 
@@ -35,7 +35,7 @@ impl<O> Early<O> {
     pub async fn durable(self) -> Result<O, Error> {
         match self.durable {
             None => Ok(self.outcome),
-            Some(durable) => durable.await.unwrap_or_else(|_| Err(stopped())),
+            Some(durable) => durable.await.unwrap_or_else(|_| Err(lost())),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Appender {
         })?;
         tokio::select! {
             biased;
-            answer = &mut answer => answer.map_err(|_| stopped())?.map(Early::known),
+            answer = &mut answer => answer.map_err(|_| lost())?.map(Early::known),
             Ok(outcome) = decided => Ok(Early { outcome, durable: Some(answer) }),
         }
     }

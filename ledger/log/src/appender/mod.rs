@@ -162,7 +162,7 @@ impl Appender {
             TrySendError::Full(_) => Error::Overloaded,
             TrySendError::Closed(_) => stopped(),
         })?;
-        answer.await.map_err(|_| stopped())?
+        answer.await.map_err(|_| lost())?
     }
 
     /// Queues the settlement `job` and waits for its answer.
@@ -172,7 +172,7 @@ impl Appender {
         answer: oneshot::Receiver<Result<T, Error>>,
     ) -> Result<T, Error> {
         self.queue.send(job).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        answer.await.map_err(|_| lost())?
     }
 
     /// The newest position that this appender has made durable.
@@ -185,6 +185,11 @@ impl Appender {
     pub fn leads(&self) -> watch::Receiver<bool> {
         self.leads.clone()
     }
+}
+
+/// The appender ended without an answer to a command that it had taken.
+fn lost() -> Error {
+    Error::Unknown("the appender has stopped".to_owned())
 }
 
 fn stopped() -> Error {

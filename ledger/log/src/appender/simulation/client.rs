@@ -119,7 +119,7 @@ pub(super) async fn register(appender: &Appender) {
 /// What an error leaves the caller with.
 pub(super) fn failed(error: &Error) -> Answer {
     match error {
-        Error::Unavailable(why) if why == "the appender has stopped" => Answer::Unknown,
+        Error::Unknown(_) => Answer::Unknown,
         Error::Refused(_) | Error::Unavailable(_) | Error::Internal(_) | Error::Overloaded | Error::Moved => {
             Answer::Nothing
         }
@@ -192,7 +192,7 @@ impl Client {
             }
             Err(Error::Unavailable(_)) => self.leader = self.gateways.holder().unwrap_or(self.leader),
             Err(Error::Overloaded) => self.database.notes.count("a command waited for too long"),
-            Ok(_) | Err(Error::Refused(_) | Error::Internal(_)) => {}
+            Ok(_) | Err(Error::Refused(_) | Error::Internal(_) | Error::Unknown(_)) => {}
         }
         result
     }
@@ -247,7 +247,7 @@ impl Client {
         let key = format!("{credit_id}/credited");
         if let (Answer::Done(_), Some(appender)) = (&answer, &self.asked) {
             let position = self.database.disk().position_of(&key);
-            if position.is_none_or(|position| position > appender.head()) {
+            if position.is_none_or(|position| position > *appender.head().borrow()) {
                 self.database.notes.violation(format!("{key} was answered and is not announced"));
             }
         }

@@ -118,7 +118,7 @@ async fn end(database: &Database, gateways: &Gateways, book: &Book) {
     sleep(2 * LEASE).await;
     let appender = gateways.appender(leader(gateways).await);
     assert_eq!(appender.submit(issue(last)).await, Ok(()), "nothing fails any more");
-    assert_eq!(appender.head(), database.disk().head.position);
+    assert_eq!(*appender.head().borrow(), database.disk().head.position);
     book.note(&format!("{last}/issued"), Answer::Done(None));
 }
 
