@@ -94,7 +94,8 @@ impl Operator {
     /// The partition of an existing customer.
     pub(crate) async fn partition_of_customer(&self, id: CustomerId) -> Result<Option<Partition>> {
         let connection = self.reads.connection().await.context("nothing was changed")?;
-        let located = directory::locate(&connection, self.ledger.partitions(), &StateKey::Customer(id)).await;
+        let created = format!("{id}/created");
+        let located = directory::locate(&connection, self.ledger.partitions(), &created).await;
         located.context("nothing was changed")
     }
 

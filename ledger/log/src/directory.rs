@@ -10,9 +10,8 @@ use tokio_postgres::{Client, Row};
 
 const FIND: &str = "SELECT partition FROM ledger.directory WHERE kind = $1 AND id = $2";
 
-/// A state by its id, in any partition: a look-up by the primary key for each.
-const LOCATE: &str = "\
-SELECT partition FROM ledger.state WHERE partition = ANY($1::smallint[]) AND kind = $2 AND id = $3";
+/// A fact by its key, in any partition: a look-up by the primary key for each.
+const LOCATE: &str = "SELECT partition FROM ledger.facts WHERE partition = ANY($1::smallint[]) AND key = $2";
 
 /// The partition of a secret key, the hash of a spend key, or a checkout session; `None` if it never existed. The
 /// directory has no other kinds of states.
@@ -21,16 +20,15 @@ pub async fn find(client: &Client, key: &StateKey) -> Result<Option<Partition>, 
     partition(client.query_opt(FIND, &[&kind, &id]).await?)
 }
 
-/// The partition that has a state under `key`. It looks in all of `partitions`, so it is for rare commands that name
-/// something without its merchant.
+/// The partition of the fact with `key`. It looks in all of `partitions`, so it is for rare commands that name something
+/// without its merchant.
 pub async fn locate(
     client: &Client,
     partitions: Partitions,
-    key: &StateKey,
+    key: &str,
 ) -> Result<Option<Partition>, tokio_postgres::Error> {
-    let (kind, id) = key.stored();
     let all: Vec<i16> = partitions.all().map(Partition::number).collect();
-    partition(client.query_opt(LOCATE, &[&all, &kind, &id]).await?)
+    partition(client.query_opt(LOCATE, &[&all, &key]).await?)
 }
 
 fn partition(row: Option<Row>) -> Result<Option<Partition>, tokio_postgres::Error> {

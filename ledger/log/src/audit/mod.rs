@@ -37,7 +37,7 @@ const CHECKPOINTS: &str = "SELECT partition, position FROM ledger.checkpoints";
 /// The record batches with events after position $2: those since the checkpoint.
 const TAIL: &str = "\
 SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position + count > $2 + 1 AND first_position > $2 - 1024 ORDER BY first_position";
+WHERE partition = $1 AND first_position + count > $2::bigint + 1 AND first_position > $2 - 1024 ORDER BY first_position";
 
 /// Record batches that are read at once: at most 512 events each.
 const PAGE: i64 = 64;
