@@ -13,6 +13,7 @@ use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
 use farthing_core::ids::{CreditId, CustomerId, MerchantId, RequestId, SecretKeyId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::secret::{KeyHash, ServerKey};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use ulid::Ulid;
 
@@ -144,6 +145,8 @@ pub(super) struct Client {
     pub(super) gateways: Gateways,
     /// The place of the gateway that it believes to lead.
     pub(super) leader: usize,
+    /// The reads that it has started.
+    pub(super) reads: JoinSet<()>,
     /// The appender of the last command.
     pub(super) asked: Option<Appender>,
     pub(super) habits: Habits,
@@ -167,9 +170,12 @@ impl Client {
                 10 => self.delete().await,
                 11..15 => self.forward(RequestId::new(ulid)).await,
                 15 => self.abandon().await,
-                16..20 => self.read().await,
+                16..20 => self.start_read(),
                 _ => self.create_under_a_key(CustomerId::new(ulid)).await,
             }
+        }
+        while let Some(read) = self.reads.join_next().await {
+            read.expect("a read panicked");
         }
     }
 
@@ -179,6 +185,9 @@ impl Client {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        if self.random.u8(..3) == 0 {
+            self.leader = self.gateways.holder().unwrap_or(self.leader);
+        }
         let strays = self.random.u32(..self.habits.strays) == 0;
         let at = if strays { self.random.usize(..GATEWAYS) } else { self.leader };
         let appender = self.gateways.appender(at);
