@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use farthing_core::command::{
-    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, IssueSecretKey,
-    PersonalData, Refusal, RegisterMerchant, RevokeSecretKey, Revoker,
+    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, PersonalData,
+    Refusal, RevokeSecretKey, Revoker,
 };
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
-use farthing_core::ids::{CreditId, CustomerId, MerchantId, RequestId, SecretKeyId, WalletId};
+use farthing_core::ids::{CreditId, CustomerId, RequestId, SecretKeyId, WalletId};
 use farthing_core::money::Amount;
-use farthing_core::secret::{KeyHash, ServerKey};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use ulid::Ulid;
@@ -21,9 +19,7 @@ use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
 use super::database::Database;
 use super::gateway::{GATEWAYS, Gateways};
 use super::keys::{failed_call, opened};
-
-/// The time of every command: the appender does not look at it.
-pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
+use super::merchant::{NOW, issue, merchant_id, server_key};
 
 /// Reference ids and idempotency keys that clients compete for, of each.
 const CONTESTED: u32 = 100;
@@ -72,49 +68,6 @@ impl Book {
     pub(super) fn note(&self, key: &str, answer: Answer) {
         self.entries().answers.entry(key.to_owned()).or_default().push(answer);
     }
-}
-
-/// The merchant of all commands.
-pub(super) fn merchant_id() -> MerchantId {
-    MerchantId::new(Ulid::from_parts(1, 1))
-}
-
-/// The key that hashes keys.
-pub(super) fn server_key() -> ServerKey {
-    ServerKey::from_hex(&"7".repeat(64)).unwrap()
-}
-
-/// The command that issues a secret key of the merchant.
-pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
-    IssueSecretKey {
-        merchant_id: merchant_id(),
-        secret_key_id,
-        key_hash: server_key().hash(&secret_key_id.to_string()),
-        hint: "0000".to_owned(),
-        name: "a key".to_owned(),
-        now: NOW,
-    }
-}
-
-fn first_key() -> SecretKeyId {
-    SecretKeyId::new(Ulid::from_parts(1, 2))
-}
-
-/// The hash of the merchant's first secret key, which is never revoked.
-pub(super) fn merchants_key() -> KeyHash {
-    issue(first_key()).key_hash
-}
-
-/// The wallet of the merchant of all commands.
-pub(super) fn merchants_wallet() -> WalletId {
-    WalletId::new(Ulid::from_parts(1, 3))
-}
-
-/// Registers the merchant of all commands.
-pub(super) async fn register(appender: &Appender) {
-    let (wallet_id, first_key) = (merchants_wallet(), issue(first_key()));
-    let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
-    appender.submit(register).await.expect("nothing fails yet");
 }
 
 /// What an error leaves the caller with.

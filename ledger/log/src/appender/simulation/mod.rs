@@ -17,6 +17,7 @@ mod gateway;
 mod history;
 mod isolation;
 mod keys;
+mod merchant;
 mod overload;
 mod reads;
 mod single_gateway;
@@ -31,9 +32,10 @@ use tokio::time::{sleep, timeout};
 use ulid::Ulid;
 
 use self::check::check;
-use self::client::{Answer, Book, Client, Habits, issue, register};
+use self::client::{Answer, Book, Client, Habits};
 use self::database::{Counts, Database};
 use self::gateway::{End, GATEWAYS, Gateways, LEASE};
+use self::merchant::{issue, register};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
 const KEPT: [u64; 2] = [3, 6];

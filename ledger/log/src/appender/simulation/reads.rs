@@ -5,9 +5,10 @@ use farthing_core::state::{State, StateKey};
 use ulid::Ulid;
 
 use super::super::Appender;
-use super::client::{Client, merchants_wallet};
+use super::client::Client;
 use super::database::Database;
 use super::gateway::GATEWAYS;
+use super::merchant::merchants_wallet;
 
 impl Client {
     /// Starts a read of the merchant's wallet with a customer's, a call and a key. The client does not wait for it, as
