@@ -18,8 +18,9 @@ use tokio::time::sleep;
 use ulid::Ulid;
 
 use super::super::{Appender, ClaimEnd, ClaimRecord, Error, IdempotentOutcome};
-use super::client::{Answer, Client, NOW, failed, merchants_key};
+use super::client::{Answer, Client, failed};
 use super::keys::{failed_call, metered, opened};
+use super::merchant::{NOW, merchants_key};
 
 /// The ends of calls. The reason of a failure in the log tells which end it was, so a check knows the claim.
 const ENDS: [CallEnd; 5] =

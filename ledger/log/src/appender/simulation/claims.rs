@@ -3,7 +3,7 @@
 use farthing_core::command::Refusal;
 use farthing_core::idempotency::{Claim, Scope};
 
-use super::client::{issue, merchant_id, server_key};
+use super::merchant::{issue, merchant_id, server_key};
 use super::single_gateway::{id, with_leader};
 use crate::appender::{Appender, ClaimRecord, Error, IdempotentOutcome, QueueLimits};
 

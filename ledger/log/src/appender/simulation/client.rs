@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use farthing_core::command::{
-    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, IssueSecretKey,
-    PersonalData, Refusal, RegisterMerchant, RevokeSecretKey, Revoker,
+    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, PersonalData,
+    Refusal, RevokeSecretKey, Revoker,
 };
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
-use farthing_core::ids::{CreditId, CustomerId, MerchantId, RequestId, SecretKeyId, WalletId};
+use farthing_core::ids::{CreditId, CustomerId, RequestId, SecretKeyId, WalletId};
 use farthing_core::money::Amount;
-use farthing_core::secret::{KeyHash, ServerKey};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use ulid::Ulid;
 
@@ -20,9 +19,7 @@ use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
 use super::database::Database;
 use super::gateway::{GATEWAYS, Gateways};
 use super::keys::{failed_call, opened};
-
-/// The time of every command: the appender does not look at it.
-pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
+use super::merchant::{NOW, issue, merchant_id, server_key};
 
 /// Reference ids and idempotency keys that clients compete for, of each.
 const CONTESTED: u32 = 100;
@@ -73,49 +70,6 @@ impl Book {
     }
 }
 
-/// The merchant of all commands.
-pub(super) fn merchant_id() -> MerchantId {
-    MerchantId::new(Ulid::from_parts(1, 1))
-}
-
-/// The key that hashes keys.
-pub(super) fn server_key() -> ServerKey {
-    ServerKey::from_hex(&"7".repeat(64)).unwrap()
-}
-
-/// The command that issues a secret key of the merchant.
-pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
-    IssueSecretKey {
-        merchant_id: merchant_id(),
-        secret_key_id,
-        key_hash: server_key().hash(&secret_key_id.to_string()),
-        hint: "0000".to_owned(),
-        name: "a key".to_owned(),
-        now: NOW,
-    }
-}
-
-fn first_key() -> SecretKeyId {
-    SecretKeyId::new(Ulid::from_parts(1, 2))
-}
-
-/// The hash of the merchant's first secret key, which is never revoked.
-pub(super) fn merchants_key() -> KeyHash {
-    issue(first_key()).key_hash
-}
-
-/// The wallet of the merchant of all commands.
-pub(super) fn merchants_wallet() -> WalletId {
-    WalletId::new(Ulid::from_parts(1, 3))
-}
-
-/// Registers the merchant of all commands.
-pub(super) async fn register(appender: &Appender) {
-    let (wallet_id, first_key) = (merchants_wallet(), issue(first_key()));
-    let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
-    appender.submit(register).await.expect("nothing fails yet");
-}
-
 /// What an error leaves the caller with.
 pub(super) fn failed(error: &Error) -> Answer {
     match error {
@@ -144,6 +98,8 @@ pub(super) struct Client {
     pub(super) gateways: Gateways,
     /// The place of the gateway that it believes to lead.
     pub(super) leader: usize,
+    /// The reads that it has started.
+    pub(super) reads: JoinSet<()>,
     /// The appender of the last command.
     pub(super) asked: Option<Appender>,
     pub(super) habits: Habits,
@@ -167,9 +123,12 @@ impl Client {
                 10 => self.delete().await,
                 11..15 => self.forward(RequestId::new(ulid)).await,
                 15 => self.abandon().await,
-                16..20 => self.read().await,
+                16..20 => self.start_read(),
                 _ => self.create_under_a_key(CustomerId::new(ulid)).await,
             }
+        }
+        while let Some(read) = self.reads.join_next().await {
+            read.expect("a read panicked");
         }
     }
 
@@ -179,6 +138,9 @@ impl Client {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        if self.random.u8(..3) == 0 {
+            self.leader = self.gateways.holder().unwrap_or(self.leader);
+        }
         let strays = self.random.u32(..self.habits.strays) == 0;
         let at = if strays { self.random.usize(..GATEWAYS) } else { self.leader };
         let appender = self.gateways.appender(at);

@@ -111,6 +111,11 @@ impl Session {
         }
         match fault {
             Fault::None | Fault::Repeat => {}
+            Fault::Cancel => {
+                sleep(delay).await;
+                database.notes.count("a statement was cancelled");
+                return Err(StoreError::Other("the statement is cancelled".to_owned()));
+            }
             // At once: what is sent behind a lost request does not arrive either.
             Fault::LoseRequest => {
                 let lost = self.break_off(database.lateness());

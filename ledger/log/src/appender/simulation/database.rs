@@ -131,6 +131,7 @@ impl Database {
             return Fault::None;
         }
         let faults = [
+            Fault::Cancel,
             Fault::LoseRequest,
             Fault::LoseReply,
             Fault::Late,
@@ -148,6 +149,8 @@ impl Database {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
+    /// The statement is cancelled; the connection goes on.
+    Cancel,
     /// The connection breaks before the request arrives.
     LoseRequest,
     /// The request is carried out; the connection breaks before the reply arrives.

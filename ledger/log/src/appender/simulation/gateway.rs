@@ -113,7 +113,9 @@ impl Keeper {
         let asked_at = Instant::now();
         sleep(self.database.latency()).await;
         let fault = self.database.fault();
-        if self.link.is_down(&self.database) || matches!(fault, Fault::LoseRequest | Fault::SilentLoss) {
+        if self.link.is_down(&self.database)
+            || matches!(fault, Fault::Cancel | Fault::LoseRequest | Fault::SilentLoss)
+        {
             return;
         }
         let is_held = self.database.disk().take_lease(&self.gateway, LEASE);

@@ -7,8 +7,8 @@ use farthing_core::state::{StateCache, StateKey};
 use tokio::task::JoinHandle;
 
 use super::check::check_log;
-use super::client::{NOW, issue, merchant_id, server_key};
 use super::database::Database;
+use super::merchant::{NOW, issue, merchant_id, server_key};
 use super::single_gateway::{id, queued, with_leader};
 use crate::appender::{Appender, ClaimRecord, Error, QueueLimits};
 

@@ -17,6 +17,7 @@ mod gateway;
 mod history;
 mod isolation;
 mod keys;
+mod merchant;
 mod overload;
 mod reads;
 mod single_gateway;
@@ -26,16 +27,18 @@ mod take_over;
 use std::time::Duration;
 
 use farthing_core::ids::SecretKeyId;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use ulid::Ulid;
 
 use self::check::check;
-use self::client::{Answer, Book, Client, Habits, issue, register};
+use self::client::{Answer, Book, Client, Habits};
 use self::database::{Counts, Database};
 use self::gateway::{End, GATEWAYS, Gateways, LEASE};
+use self::merchant::{issue, register};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
-const KEPT: [u64; 3] = [3, 6, 16_428_353_231_560_914_408];
+const KEPT: [u64; 2] = [3, 6];
 
 /// New seeds in a run of the tests, unless the environment says otherwise.
 const RUNS: u64 = 4;
@@ -76,6 +79,7 @@ async fn simulate(seed: u64) -> (Counts, Vec<String>) {
                     random: random.fork(),
                     gateways: gateways.clone(),
                     leader: random.usize(..GATEWAYS),
+                    reads: JoinSet::new(),
                     asked: None,
                     habits,
                     book: book.clone(),
@@ -202,7 +206,7 @@ fn variable(name: &str) -> Option<u64> {
 #[test]
 fn gateways_over_failing_connections_keep_the_log_whole_and_answer_truthfully() {
     if let Some(seed) = variable("FARTHING_SIMULATION_SEED") {
-        run(seed);
+        eprintln!("{:#?}", run(seed).0);
         return;
     }
     for _ in 0..variable("FARTHING_SIMULATION_RUNS").unwrap_or(RUNS) {
@@ -226,7 +230,8 @@ fn the_kept_runs_see_everything_that_can_happen() {
 }
 
 /// Everything that can happen.
-const EVERYTHING: [&str; 42] = [
+const EVERYTHING: [&str; 43] = [
+    "a statement was cancelled",
     "an append",
     "a batch was decided while another committed",
     "a leader loaded a state that it had forgotten",

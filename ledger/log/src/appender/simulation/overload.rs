@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::client::issue;
+use super::merchant::issue;
 use super::single_gateway::{held, id, queued, with_leader};
 use crate::appender::{Appender, Error, Lease, QueueLimits};
 

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
-use super::client::register;
 use super::connection::{GatewayStore, Link};
 use super::database::Database;
+use super::merchant::register;
 use crate::appender::{Appender, Lease, QueueLimits};
 
 /// The lease of the gateway.

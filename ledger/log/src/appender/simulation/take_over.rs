@@ -5,8 +5,8 @@ use std::time::Duration;
 use farthing_core::state::StateKey;
 use tokio::time::{sleep, timeout};
 
-use super::client::{issue, merchant_id};
 use super::disk::Disk;
+use super::merchant::{issue, merchant_id};
 use super::single_gateway::{held, id, queued, with_leader};
 use crate::appender::{Error, Lease, QueueLimits};
 
