@@ -14,6 +14,7 @@ mod migrate;
 mod mock_provider;
 mod operator;
 mod output;
+mod partitions;
 mod projections;
 mod projector;
 mod value_parsers;
@@ -61,6 +62,8 @@ enum Role {
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
+    /// List the partitions of the log: leader, epoch, position and lags.
+    Partitions(partitions::Args),
     /// Run a private test instance on this machine, with its own Postgres, NATS and mock AI provider.
     #[cfg(feature = "dev")]
     Dev(Box<dev::Args>),
@@ -88,6 +91,7 @@ fn run(role: Role) -> Result<()> {
         Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
         Role::Projections(command) => many_threads()?.block_on(projections::run(&command)),
+        Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
         Role::Log(command) => many_threads()?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]

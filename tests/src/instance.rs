@@ -14,8 +14,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::log::Log;
+use crate::merchant::Merchant;
 use crate::provider::Provider;
-use crate::wait::within;
+use crate::wait::{eventually, within};
 
 /// The timeout for an instance to start, on a slow machine that also compiles.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
@@ -310,6 +311,10 @@ pub struct SideGateway {
     pub address: SocketAddr,
 }
 
+/// The gateway that leads a partition.
+const LEADER: &str =
+    "SELECT gateway FROM ledger.leases WHERE partition = $1 AND expires_at > clock_timestamp()";
+
 impl SideGateway {
     /// Starts one. It allows only the addresses in `flags`.
     pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
@@ -349,6 +354,19 @@ impl SideGateway {
         .await;
         let address = up["listen"][0].as_str().and_then(|address| address.parse().ok());
         Self { process, log, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+
+    /// A funded merchant whose partition it leads. Merchants are registered until there is one.
+    pub async fn merchant_of_its_own(&self, funds: &str) -> Merchant {
+        eventually("the gateway leads a merchant's partition", async || {
+            let merchant = Merchant::funded(funds).await;
+            let partition = merchant.log.partition_of(&merchant.id).await.number();
+            let row =
+                merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");
+            let leader: Option<String> = row.get(0);
+            leader.is_some_and(|leader| self.logged().contains(&leader)).then_some(merchant)
+        })
+        .await
     }
 
     /// Its log output.

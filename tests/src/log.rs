@@ -158,15 +158,25 @@ impl Log {
         self.read(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
     }
 
-    /// The stored states of a kind: id and body, once those of all events so far are stored.
-    pub async fn states(&self, kind: &str) -> Vec<(String, Value)> {
-        self.stored().await;
+    /// The stored states of a kind as they are stored now: id and body.
+    pub async fn stored_states(&self, kind: &str) -> Vec<(String, Value)> {
         let rows = self.sql.query(STATES, &[&kind]).await.expect("the states can be read");
         let state = |row: &Row| {
             let text: String = row.get(2);
             (row.get(1), serde_json::from_str(&text).expect("a state is JSON"))
         };
         rows.iter().map(state).collect()
+    }
+
+    /// The position up to which the states of each partition are stored.
+    pub async fn checkpoints(&self) -> Vec<i64> {
+        self.positions(CHECKPOINTS).await
+    }
+
+    /// The stored states of a kind: id and body, once those of all events so far are stored.
+    pub async fn states(&self, kind: &str) -> Vec<(String, Value)> {
+        self.stored().await;
+        self.stored_states(kind).await
     }
 
     /// Waits until the states of all events so far are stored.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
-use farthing_tests::instance::SideGateway;
+use farthing_tests::instance::{Instance, SideGateway};
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
@@ -18,8 +18,12 @@ const LOCAL: &str = "--allow-address=127.0.0.0/8";
 /// A refusal or an answer that needs no ledger comes within this time, on a busy machine too.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
-/// Keeps every gateway from appending until the transaction ends.
-const LOCK_HEAD: &str = "BEGIN; SELECT position FROM ledger.heads FOR UPDATE";
+/// Locks the head of the partition of a merchant: nothing is appended to it until the transaction ends.
+async fn lock_head(sql: &Client, merchant: &Merchant) {
+    let partition = merchant.log.partition_of(&merchant.id).await;
+    let lock = format!("BEGIN; SELECT position FROM ledger.heads WHERE partition = {partition} FOR UPDATE");
+    sql.batch_execute(&lock).await.unwrap();
+}
 
 /// A provider that answers once the gate is open.
 fn waiting(merchant: &Merchant, gate: &Gate) -> Endpoint {
@@ -101,13 +105,14 @@ fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
 #[test]
 fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
     run(async {
-        let merchant = Merchant::funded("1").await;
-        let gateway = SideGateway::start(merchant.instance, &[LOCAL, "--max-queued-commands=1"]).await;
+        let instance = Instance::shared().await;
+        let gateway = SideGateway::start(instance, &[LOCAL, "--max-queued-commands=1"]).await;
+        let merchant = gateway.merchant_of_its_own("1").await;
         let gate = Gate::default();
         let endpoint = waiting(&merchant, &gate);
         let mut call = in_flight(&merchant, &gateway, &endpoint).await;
         let sql = sql(&merchant).await;
-        sql.batch_execute(LOCK_HEAD).await.unwrap();
+        lock_head(&sql, &merchant).await;
         let create = |reference: &str| {
             let body = json!({"reference_id": reference});
             let request = Request::new("POST", "/v1/customers").bearer(&merchant.secret_key).json(&body);
@@ -140,7 +145,7 @@ fn an_unknown_key_does_not_reach_the_writer_and_a_new_one_works_at_once() {
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
         let call = |key: &str| forward("GET", &endpoint.url).bearer(key);
         let sql = sql(&merchant).await;
-        sql.batch_execute(LOCK_HEAD).await.unwrap();
+        lock_head(&sql, &merchant).await;
         for (key, code) in [("spk_nobodys", "spend_key_invalid"), ("aks_test_nobodys", "secret_key_invalid")]
         {
             let request = call(key);
