@@ -1,5 +1,7 @@
 //! `farthing partitions`: who leads each partition of the log, and how far its readers have come.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use farthing_log::connect::{self, Role};
 use farthing_projector::ReadModel;
@@ -8,18 +10,19 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::output::{Listing, OutputFormat};
 
-/// A row per partition, with the read model that is furthest behind.
+/// A row per partition.
 const PARTITIONS: &str = "\
 SELECT h.partition, h.epoch, h.position, c.position AS stored, l.gateway, l.address,
        extract(epoch FROM l.expires_at - clock_timestamp())::double precision AS lease_seconds,
-       l.expires_at > clock_timestamp() AS is_led, w.position AS webhooks, p.position AS projected
+       l.expires_at > clock_timestamp() AS is_led, w.position AS webhooks
 FROM ledger.heads AS h
 JOIN ledger.checkpoints AS c USING (partition)
 JOIN ledger.leases AS l USING (partition)
 LEFT JOIN webhooks.cursor AS w USING (partition)
-LEFT JOIN (SELECT partition, min(position) AS position FROM ({checkpoints}) AS every GROUP BY partition) AS p
-    USING (partition)
 ORDER BY h.partition";
+
+/// The positions of a read model.
+const PROJECTED: &str = "SELECT partition, position FROM {schema}.checkpoint";
 
 /// Flags of `partitions`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,35 +55,45 @@ struct Row {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let read = async {
-        let client = connect::connect(&args.database.database_url, Role::Owner).await?;
-        client.query(&sql(), &[]).await
-    };
-    let rows = read.await.context("cannot read the partitions")?;
-    let row = |row: &tokio_postgres::Row| {
-        let position: i64 = row.try_get("position")?;
-        let is_led: bool = row.try_get("is_led")?;
-        let behind = |reached: Option<i64>| reached.map(|reached| position - reached);
-        Ok(Row {
-            partition: row.try_get("partition")?,
-            leader: row.try_get::<_, Option<String>>("gateway")?.filter(|_| is_led),
-            address: row.try_get::<_, Option<String>>("address")?.filter(|_| is_led),
-            lease_seconds: is_led.then(|| row.try_get("lease_seconds")).transpose()?,
-            epoch: row.try_get("epoch")?,
-            position,
-            state_lag: position - row.try_get::<_, i64>("stored")?,
-            read_model_lag: behind(row.try_get("projected")?),
-            webhook_lag: behind(row.try_get("webhooks")?),
-        })
-    };
-    let rows: Result<Vec<Row>, tokio_postgres::Error> = rows.iter().map(row).collect();
-    args.format.print_list(&Listing::new(rows.context("cannot read the partitions")?, false, None))
+    let rows = read(&args.database.database_url).await.context("cannot read the partitions")?;
+    args.format.print_list(&Listing::new(rows, false, None))
 }
 
-/// [`PARTITIONS`] with the checkpoints of all read models.
-fn sql() -> String {
-    let checkpoint =
-        |model: ReadModel| format!("SELECT partition, position FROM {}.checkpoint", model.name());
-    let checkpoints: Vec<String> = ReadModel::ALL.into_iter().map(checkpoint).collect();
-    PARTITIONS.replace("{checkpoints}", &checkpoints.join(" UNION ALL "))
+async fn read(database_url: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let client = connect::connect(database_url, Role::Owner).await?;
+    // The positions are read before the heads, so that no lag is below zero.
+    let mut projected: BTreeMap<i16, i64> = BTreeMap::new();
+    for model in ReadModel::ALL {
+        for row in client.query(&PROJECTED.replace("{schema}", model.name()), &[]).await? {
+            let position: i64 = row.try_get("position")?;
+            projected
+                .entry(row.try_get("partition")?)
+                .and_modify(|least| *least = position.min(*least))
+                .or_insert(position);
+        }
+    }
+    let rows = client.query(PARTITIONS, &[]).await?;
+    rows.iter().map(|row| Row::read(row, &projected)).collect()
+}
+
+impl Row {
+    fn read(
+        row: &tokio_postgres::Row,
+        projected: &BTreeMap<i16, i64>,
+    ) -> Result<Self, tokio_postgres::Error> {
+        let (partition, position): (i16, i64) = (row.try_get("partition")?, row.try_get("position")?);
+        let is_led: bool = row.try_get("is_led")?;
+        let behind = |reached: i64| position - reached;
+        Ok(Self {
+            partition,
+            leader: row.try_get::<_, Option<String>>("gateway")?.filter(|_| is_led),
+            address: row.try_get::<_, Option<String>>("address")?.filter(|_| is_led),
+            lease_seconds: if is_led { row.try_get("lease_seconds")? } else { None },
+            epoch: row.try_get("epoch")?,
+            position,
+            state_lag: behind(row.try_get("stored")?),
+            read_model_lag: projected.get(&partition).copied().map(behind),
+            webhook_lag: row.try_get::<_, Option<i64>>("webhooks")?.map(behind),
+        })
+    }
 }

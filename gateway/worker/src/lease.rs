@@ -19,7 +19,9 @@ RETURNING clock_timestamp()";
 
 const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
 
-pub(crate) const END_LEASE: &str = "DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
+pub(crate) const END_LEASE: &str = "\
+WITH forgotten AS (DELETE FROM ledger.gateways WHERE gateway = $1)
+DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
 
 /// The number of heartbeats, and of rounds of the sweeper, in the time after which a gateway counts as dead.
 pub(crate) const ROUNDS_PER_TIMEOUT: u32 = 6;

@@ -7,7 +7,7 @@ use farthing_core::partition::Partition;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway, program};
 use farthing_tests::log::Log;
-use farthing_tests::merchant::{forward, token};
+use farthing_tests::merchant::{Merchant, forward, token};
 use farthing_tests::provider::json as json_answer;
 use farthing_tests::run;
 use farthing_tests::scratch::operate;
@@ -246,5 +246,32 @@ fn merchants_in_different_partitions_do_not_share_one_and_each_has_positions_wit
         let mut partitions = [first.partition.number(), second.partition.number()];
         partitions.sort_unstable();
         assert_eq!(claims, partitions);
+    });
+}
+
+#[test]
+fn partitions_are_listed_with_their_leaders_and_what_is_behind() {
+    run(async {
+        let instance = Instance::shared().await;
+        let merchant = Merchant::funded("1").await;
+        let partition = merchant.log.partition_of(&merchant.id).await;
+        let position = merchant.events().await.last().unwrap().position;
+        eventually("every partition is led and its readers have come to the merchant", async || {
+            let listed = instance.operate(&["partitions"]).await;
+            let rows = listed["data"].as_array()?;
+            let numbers: Vec<_> = rows.iter().map(|row| row["partition"].as_i64().unwrap()).collect();
+            assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7]);
+            let own = &rows[partition.index()];
+            let read = |lag: &str| Some(own["position"].as_i64()? - own[lag].as_i64()? >= position);
+            let is_led = |row: &Value| {
+                row["leader"].as_str().is_some_and(|leader| leader.starts_with("gw_"))
+                    && row["address"].as_str().is_some_and(|address| address.starts_with("http://127.0.0.1:"))
+                    && row["lease_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0)
+                    && row["epoch"].as_i64() > Some(0)
+            };
+            let all_read = read("state_lag")? && read("read_model_lag")? && read("webhook_lag")?;
+            (rows.iter().all(is_led) && all_read).then_some(())
+        })
+        .await;
     });
 }

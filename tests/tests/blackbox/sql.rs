@@ -20,11 +20,12 @@ use tokio_postgres::Client;
 const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
-const SMALL: [&str; 9] = [
+const SMALL: [&str; 10] = [
     "ledger.heads",
     "ledger.checkpoints",
     "ledger.leases",
     "ledger.instance",
+    "ledger.gateways",
     "ledger.gateway_lease",
     "ledger.shape",
     "webhooks.cursor",
@@ -34,8 +35,8 @@ const SMALL: [&str; 9] = [
 
 /// Statements whose purpose is to read a whole table.
 const READS_ALL: [&str; 5] = [
-    "ledger/log/src/audit.rs BATCHES",
-    "ledger/log/src/audit.rs STATES",
+    "ledger/log/src/audit/mod.rs BATCHES",
+    "ledger/log/src/audit/mod.rs STATES",
     "ledger/log/src/refold.rs CLEAR",
     "projector/src/rebuild.rs DIFFERENCES",
     "projector/src/rebuild.rs COUNT",
@@ -98,7 +99,11 @@ async fn make() -> Filled {
             sql.batch_execute(&caught_up).await.unwrap();
         }
     }
-    sql.batch_execute(&format!("UPDATE ledger.heads SET position = {ROWS}; ANALYZE")).await.unwrap();
+    sql.batch_execute(&format!(
+        "UPDATE ledger.heads SET position = {ROWS}; UPDATE ledger.checkpoints SET position = {ROWS}; ANALYZE"
+    ))
+    .await
+    .unwrap();
     Filled { url, large }
 }
 

@@ -11,8 +11,7 @@ const ANNOUNCE: &str = "\
 INSERT INTO ledger.gateways (gateway, expires_at) VALUES ($1, clock_timestamp() + $2::double precision * interval '1 s')
 ON CONFLICT (gateway) DO UPDATE SET expires_at = excluded.expires_at";
 
-const LEAVE: &str = "\
-DELETE FROM ledger.gateways WHERE gateway = $1 OR expires_at < clock_timestamp() - interval '1 hour'";
+const LEAVE: &str = "DELETE FROM ledger.gateways WHERE gateway = $1";
 
 const RENEW: &str = "\
 UPDATE ledger.leases SET expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
