@@ -115,8 +115,8 @@ impl StoredClaim {
     /// The status that `claim`, which has the id of this record, gets; `None` if the first request left nothing. A
     /// forwarded call is in flight while its state exists, so its end also ends the claim.
     pub fn meets(&self, claim: &Claim, states: &StateCache) -> Result<Option<ClaimStatus>, Missing> {
-        let status = self.answer_to(claim);
-        let (None, Some(request_id)) = (&status, self.request_id) else { return Ok(status) };
+        let known = self.answer_to(claim);
+        let (None, Some(request_id)) = (&known, self.request_id) else { return Ok(known) };
         let is_in_flight = states.request(request_id)?.is_some();
         let ended = if is_in_flight { ClaimStatus::InFlight } else { ClaimStatus::Ended };
         Ok(Some(ended(request_id)))
@@ -196,9 +196,9 @@ mod tests {
         };
         let mut states = StateCache::default();
         let answered = record(Some(b"a"), None);
-        let status = Some(ClaimStatus::Answered(b"a".to_vec(), None));
-        assert_eq!(answered.meets(&claim, &states), Ok(status.clone()));
-        assert_eq!(answered.answer_to(&claim), status);
+        let repeated = Some(ClaimStatus::Answered(b"a".to_vec(), None));
+        assert_eq!(answered.meets(&claim, &states), Ok(repeated.clone()));
+        assert_eq!(answered.answer_to(&claim), repeated);
         let call = record(None, Some(request_id));
         assert_eq!(call.answer_to(&claim), None);
         let key = StateKey::Request(request_id);

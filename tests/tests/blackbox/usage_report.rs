@@ -188,7 +188,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
             writer: "a test".to_owned(),
             queue: QueueLimits::default(),
         };
-        let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);
+        let appender = Appender::start(config, lease.subscribe(), &stop, &tasks);
         let first: DateTime<Utc> = "2026-02-27T21:03:00Z".parse().unwrap();
         for number in 0..160_u64 {
             // Uneven steps of half an hour and more, some exactly to the start of a day in some UTC offset.

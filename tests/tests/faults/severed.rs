@@ -213,7 +213,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             writer: "a test".to_owned(),
             queue: QueueLimits::default(),
         };
-        let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tasks);
+        let appender = Appender::start(config, lease.subscribe(), &stop, &tasks);
         let server_key = ServerKey::from_hex(&"7".repeat(64)).unwrap();
         let merchant_id: MerchantId = merchant.id.parse().unwrap();
         let mint = Mint::default();

@@ -109,7 +109,7 @@ impl Appender {
     pub fn start(
         config: AppenderConfig,
         lease: watch::Receiver<Lease>,
-        stop: CancellationToken,
+        stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> Self {
         let AppenderConfig { database_url, partition, role, gateway, writer, queue } = config;

@@ -51,7 +51,7 @@ impl StoredStates {
                 match self.bodies.remove(&(partition.number(), kind.to_owned(), id.clone())) {
                     Some(body) if body == state.to_json() => {}
                     Some(_) => {
-                        report.find(|| format!("the stored {kind} {id} is not the fold of its events"))
+                        report.find(|| format!("the stored {kind} {id} is not the fold of its events"));
                     }
                     None => report.find(|| format!("the {kind} {id} is not stored")),
                 }

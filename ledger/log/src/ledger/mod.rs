@@ -113,7 +113,7 @@ impl Ledger {
                 queue,
             };
             let (lease, leased) = watch::channel(Lease::None);
-            let appender = Appender::start(appender, leased, stop.end.clone(), tasks);
+            let appender = Appender::start(appender, leased, &stop.end, tasks);
             led.push(Led { lease, leads: appender.leads() });
             appenders.push(appender);
         }

@@ -26,17 +26,24 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// The calls of other gateways that ended lately. An opening of one of them was delayed on its way.
 #[derive(Debug, Default)]
-pub(super) struct RecentEnds(Mutex<(HashSet<RequestId>, VecDeque<(Instant, RequestId)>)>);
+pub(super) struct RecentEnds(Mutex<Ends>);
+
+#[derive(Debug, Default)]
+struct Ends {
+    ids: HashSet<RequestId>,
+    /// The same, oldest first.
+    order: VecDeque<(Instant, RequestId)>,
+}
 
 impl RecentEnds {
     fn contains(&self, request_id: RequestId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(&request_id)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.contains(&request_id)
     }
 
     fn insert(&self, request_id: RequestId) {
         let now = Instant::now();
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (ids, order) = &mut *guard;
+        let Ends { ids, order } = &mut *guard;
         while let Some((ended, id)) = order.front().copied()
             && now.duration_since(ended) > REMEMBERED
         {

@@ -137,7 +137,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
         writer: "benchmark".to_owned(),
         queue: QueueLimits::default(),
     };
-    let appender = Appender::start(config, lease.subscribe(), stop.clone(), &tracker);
+    let appender = Appender::start(config, lease.subscribe(), &stop, &tracker);
     let before = merchant.log.head().await;
     let end = Instant::now() + length;
     let tasks: Vec<_> = (0..clients)

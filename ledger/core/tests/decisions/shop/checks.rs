@@ -106,14 +106,12 @@ fn stored_now_and_then(facts: &[Fact], fails: bool) -> BTreeMap<(&'static str, S
             continue;
         }
         for (key, json) in cache.take_changes() {
-            match json {
-                Some(json) => stored.insert(key.stored(), json),
-                None => {
-                    let was_stored = stored.remove(&key.stored());
-                    assert!(fails || was_stored.is_some(), "{key:?} was never stored and is removed");
-                    was_stored
-                }
-            };
+            if let Some(json) = json {
+                stored.insert(key.stored(), json);
+            } else {
+                let was_stored = stored.remove(&key.stored()).is_some();
+                assert!(fails || was_stored, "{key:?} was never stored and is removed");
+            }
         }
         if fails && at % 21 == 0 && !is_last {
             cache.put_changes_back();
