@@ -37,10 +37,11 @@ fn microseconds_of(time: DateTime<Utc>) -> DateTime<Utc> {
 /// The facts of a batch, a line each, and the changes to tables beside the log.
 #[derive(Debug)]
 pub(super) struct AppendBatch {
-    /// When its first fact was decided.
+    /// When it was sealed.
     pub(super) recorded_at: DateTime<Utc>,
     pub(super) writer: String,
     pub(super) last_position: i64,
+    /// The hash of the last event; before it is sealed, that of the event before the batch.
     pub(super) last_hash: Hash,
     pub(super) count: i32,
     /// The lines of the events, separated by line feeds.
@@ -73,25 +74,14 @@ impl AppendBatch {
         }
     }
 
-    /// Writes `fact` and links it to the hash chain.
+    /// Writes `fact`.
     pub(super) fn push(&mut self, fact: &Fact) {
-        if self.count == 0 {
-            self.recorded_at = microseconds_of(Utc::now());
-        } else {
+        if self.count > 0 {
             self.events.push('\n');
         }
-        let start = self.events.len();
         let key = record::write(fact, &mut self.events);
         self.count += 1;
         self.last_position += 1;
-        let link = Link {
-            position: self.last_position,
-            recorded_at: self.recorded_at,
-            writer: &self.writer,
-            record: &self.events[start..],
-        };
-        self.last_hash = chain::hash(&self.last_hash, &link);
-        self.hashes.extend_from_slice(&self.last_hash);
         if record::is_indexed(&fact.event) {
             self.indexed.0.push(key);
             self.indexed.1.push(self.last_position);
@@ -102,7 +92,23 @@ impl AppendBatch {
         }
     }
 
-    /// The first event of the batch, once it is appended; `None` if the batch has no facts.
+    /// Sets the time, which no fact of the batch is later than, and links the events to the hash chain. Nothing is written
+    /// to it after that.
+    pub(super) fn seal(&mut self) {
+        self.recorded_at = microseconds_of(Utc::now());
+        if self.count == 0 {
+            return;
+        }
+        let first_position = self.last_position - i64::from(self.count) + 1;
+        for (position, line) in (first_position..).zip(self.events.split('\n')) {
+            let (recorded_at, writer) = (self.recorded_at, &self.writer);
+            let link = Link { position, recorded_at, writer, record: line };
+            self.last_hash = chain::hash(&self.last_hash, &link);
+            self.hashes.extend_from_slice(&self.last_hash);
+        }
+    }
+
+    /// The first event of the sealed batch; `None` if it has no facts.
     pub(super) fn first_event(&self) -> Option<EventId> {
         let hash = self.hashes.get(..HASH_BYTES)?.to_vec();
         Some(EventId { position: self.last_position - i64::from(self.count) + 1, hash })

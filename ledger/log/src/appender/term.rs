@@ -86,7 +86,7 @@ pub(super) struct Term<S: LogStore> {
     /// Loads and stores states.
     side: Arc<S::Session>,
     states: StateCache,
-    /// The head after everything that is decided.
+    /// The head after everything that is decided. Its hash is that of the batch sealed last.
     decided: Head,
     /// The position of the last durable event.
     durable: i64,
@@ -214,9 +214,7 @@ impl<S: LogStore> Term<S> {
                 }
             }
         }
-        let Head { epoch, .. } = self.decided;
-        self.decided =
-            Head { position: self.next.batch.last_position, hash: self.next.batch.last_hash, epoch };
+        self.decided.position = self.next.batch.last_position;
         Ok(())
     }
 
@@ -270,6 +268,8 @@ impl<S: LogStore> Term<S> {
         if self.committing.is_some() || self.next.jobs.is_empty() {
             return;
         }
+        self.next.batch.seal();
+        self.decided.hash = self.next.batch.last_hash;
         let next = Group::after(self.decided, &self.name);
         let Group { expected, mut batch, jobs } = std::mem::replace(&mut self.next, next);
         if batch.is_empty() {
