@@ -17,7 +17,6 @@ use farthing_core::ids::CustomerId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
-/// The only partition so far.
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
 /// are small and their statistics are old, and plan each statement once.
 const SETTINGS: &str = "\
