@@ -74,6 +74,8 @@ pub enum Failed {
     Unavailable(String),
     /// The command would fail again.
     Internal(String),
+    /// Whether the command was carried out is not known.
+    Unknown(String),
 }
 
 impl From<Error> for Failed {
@@ -83,7 +85,7 @@ impl From<Error> for Failed {
             Error::Overloaded => Self::Overloaded,
             Error::Unavailable(why) => Self::Unavailable(why),
             Error::Internal(why) => Self::Internal(why),
-            Error::Unknown(why) => Self::Internal(why),
+            Error::Unknown(why) => Self::Unknown(why),
             Error::Refused(refusal) => Self::Internal(refusal.to_string()),
         }
     }
@@ -96,6 +98,7 @@ impl From<Failed> for Error {
             Failed::Overloaded => Self::Overloaded,
             Failed::Unavailable(why) => Self::Unavailable(why),
             Failed::Internal(why) => Self::Internal(why),
+            Failed::Unknown(why) => Self::Unknown(why),
         }
     }
 }

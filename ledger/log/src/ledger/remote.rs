@@ -9,7 +9,7 @@ use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
 use super::Ledger;
-use super::peer::{NoReply, Reply, Request, Work};
+use super::peer::{Failed, NoReply, Reply, Request, Work};
 use crate::appender::{ClaimEnd, Error, IdempotentOutcome};
 
 impl Ledger {
@@ -109,14 +109,17 @@ impl Ledger {
     }
 }
 
-/// The reply to an opening. Without one, the leader is asked again; if the opening was sent, the call `may_be_open`.
+/// The reply to an opening. Without one, the leader is asked again; if the opening was sent, the call `may_be_open`. A
+/// leader that stops while its commit is in doubt does not know either.
 fn moved_unless_answered(reply: Result<Reply, NoReply>, may_be_open: &AtomicBool) -> Result<Reply, Error> {
-    reply.map_err(|error| {
-        if let NoReply::Unknown(_) = error {
+    match reply {
+        Err(NoReply::Unknown(_)) | Ok(Reply::Failed(Failed::Unknown(_))) => {
             may_be_open.store(true, Ordering::Relaxed);
+            Err(Error::Moved)
         }
-        Error::Moved
-    })
+        Err(NoReply::NotSent(_)) => Err(Error::Moved),
+        Ok(reply) => Ok(reply),
+    }
 }
 
 fn decided<C: WireCommand>(reply: Reply) -> Result<C::Outcome, Error> {
