@@ -12,10 +12,15 @@ use crate::instance::Instance;
 use crate::log::{Logged, next_hash};
 use crate::wait::within;
 
-/// The name of the stream of partition 0.
-pub const STREAM: &str = "LEDGER-0";
-/// The subject of every message of partition 0.
-pub const SUBJECT: &str = "ledger.0";
+/// The name of the stream of a partition.
+pub fn name(partition: i16) -> String {
+    format!("LEDGER-{partition}")
+}
+
+/// The subject of every message of a partition.
+pub fn subject(partition: i16) -> String {
+    format!("ledger.{partition}")
+}
 
 /// The timeout for the feed to hold the whole log.
 const FEED_TIMEOUT: Duration = Duration::from_mins(1);
@@ -67,15 +72,10 @@ impl Headers {
     }
 }
 
-/// The stream of partition 0, if it exists.
-pub async fn stream(instance: &Instance) -> Option<Stream> {
-    stream_of(instance, 0).await
-}
-
 /// The stream of a partition, if it exists.
 pub async fn stream_of(instance: &Instance, partition: i16) -> Option<Stream> {
     let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(instance.try_ready()?.nats_url));
-    jetstream::new(client.await.ok()?.ok()?).get_stream(format!("LEDGER-{partition}")).await.ok()
+    jetstream::new(client.await.ok()?.ok()?).get_stream(name(partition)).await.ok()
 }
 
 /// The position of the last event in the stream, if there is one.
@@ -117,7 +117,7 @@ pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
         let next = tokio::time::timeout(FEED_TIMEOUT, messages.next()).await.expect("the feed goes on");
         let message = next.expect("the feed goes on").expect("a message");
         let headers = Headers::read(message.headers.as_ref().expect("headers"));
-        assert_eq!(message.subject.as_str(), format!("ledger.{}", headers.partition));
+        assert_eq!(message.subject.as_str(), subject(headers.partition));
         assert_eq!((headers.number, headers.first_position), (number, position + 1));
         let body = std::str::from_utf8(&message.payload).expect("UTF-8");
         let lines: Vec<_> = body.split('\n').collect();

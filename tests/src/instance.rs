@@ -374,6 +374,22 @@ impl SideGateway {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its name in the leases.
+    pub async fn id(&self) -> String {
+        within(START_TIMEOUT, "the side gateway says its name", async || {
+            let logged = self.logged();
+            let (_, after) = logged.split_once("event=\"gateway.listening\"")?.1.split_once("gateway_id=")?;
+            let (id, _) = after.split_once('\n')?;
+            Some(id.trim().to_owned())
+        })
+        .await
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Asks it to stop, as a service manager does.
     pub fn terminate(&self) {
         signal(self.process.id(), "TERM");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Body, Request, Response};
 use crate::instance::Instance;
+use crate::leader;
 use crate::log::{Log, Logged, partition_of};
 use crate::wait::eventually;
 
@@ -75,6 +76,18 @@ impl Merchant {
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
         let (id, wallet_id, secret_key) = (text("merchant_id"), text("wallet_id"), text("secret_key"));
         Self { instance, log: instance.log().await, id, wallet_id, secret_key }
+    }
+
+    /// A new merchant whose partition `gateway` leads, by its name in the leases.
+    pub async fn led_by(instance: &'static Instance, gateway: &str) -> Self {
+        loop {
+            let merchant = Self::of(instance).await;
+            let led = leader::led(&merchant.log.sql).await;
+            let led = led.get(gateway).unwrap_or_else(|| panic!("{gateway} leads nothing: {led:?}"));
+            if led.contains(&merchant.partition().await) {
+                return merchant;
+            }
+        }
     }
 
     /// The partition of its events.

@@ -32,7 +32,7 @@ fn the_relay_keeps_its_connection() {
         let instance = merchant.instance;
         // Two checks of the stream, a second apart.
         eventually("the stream is three seconds old", async || {
-            let created = feed::stream(instance).await?.get_info().await.ok()?.created;
+            let created = feed::stream_of(instance, 0).await?.get_info().await.ok()?.created;
             (chrono::Utc::now().timestamp() - created.unix_timestamp() > 3).then_some(())
         })
         .await;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::document::{Document, Operation};
 use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, json as answer_json};
 use farthing_tests::proxy::{Fault, Proxy};
@@ -98,8 +99,10 @@ fn an_unreadable_state_is_an_internal_error_on_every_operation_and_changes_nothi
         let instance = instance().await;
         let (merchant, endpoint) = merchant(instance).await;
         let operations = naming(instance, "rest_internal_server_error").await;
+        merchant.log.stored().await;
         let garbled = merchant.log.sql.execute(GARBLE, &[&merchant.id]).await.unwrap();
         assert_eq!(garbled, 1);
+        leader::reload(&merchant.log.sql).await;
         let events = merchant.events().await.len();
         let mut number = 0;
         for operation in &operations {
@@ -136,14 +139,17 @@ async fn fund(merchant: &Merchant, to: SocketAddr, key: &str) -> Response {
 fn a_payment_interrupted_after_the_charge_is_in_progress_and_credited_once() {
     run(async {
         let instance = instance().await;
-        let (merchant, _) = merchant(instance).await;
+        let ready = instance.ready();
+        let (proxy, url) = Proxy::before(&ready.database_url).await;
+        let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+        // Its partition is led behind the proxy.
+        leader::spread(&instance.log().await.sql, 3).await;
+        let merchant = Merchant::led_by(instance, &gateway.id().await).await;
+        merchant.credit_own("10").await;
         let card = json!({"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"});
         merchant.post("/v1/payment_methods", &json!({"card": card})).await.expect(201);
         let operations = Document::of(instance).await.operations();
         let fund_wallet = operations.iter().find(|operation| operation.id == "fund_wallet").unwrap();
-        let ready = instance.ready();
-        let (proxy, url) = Proxy::before(&ready.database_url).await;
-        let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
         let (mut strike, mut asked, mut under_way) = (None, 0, None);
         // Another gateway may carry out the payment first; then the test requests another one.
         while under_way.is_none() {

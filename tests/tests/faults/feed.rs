@@ -39,7 +39,9 @@ fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
         merchant.credit_own("1").await;
         let events = merchant.log.after(0).await;
         feed::check(instance, &events).await;
-        let stream = context.get_stream(feed::STREAM).await.unwrap();
+        let partition = merchant.partition().await;
+        let name = feed::name(partition);
+        let stream = context.get_stream(&name).await.unwrap();
         stream.purge().await.expect_err("a purge is refused");
         stream.delete_message(1).await.expect_err("so is the deletion of a message");
         let mut config = stream.get_info().await.unwrap().config;
@@ -47,23 +49,24 @@ fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
         context.update_stream(config).await.unwrap();
         feed::check(instance, &events).await;
 
-        context.delete_stream(feed::STREAM).await.unwrap();
+        context.delete_stream(&name).await.unwrap();
         feed::check(instance, &events).await;
-        let state = context.get_stream(feed::STREAM).await.unwrap().get_info().await.unwrap().state;
+        let state = context.get_stream(&name).await.unwrap().get_info().await.unwrap().state;
         assert_eq!(state.messages, 1, "record batches share a message");
 
-        let last = events.last().unwrap();
+        let last = events.iter().rfind(|event| event.partition == partition).unwrap();
         let (copied, next_number) = (claiming(1, last.position, last), claiming(2, last.position, last));
         for headers in [async_nats::HeaderMap::new(), copied, next_number] {
-            let created = context.get_stream(feed::STREAM).await.unwrap().get_info().await.unwrap().created;
-            publish(&context, headers).await;
+            let created = context.get_stream(&name).await.unwrap().get_info().await.unwrap().created;
+            publish(&context, partition, headers).await;
             within(HEAL, "the feed is created again", async || {
-                (feed::stream(instance).await?.get_info().await.ok()?.created != created).then_some(())
+                (feed::stream_of(instance, partition).await?.get_info().await.ok()?.created != created)
+                    .then_some(())
             })
             .await;
             feed::check(instance, &events).await;
         }
-        assert_eq!(merchant.log.head().await, last.position, "the log is unchanged");
+        assert_eq!(merchant.log.head().await, i64::try_from(events.len()).unwrap(), "the log is unchanged");
         put_away(instance).await;
     });
 }
@@ -75,9 +78,9 @@ async fn patient(instance: &Instance) -> jetstream::Context {
     context
 }
 
-/// Publishes a foreign message to the feed. It is stored once acknowledged, until the relay sees it.
-async fn publish(context: &jetstream::Context, headers: async_nats::HeaderMap) {
-    let sent = context.publish_with_headers(feed::SUBJECT, headers, "{}".into()).await;
+/// Publishes a foreign message to the feed of a partition. It is stored once acknowledged, until the relay sees it.
+async fn publish(context: &jetstream::Context, partition: i16, headers: async_nats::HeaderMap) {
+    let sent = context.publish_with_headers(feed::subject(partition), headers, "{}".into()).await;
     sent.unwrap().await.unwrap();
 }
 
@@ -98,9 +101,11 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
         let instance = merchant.instance;
         // As after a failover of Postgres that lost the last event: consumers have seen an event that the log does not have.
         let context = patient(instance).await;
-        let last = events.last().unwrap();
-        let before = feed::stream(instance).await.unwrap().get_info().await.unwrap().state.messages;
-        publish(&context, claiming(before + 1, last.position + 1, last)).await;
+        let partition = merchant.partition().await;
+        let last = events.iter().rfind(|event| event.partition == partition).unwrap();
+        let before =
+            feed::stream_of(instance, partition).await.unwrap().get_info().await.unwrap().state.messages;
+        publish(&context, partition, claiming(before + 1, last.position + 1, last)).await;
         let says = format!("the stream's last event, at position {}, is not this log's", last.position + 1);
         within(HEAL, "the relay reports the fork", async || {
             let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).ok()?;
@@ -109,9 +114,9 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
         .await;
         merchant.credit_own("1").await;
         merchant.get("/v1/connections").await.expect(200);
-        let state = feed::stream(instance).await.unwrap().get_info().await.unwrap().state;
+        let state = feed::stream_of(instance, partition).await.unwrap().get_info().await.unwrap().state;
         assert_eq!(state.messages, before + 1, "nothing is published on the fork");
-        context.delete_stream(feed::STREAM).await.unwrap();
+        context.delete_stream(feed::name(partition)).await.unwrap();
         feed::check(instance, &merchant.log.after(0).await).await;
         put_away(instance).await;
     });

@@ -89,9 +89,13 @@ impl Load {
 
     /// Starts the load; `gateway` selects the gateway of each task.
     pub(crate) async fn through(instance: &'static Instance, gateway: Way) -> Self {
+        Self::of(Merchant::of(instance).await, gateway).await
+    }
+
+    /// Starts the load of this merchant.
+    pub(crate) async fn of(merchant: Merchant, gateway: Way) -> Self {
         static ROUND: AtomicU64 = AtomicU64::new(0);
         let round = ROUND.fetch_add(1, Ordering::SeqCst);
-        let merchant = Merchant::of(instance).await;
         merchant.credit_own("1000").await;
         let mut customers = Vec::new();
         for number in 0..3 {
@@ -106,7 +110,7 @@ impl Load {
             .iter()
             .flat_map(|customer| meters.iter().map(|meter| merchant.billing(customer, meter)))
             .collect();
-        let endpoint = instance.provider.endpoint(respond);
+        let endpoint = merchant.instance.provider.endpoint(respond);
         let parties = Arc::new(Parties { merchant, customers, meters, endpoint, tokens });
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..TASKS)

@@ -10,6 +10,7 @@ mod abandoned;
 mod aftermath;
 mod documented;
 mod feed;
+mod leaders;
 mod load;
 mod outdated;
 mod renewal;

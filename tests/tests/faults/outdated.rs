@@ -7,6 +7,7 @@ use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::{Customer, Merchant, forward};
 use farthing_tests::provider::{Endpoint, json};
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::{instance, put_away};
@@ -157,6 +158,12 @@ fn a_running_gateway_appends_nothing_to_a_log_of_another_shape() {
         }
         assert_eq!(shop.merchant.log.head().await, head);
         sql.batch_execute("UPDATE ledger.heads SET shape = shape - 1, epoch = epoch + 1").await.unwrap();
+        // The leader tries again after a pause.
+        eventually("the gateway appends again", async || {
+            let answer = shop.merchant.post("/v1/customers", &json!({})).await;
+            (answer.status == 201).then_some(())
+        })
+        .await;
         shop.call().await;
         let report = instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
@@ -176,6 +183,7 @@ fn states_are_not_folded_from_a_log_that_does_not_verify() {
             let row = sql.query_one(states, &[]).await.unwrap();
             (row.get::<_, i64>(0), row.get::<_, i64>(1))
         };
+        shop.merchant.log.stored().await;
         let before = stored().await;
         sql.batch_execute(
             "ALTER TABLE ledger.batches DISABLE TRIGGER ALL;

@@ -1,6 +1,7 @@
 //! Appends severed between a gateway and Postgres: the response is lost, the statement is cut off, or it is delivered after
 //! the gateway has given up. The gateway determines the outcome, never guesses it, and nothing is written late.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use chrono::Utc;
@@ -24,23 +25,20 @@ use crate::load::Load;
 use crate::seeds::Run;
 use crate::{aftermath, instance, put_away};
 
-/// Writes after which a gateway counts as the only writer: more than it needs.
-const CALM: usize = 24;
-
 /// The flags of a gateway beside the dev instance's: loopback addresses are allowed, and the heartbeat is fast enough for their
 /// sweepers.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
-/// Whether another gateway writes.
+/// The gateway that takes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Company {
-    /// None: the gateway appends with one statement and without a prior lock.
-    Alone,
-    /// Another gateway wrote just before: the head is locked first.
-    Others,
+enum Through {
+    /// The one that leads the merchant's partition, behind the proxy.
+    Leader,
+    /// Another one, which sends its commands to the leader.
+    Follower,
 }
 
-const COMPANIES: [Company; 2] = [Company::Alone, Company::Others];
+const GATEWAYS: [Through; 2] = [Through::Leader, Through::Follower];
 
 struct Scene {
     merchant: Merchant,
@@ -50,22 +48,26 @@ struct Scene {
 
 impl Scene {
     async fn open(instance: &'static Instance) -> Self {
-        let merchant = Merchant::of(instance).await;
+        let (proxy, gateway, merchant) = behind_proxy(instance).await;
         merchant.credit_own("10").await;
-        let ready = instance.ready();
-        let (proxy, url) = Proxy::before(&ready.database_url).await;
-        let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
         Self { merchant, proxy, gateway }
     }
 
-    /// Defines a meter through the proxy: one command, one fact.
-    async fn define(&self) -> Response {
+    fn address(&self, through: Through) -> SocketAddr {
+        match through {
+            Through::Leader => self.gateway.address,
+            Through::Follower => self.merchant.instance.gateway(0),
+        }
+    }
+
+    /// Defines a meter: one command, one fact.
+    async fn define(&self, through: Through) -> Response {
         let fields = json!({
             "name": ulid(), "rate_type": "fixed", "tier_type": "requests",
             "tiers": [{"start": 0, "rate": "1"}],
         });
         let request = Request::new("POST", "/v1/meters").json(&fields).bearer(&self.merchant.secret_key);
-        request.send(self.gateway.address).await.unwrap()
+        request.send(self.address(through)).await.unwrap()
     }
 
     async fn defined(&self) -> usize {
@@ -76,21 +78,8 @@ impl Scene {
         self.merchant.events().await.iter().filter(|event| event.kind == kind).count()
     }
 
-    async fn in_company(&self, company: Company) {
-        match company {
-            Company::Alone => {
-                for _ in 0..CALM {
-                    self.define().await.expect(201);
-                }
-            }
-            Company::Others => {
-                self.merchant.post("/v1/spend_keys", &json!({"name": "another writer"})).await.expect(201);
-            }
-        }
-    }
-
     /// Makes a call whose settlement is struck, and asserts that its response is complete and that it is charged once.
-    async fn settles_once(&self, fault: Fault) -> Outcome {
+    async fn settles_once(&self, through: Through, fault: Fault) -> Outcome {
         let customer = self.merchant.customer_called(&ulid(), "1").await;
         let meter = self.merchant.call_meter("0.25").await;
         let endpoint =
@@ -99,16 +88,16 @@ impl Scene {
         let (metered, debited) = (self.count("request.metered").await, self.count("wallet.debited").await);
         // Its opening passes.
         let mut strike = self.proxy.strike(fault, 1);
-        let response = request.send(self.gateway.address).await.unwrap();
+        let response = request.send(self.address(through)).await.unwrap();
         response.expect(200);
         strike.struck().await;
         self.merchant.charged(&response).await;
         let outcome = strike.outcome().await;
-        assert_eq!(self.count("request.metered").await, metered + 1, "{fault:?}");
+        assert_eq!(self.count("request.metered").await, metered + 1, "{fault:?}, {through:?}");
         // The customer pays the fee, the merchant pays the service charge.
-        assert_eq!(self.count("wallet.debited").await, debited + 2, "{fault:?}");
-        assert_eq!(self.merchant.balance(&customer).await, "0.7500000000", "{fault:?}");
-        assert_eq!(endpoint.calls().len(), 1, "{fault:?}");
+        assert_eq!(self.count("wallet.debited").await, debited + 2, "{fault:?}, {through:?}");
+        assert_eq!(self.merchant.balance(&customer).await, "0.7500000000", "{fault:?}, {through:?}");
+        assert_eq!(endpoint.calls().len(), 1, "{fault:?}, {through:?}");
         outcome
     }
 
@@ -121,6 +110,16 @@ impl Scene {
     }
 }
 
+/// A gateway behind a proxy, beside the instance's two, and a merchant whose partition it leads.
+async fn behind_proxy(instance: &'static Instance) -> (Proxy, SideGateway, Merchant) {
+    let ready = instance.ready();
+    let (proxy, url) = Proxy::before(&ready.database_url).await;
+    let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+    leader::spread(&instance.log().await.sql, 3).await;
+    let merchant = Merchant::led_by(instance, &gateway.id().await).await;
+    (proxy, gateway, merchant)
+}
+
 fn ulid() -> String {
     MerchantId::new(Mint::default().next(Utc::now())).to_string().replace("mer_", "reference ")
 }
@@ -129,16 +128,14 @@ fn ulid() -> String {
 fn an_append_whose_response_is_lost_is_found_in_the_log_and_confirmed() {
     run(async {
         let scene = Scene::open(instance().await).await;
-        for company in COMPANIES {
+        for through in GATEWAYS {
             for fault in [Fault::LoseAnswer, Fault::LoseCommitAnswer] {
-                scene.in_company(company).await;
                 let before = scene.defined().await;
                 let strike = scene.proxy.strike(fault, 0);
-                scene.define().await.expect(201);
-                assert_eq!(strike.outcome().await, Outcome::Moved(true), "{fault:?}, {company:?}");
-                assert_eq!(scene.defined().await, before + 1, "{fault:?}, {company:?}");
-                scene.in_company(company).await;
-                assert_eq!(scene.settles_once(fault).await, Outcome::Moved(true), "{fault:?}, {company:?}");
+                scene.define(through).await.expect(201);
+                assert_eq!(strike.outcome().await, Outcome::Moved(true), "{fault:?}, {through:?}");
+                assert_eq!(scene.defined().await, before + 1, "{fault:?}, {through:?}");
+                assert_eq!(scene.settles_once(through, fault).await, Outcome::Moved(true));
             }
         }
         scene.close().await;
@@ -149,16 +146,16 @@ fn an_append_whose_response_is_lost_is_found_in_the_log_and_confirmed() {
 fn an_append_that_is_cut_off_writes_nothing_and_is_refused() {
     run(async {
         let scene = Scene::open(instance().await).await;
-        for company in COMPANIES {
+        for through in GATEWAYS {
             for share in [0, 500, 999] {
-                scene.in_company(company).await;
+                let fault = Fault::CutWithin(share);
                 let before = scene.defined().await;
-                let strike = scene.proxy.strike(Fault::CutWithin(share), 0);
-                scene.define().await.refused(503, "ledger_unavailable");
+                let strike = scene.proxy.strike(fault, 0);
+                scene.define(through).await.refused(503, "ledger_unavailable");
                 assert_eq!(strike.outcome().await, Outcome::NotDelivered);
-                assert_eq!(scene.defined().await, before, "{share}, {company:?}");
-                scene.define().await.expect(201);
-                assert_eq!(scene.settles_once(Fault::CutWithin(share)).await, Outcome::NotDelivered);
+                assert_eq!(scene.defined().await, before, "{share}, {through:?}");
+                scene.define(through).await.expect(201);
+                assert_eq!(scene.settles_once(through, fault).await, Outcome::NotDelivered);
             }
         }
         scene.close().await;
@@ -169,32 +166,25 @@ fn an_append_that_is_cut_off_writes_nothing_and_is_refused() {
 fn an_append_that_arrives_after_it_was_given_up_writes_nothing() {
     run(async {
         let scene = Scene::open(instance().await).await;
-        for (company, fault) in [
-            (Company::Alone, Fault::KeepBack),
-            (Company::Others, Fault::KeepBack),
-            (Company::Alone, Fault::KeepBackInSilence),
+        for (through, fault) in [
+            (Through::Leader, Fault::KeepBack),
+            (Through::Follower, Fault::KeepBack),
+            (Through::Leader, Fault::KeepBackInSilence),
         ] {
-            scene.in_company(company).await;
             let before = scene.defined().await;
             let strike = scene.proxy.strike(fault, 0);
-            scene.define().await.refused(503, "ledger_unavailable");
+            scene.define(through).await.refused(503, "ledger_unavailable");
             assert_eq!(scene.defined().await, before);
-            fenced_out(company, &strike.outcome().await);
-            assert_eq!(scene.defined().await, before, "{fault:?}, {company:?}");
-            scene.define().await.expect(201);
+            assert_eq!(strike.outcome().await, Outcome::Moved(false), "{fault:?}, {through:?}");
+            assert_eq!(scene.defined().await, before, "{fault:?}, {through:?}");
+            scene.define(through).await.expect(201);
         }
-        for company in COMPANIES {
-            scene.in_company(company).await;
-            fenced_out(Company::Others, &scene.settles_once(Fault::KeepBack).await);
+        for through in GATEWAYS {
+            let outcome = scene.settles_once(through, Fault::KeepBack).await;
+            assert_eq!(outcome, Outcome::Moved(false), "{through:?}");
         }
         scene.close().await;
     });
-}
-
-/// Asserts that the append was fenced by the epoch. Postgres may also have ended its transaction.
-fn fenced_out(company: Company, outcome: &Outcome) {
-    let ended = *outcome == Outcome::Closed || *outcome == Outcome::Refused("25P03".to_owned());
-    assert!(*outcome == Outcome::Moved(false) || (company == Company::Others && ended), "{outcome:?}");
 }
 
 #[test]
@@ -250,23 +240,22 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
     });
 }
 
-/// Severs random appends under load. With [`Company::Others`], the instance's gateways write too.
-async fn severed_at_random(company: Company) {
+/// Severs random appends of the leader under load, which comes through every one of `gateways`.
+async fn severed_at_random(gateways: &'static [Through]) {
     let instance = instance().await;
-    let ready = instance.ready();
-    let (proxy, url) = Proxy::before(&ready.database_url).await;
-    let gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
-    let address = gateway.address;
+    let (proxy, gateway, merchant) = behind_proxy(instance).await;
+    let (leader, mut merchant) = (gateway.address, Some(merchant));
     for run in Run::all() {
         let mut choices = run.begin();
-        let load = Load::through(
-            instance,
-            Arc::new(move |task| match company {
-                Company::Others if task % 2 == 0 => instance.try_gateway(task / 2),
-                Company::Alone | Company::Others => Some(address),
-            }),
-        )
-        .await;
+        let merchant = match merchant.take() {
+            Some(merchant) => merchant,
+            None => Merchant::led_by(instance, &gateway.id().await).await,
+        };
+        let way = move |task| match gateways[task % gateways.len()] {
+            Through::Follower => instance.try_gateway(task / 2),
+            Through::Leader => Some(leader),
+        };
+        let load = Load::of(merchant, Arc::new(way)).await;
         load.calls(250).await;
         for _ in 0..run.faults {
             let (fault, passing) = (choices.fault(), choices.below(40));
@@ -286,10 +275,10 @@ async fn severed_at_random(company: Company) {
 
 #[test]
 fn appends_severed_at_random_lose_and_double_no_charge() {
-    run(severed_at_random(Company::Alone));
+    run(severed_at_random(&[Through::Leader]));
 }
 
 #[test]
-fn appends_severed_at_random_beside_other_writers_lose_and_double_no_charge() {
-    run(severed_at_random(Company::Others));
+fn appends_severed_at_random_under_calls_of_followers_lose_and_double_no_charge() {
+    run(severed_at_random(&GATEWAYS));
 }

@@ -74,7 +74,8 @@ async fn read_models(merchant: &Merchant, id: &str) {
 async fn state(merchant: &Merchant) {
     let sql = &merchant.log.sql;
     let wallet = merchant.wallet_id.as_str();
-    let partition = merchant.log.partition_of(&merchant.id).await.number();
+    let partition = merchant.partition().await;
+    merchant.log.stored().await;
     let row = "kind = 'wallet' AND id = $1";
     let body: String = sql
         .query_one(&format!("SELECT body FROM ledger.state WHERE {row}"), &[&wallet])
@@ -100,8 +101,8 @@ async fn state(merchant: &Merchant) {
 /// The record batch of an event: its first position, the number of its events, and the first position of the next batch.
 async fn batch_of(merchant: &Merchant, position: i64) -> (i64, i64, i64) {
     let batch = "SELECT first_position, count::bigint FROM ledger.batches
-        WHERE first_position <= $1 AND first_position + count > $1";
-    let row = merchant.log.sql.query_one(batch, &[&position]).await.unwrap();
+        WHERE partition = $2 AND first_position <= $1 AND first_position + count > $1";
+    let row = merchant.log.sql.query_one(batch, &[&position, &merchant.partition().await]).await.unwrap();
     let (first, count): (i64, i64) = (row.get(0), row.get(1));
     (first, count, first + count)
 }
@@ -111,12 +112,17 @@ async fn log(merchant: &Merchant, id: &str) {
     let sql = &merchant.log.sql;
     // A batch follows that of the call.
     merchant.credit_own("1").await;
-    let head = merchant.log.head().await;
+    let partition = merchant.partition().await;
+    let heads = merchant.log.heads().await;
+    let head = heads.iter().find(|head| head.partition == partition).unwrap().position;
     let here = merchant.log.event(&format!("{id}/metered")).await.unwrap().position;
     let (first, count, next) = batch_of(merchant, here).await;
     assert!(first > 1 && count > 1 && here < next - 1 && next <= head, "{first} {count} {here} {head}");
     let chain = |position: i64| format!("position {position}: the hash does not follow");
-    let column = |change: &str| format!("UPDATE ledger.batches SET {change} WHERE first_position = {first}");
+    let within = format!("partition = {partition}");
+    let column = |change: &str| {
+        format!("UPDATE ledger.batches SET {change} WHERE {within} AND first_position = {first}")
+    };
     let lines = |change: &str| column(&format!("events = convert_to({change}, 'UTF8')"));
     let text = "convert_from(events, 'UTF8')";
     let at = here - first;
@@ -144,17 +150,17 @@ async fn log(merchant: &Merchant, id: &str) {
             vec![format!("position {first}: the record batch is damaged: {} events", count - 1)],
         ),
         (
-            format!("DELETE FROM ledger.batches WHERE first_position = {first}"),
+            format!("DELETE FROM ledger.batches WHERE {within} AND first_position = {first}"),
             vec![format!("positions {first} to {}: the events are missing", next - 1), chain(next)],
         ),
         (
-            format!("DELETE FROM ledger.batches WHERE first_position > {}", first - 1),
+            format!("DELETE FROM ledger.batches WHERE {within} AND first_position > {}", first - 1),
             vec![format!("the head is at position {head}, the last event at {}", first - 1)],
         ),
         (
             format!(
                 "UPDATE ledger.batches SET first_position = CASE first_position WHEN {first} THEN {next} ELSE {first} END
-                 WHERE first_position IN ({first}, {next})"
+                 WHERE {within} AND first_position IN ({first}, {next})"
             ),
             vec![chain(first)],
         ),
@@ -163,16 +169,16 @@ async fn log(merchant: &Merchant, id: &str) {
                 "INSERT INTO ledger.batches
                  SELECT partition, first_position + 1, 1, recorded_at, writer,
                         convert_to(split_part({text}, E'\\n', 2), 'UTF8'), substring(hashes FROM 33 FOR 32)
-                 FROM ledger.batches WHERE first_position = {first}"
+                 FROM ledger.batches WHERE {within} AND first_position = {first}"
             ),
             vec![format!("position {}: a record batch begins before the one before it ends", first + 1)],
         ),
         (
-            "UPDATE ledger.heads SET position = position + 1".to_owned(),
+            format!("UPDATE ledger.heads SET position = position + 1 WHERE {within}"),
             vec![format!("the head is at position {}, the last event at {head}", head + 1)],
         ),
         (
-            "UPDATE ledger.heads SET hash = sha256('')".to_owned(),
+            format!("UPDATE ledger.heads SET hash = sha256('') WHERE {within}"),
             vec![format!("the head's hash is not that of the last event, at position {head}")],
         ),
     ] {
@@ -189,7 +195,8 @@ async fn log(merchant: &Merchant, id: &str) {
         sql.batch_execute(
             "TRUNCATE ledger.batches;
              INSERT INTO ledger.batches SELECT * FROM kept;
-             UPDATE ledger.heads AS h SET position = k.position, hash = k.hash FROM kept_heads AS k;
+             UPDATE ledger.heads AS h SET position = k.position, hash = k.hash FROM kept_heads AS k
+             WHERE k.partition = h.partition;
              ALTER TABLE ledger.batches ADD PRIMARY KEY (partition, first_position);
              ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_rows;
              ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements;

@@ -2,6 +2,7 @@
 
 use farthing_tests::client::Connection;
 use farthing_tests::instance::SideGateway;
+use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, last_chunk, whole};
 use farthing_tests::proxy::Proxy;
@@ -16,12 +17,14 @@ use crate::{instance, put_away};
 fn a_gateway_that_stops_without_postgres_logs_the_usage_of_each_call() {
     run(async {
         let instance = instance().await;
-        let merchant = Merchant::of(instance).await;
-        merchant.credit_own("10").await;
         let ready = instance.ready();
         let (proxy, url) = Proxy::before(&ready.database_url).await;
         let flags = ["--allow-address=127.0.0.0/8", "--grace-seconds=1"];
         let mut gateway = SideGateway::start_on(instance, &url, &ready.nats_url, &flags).await;
+        // It leads the partition itself: nobody else can settle its calls.
+        leader::spread(&instance.log().await.sql, 3).await;
+        let merchant = Merchant::led_by(instance, &gateway.id().await).await;
+        merchant.credit_own("10").await;
         let gate = Gate::default();
         let (first, second) = (gate.clone(), gate.clone());
         let reported = instance.provider.endpoint(move |_| {

@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::batch::{AppendBatch, EventId};
+use super::job::Job;
 use super::store::StoreError;
 
 /// Why an attempt failed.
@@ -48,6 +49,14 @@ impl Failure {
         }
     }
 
+    /// Answers a job that fails so in a batch of its own.
+    pub(super) fn end(&self, job: Box<dyn Job>) {
+        match self {
+            Self::Store(StoreError::Unreadable(why)) => job.end_unreadable(why.clone()),
+            failure => job.end(failure.answer()),
+        }
+    }
+
     /// The answer to a command that fails so in a batch of its own.
     pub(super) fn answer(&self) -> Error {
         let why = self.to_string();
@@ -56,7 +65,7 @@ impl Failure {
             Self::Store(StoreError::Data(_)) | Self::TooManyLoads | Self::Panicked { .. } => {
                 Error::Internal(why)
             }
-            Self::Store(StoreError::Other(_))
+            Self::Store(StoreError::Other(_) | StoreError::Unreadable(_))
             | Self::Tail(_)
             | Self::Fenced
             | Self::Timeout
@@ -78,7 +87,7 @@ impl FailedAttempt {
     pub(super) fn of_append(error: StoreError, batch: &AppendBatch) -> Self {
         let in_doubt = match &error {
             StoreError::Data(_) => None,
-            StoreError::Other(_) => batch.first_event(),
+            StoreError::Other(_) | StoreError::Unreadable(_) => batch.first_event(),
         };
         Self { failure: error.into(), in_doubt }
     }

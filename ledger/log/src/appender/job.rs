@@ -39,6 +39,11 @@ pub(super) trait Job: Send {
 
     /// Sends an error: nothing was appended.
     fn end(self: Box<Self>, error: Error);
+
+    /// Sends the error that a stored state cannot be read. A command may be sent again: an operator can repair the state.
+    fn end_unreadable(self: Box<Self>, why: String) {
+        self.end(Error::Unavailable(why));
+    }
 }
 
 impl dyn Job {

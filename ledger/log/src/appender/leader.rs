@@ -288,7 +288,7 @@ fn blamed(mut jobs: Vec<Box<dyn Job>>, failure: &Failure, blame: Blame) -> Vec<V
     match blame {
         Blame::None => vec![jobs],
         Blame::Job(job) => {
-            jobs.remove(job).end(failure.answer());
+            failure.end(jobs.remove(job));
             vec![jobs]
         }
         // Halves are appended until the job to blame is alone; all others succeed.
@@ -298,7 +298,7 @@ fn blamed(mut jobs: Vec<Box<dyn Job>>, failure: &Failure, blame: Blame) -> Vec<V
         }
         Blame::AnyJob | Blame::Store => {
             for job in jobs {
-                job.end(failure.answer());
+                failure.end(job);
             }
             Vec::new()
         }

@@ -119,8 +119,10 @@ impl LogSession for PostgresSession {
 
     async fn load(&self, keys: &[StateKey]) -> StoreResult<Vec<Option<State>>> {
         let loaded = states::load_prepared(&self.client, &self.load, self.partition, keys).await;
-        // Not the data of a command, but a state, is what cannot be read.
-        loaded.map_err(|error| StoreError::Other(error.to_string()))
+        loaded.map_err(|error| match error {
+            states::Error::Unreadable { .. } => StoreError::Unreadable(error.to_string()),
+            states::Error::Postgres(_) => StoreError::Other(error.to_string()),
+        })
     }
 
     async fn find_claims(&self, ids: &[ClaimId]) -> StoreResult<Vec<(ClaimId, StoredClaim)>> {

@@ -50,4 +50,8 @@ impl Job for ReadJob {
     fn end(self: Box<Self>, error: Error) {
         self.waiter.end(error);
     }
+
+    fn end_unreadable(self: Box<Self>, why: String) {
+        self.waiter.end(Error::Internal(why));
+    }
 }

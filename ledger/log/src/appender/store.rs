@@ -27,6 +27,9 @@ pub(super) enum StoreError {
     /// The data of a statement was refused, and nothing of the statement was written.
     #[error("{0}")]
     Data(String),
+    /// A stored state cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// Any other error. Whether the statement was carried out is not known.
     #[error("{0}")]
     Other(String),

@@ -215,8 +215,11 @@ impl Leases {
             self.handing_over.insert(partition);
             self.tell(partition, Lease::None);
         }
-        if !plan.claim.is_empty() {
-            let wanted: Vec<i16> = plan.claim.iter().map(|partition| partition.number()).collect();
+        // An appender that still leads under a lease it has lost must not take the new one for it: its states are old.
+        let is_at_rest = |partition: &&Partition| !*self.appenders[partition.index()].leads.borrow();
+        let wanted: Vec<i16> =
+            plan.claim.iter().filter(is_at_rest).map(|partition| partition.number()).collect();
+        if !wanted.is_empty() {
             let started = Instant::now();
             let claimed = statements.claim(&gateway, &wanted, seconds, address.as_deref()).await?;
             let until = started + self.config.duration * 9 / 10;

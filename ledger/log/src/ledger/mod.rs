@@ -176,7 +176,10 @@ impl Ledger {
             .at_leader(partition, |leader| async {
                 let (command, again) = (command.clone(), may_be_open.load(Ordering::Relaxed));
                 match leader {
-                    Leader::Here(appender) if again => appender.submit_early(OpenAgain(command)).await,
+                    // A call that is open already has no commit to wait for.
+                    Leader::Here(appender) if again => {
+                        appender.submit(OpenAgain(command)).await.map(Early::known)
+                    }
                     Leader::Here(appender) => appender.submit_early(command).await,
                     Leader::There(address) => {
                         let opened = self.open_there(address, partition, command, &may_be_open).await;

@@ -111,7 +111,8 @@ impl Ledger {
     }
 }
 
-/// The reply to an opening. Without one, the leader is asked again; if the opening was sent, the call `may_be_open`.
+/// The reply to an opening. Without one, the leader is asked again; if the opening was sent, the call `may_be_open`. A
+/// leader that stops while its commit is in doubt does not know either.
 fn moved_unless_answered(reply: Result<Reply, NoReply>, may_be_open: &AtomicBool) -> Result<Reply, Error> {
     match reply {
         Err(NoReply::Unknown(_)) | Ok(Reply::Failed(Failed::Unknown(_))) => {

@@ -1,0 +1,284 @@
+//! Gateways that lead partitions: they die, hang, come and go, and their partitions are led on by others.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_tests::client::{Connection, Request};
+use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::leader::{led, spread, taken_over};
+use farthing_tests::log::Log;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::json;
+use farthing_tests::proxy::{Fault, Outcome, Proxy, Strike};
+use farthing_tests::run;
+use farthing_tests::wait::{eventually, within};
+use serde_json::json;
+
+use crate::abandoned::SWEEP;
+use crate::load::{Ended, Load};
+use crate::{aftermath, put_away};
+
+/// The flags of a gateway beside the dev instance's.
+const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+
+/// The idempotent POSTs of a test.
+const KEYS: usize = 60;
+
+/// The last position in a partition that a gateway has written.
+const LAST_BY: &str =
+    "SELECT COALESCE(max(first_position), 0) FROM ledger.batches WHERE partition = $1 AND writer = $2";
+
+async fn instance_of(gateways: u32) -> &'static Instance {
+    Box::leak(Box::new(Instance::start(gateways).await))
+}
+
+/// Load on a merchant whose partition the side gateway leads: one half of it through that gateway, until it is gone, the
+/// other half through the instance's.
+async fn load_over_both(merchant: Merchant, side: SocketAddr, is_gone: &Arc<AtomicBool>) -> Load {
+    let (instance, is_gone) = (merchant.instance, Arc::clone(is_gone));
+    let way = move |task: usize| {
+        if task.is_multiple_of(2) || is_gone.load(Ordering::SeqCst) {
+            instance.try_gateway(0)
+        } else {
+            Some(side)
+        }
+    };
+    Load::of(merchant, Arc::new(way)).await
+}
+
+/// Asserts that every call of these tasks got its whole answer.
+fn all_answered(load: &Ended, of_tasks: impl Fn(usize) -> bool) {
+    for seen in &load.seen {
+        let task = seen.marker.split('-').nth(1).and_then(|task| task.parse().ok()).unwrap();
+        assert!(!of_tasks(task) || (seen.complete && seen.status == 200), "{seen:?}");
+    }
+}
+
+#[test]
+fn calls_through_a_follower_wait_for_a_new_leader_and_go_on() {
+    run(async {
+        let instance = instance_of(1).await;
+        let side = SideGateway::start(instance, &FLAGS).await;
+        let log = instance.log().await;
+        spread(&log.sql, 2).await;
+        let side_id = side.id().await;
+        let merchant = Merchant::led_by(instance, &side_id).await;
+        let partition = merchant.partition().await;
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let load = load_over_both(merchant, side.address, &is_gone).await;
+        load.calls(200).await;
+        is_gone.store(true, Ordering::SeqCst);
+        kill(side.pid());
+        taken_over(&log.sql, partition, &side_id).await;
+        load.calls(200).await;
+        let load = load.stop().await;
+        all_answered(&load, |task| task.is_multiple_of(2));
+        let led = spread(&log.sql, 1).await;
+        assert!(!led.contains_key(&side_id), "{led:?}");
+        aftermath::check(instance, &load).await;
+        drop(side);
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn gateways_that_join_and_stop_share_the_partitions_and_disturb_no_call() {
+    run(async {
+        let instance = instance_of(2).await;
+        let log = instance.log().await;
+        spread(&log.sql, 2).await;
+        let load = Load::start(instance).await;
+        load.calls(100).await;
+        let mut side = SideGateway::start(instance, &FLAGS).await;
+        let shared = spread(&log.sql, 3).await;
+        let side_id = side.id().await;
+        assert!(shared.contains_key(&side_id), "{shared:?}");
+        load.calls(100).await;
+        side.terminate();
+        assert!(side.ended().await.success(), "{}", side.logged());
+        let shared = led(&log.sql).await;
+        assert!(!shared.contains_key(&side_id), "its leases are given back: {shared:?}");
+        spread(&log.sql, 2).await;
+        load.calls(100).await;
+        let load = load.stop().await;
+        all_answered(&load, |_| true);
+        aftermath::check(instance, &load).await;
+        put_away(instance).await;
+    });
+}
+
+/// A call that its provider has answered in full, at a leader whose append of the opening is held back.
+struct HeldBack {
+    merchant: Merchant,
+    log: Log,
+    side: SideGateway,
+    request: Request,
+    call: Connection,
+}
+
+/// Makes the call, and kills the leader. The append reaches Postgres when the test says so.
+async fn killed_before_the_opening_is_durable() -> (HeldBack, Strike) {
+    let instance = instance_of(1).await;
+    let ready = instance.ready();
+    let (proxy, url) = Proxy::before(&ready.database_url).await;
+    let side = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+    let log = instance.log().await;
+    spread(&log.sql, 2).await;
+    let merchant = Merchant::led_by(instance, &side.id().await).await;
+    merchant.credit_own("10").await;
+    let customer = merchant.customer("1").await;
+    let meter = merchant.call_meter("0.25").await;
+    let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+    let request = forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter));
+    let mut strike = proxy.strike(Fault::KeepBackInSilence, 0);
+    let mut call = Connection::open(side.address).await.unwrap();
+    call.send(&request).await.unwrap();
+    strike.struck().await;
+    eventually("the provider has the call", async || (endpoint.calls().len() == 1).then_some(())).await;
+    kill(side.pid());
+    (HeldBack { merchant, log, side, request, call }, strike)
+}
+
+impl HeldBack {
+    /// Asserts that the caller learned nothing and that nothing was charged, and that calls go on.
+    async fn nothing_came_of_it(mut self) {
+        let head = self.call.head("GET").await;
+        assert!(head.is_err(), "something of the answer reached the caller: {head:?}");
+        let merchant = &self.merchant;
+        merchant.nothing_is_held().await;
+        assert!(merchant.events().await.iter().all(|event| event.kind != "request.metered"));
+        assert_eq!(merchant.own_balance().await, "10.0000000000");
+        let again = self.request.clone().send(merchant.gateway()).await.unwrap();
+        again.expect(200);
+        merchant.charged(&again).await;
+        let report = merchant.instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+        drop(self.side);
+        put_away(merchant.instance).await;
+    }
+}
+
+#[test]
+fn a_call_whose_opening_arrives_after_the_takeover_never_was() {
+    run(async {
+        let (scene, strike) = killed_before_the_opening_is_durable().await;
+        let merchant = &scene.merchant;
+        taken_over(&scene.log.sql, merchant.partition().await, &scene.side.id().await).await;
+        // The new leader has appended, so it has raised the epoch.
+        merchant.post("/v1/spend_keys", &json!({"name": "of the new leader"})).await.expect(201);
+        assert_eq!(strike.outcome().await, Outcome::Moved(false));
+        assert!(merchant.events().await.iter().all(|event| event.kind != "request.opened"));
+        scene.nothing_came_of_it().await;
+    });
+}
+
+#[test]
+fn a_call_whose_opening_arrives_before_the_takeover_is_swept() {
+    run(async {
+        let (scene, strike) = killed_before_the_opening_is_durable().await;
+        assert_eq!(strike.outcome().await, Outcome::Moved(true));
+        let ended = within(SWEEP, "the call is swept", async || {
+            scene.merchant.events().await.into_iter().find(|event| event.kind == "request.failed")
+        })
+        .await;
+        assert_eq!(ended.body["reason"], "abandoned");
+        scene.nothing_came_of_it().await;
+    });
+}
+
+#[test]
+fn a_leader_that_hung_beyond_its_lease_appends_nothing_late() {
+    run(async {
+        let instance = instance_of(1).await;
+        let side = SideGateway::start(instance, &FLAGS).await;
+        let log = instance.log().await;
+        let led = spread(&log.sql, 2).await;
+        let side_id = side.id().await;
+        let hung_id = led.keys().find(|gateway| **gateway != side_id).unwrap().clone();
+        let merchant = Merchant::led_by(instance, &hung_id).await;
+        let partition = merchant.partition().await;
+        // It has joined last, so it has the last partitions, and hands these over again when the other one wakes up.
+        assert!(led[&side_id].iter().all(|led| *led > partition), "{led:?}");
+        let load = load_over_both(merchant, side.address, &Arc::default()).await;
+        load.calls(200).await;
+        let pid = instance.ready().pids.gateways[0];
+        signal(pid, "STOP");
+        assert_eq!(taken_over(&log.sql, partition, &hung_id).await, side_id);
+        load.calls(100).await;
+        let last_by_hung = async || {
+            let row = log.sql.query_one(LAST_BY, &[&partition, &hung_id]).await.unwrap();
+            row.get::<_, i64>(0)
+        };
+        let before = last_by_hung().await;
+        assert!(before > 0, "it led the partition");
+        signal(pid, "CONT");
+        let led = spread(&log.sql, 2).await;
+        assert!(led[&side_id].contains(&partition), "{led:?}");
+        load.calls(200).await;
+        let load = load.stop().await;
+        assert_eq!(last_by_hung().await, before, "it has appended after its lease");
+        all_answered(&load, |task| !task.is_multiple_of(2));
+        aftermath::check(instance, &load).await;
+        drop(side);
+        put_away(instance).await;
+    });
+}
+
+/// An idempotent POST of this number.
+fn post(merchant: &Merchant, number: usize) -> Request {
+    let path = if number.is_multiple_of(2) { "/v1/customers" } else { "/v1/spend_keys" };
+    let name = format!("number {number}");
+    let request = Request::new("POST", path).json(&json!({"name": name})).bearer(&merchant.secret_key);
+    request.header("Idempotency-Key", name)
+}
+
+/// Sends the posts through the follower, kills the leader when it has appended the first, and expects every answer.
+async fn answered_once(follower: SocketAddr, leader: u32, merchant: &Merchant) {
+    let before = merchant.events().await.len();
+    let mut calls = Vec::new();
+    for number in 0..KEYS {
+        let mut call = Connection::open(follower).await.unwrap();
+        call.send(&post(merchant, number)).await.unwrap();
+        calls.push(call);
+    }
+    eventually("the first facts are in the log", async || {
+        (merchant.events().await.len() > before).then_some(())
+    })
+    .await;
+    kill(leader);
+    for (number, call) in calls.iter_mut().enumerate() {
+        let answer = call.response("POST").await.unwrap();
+        answer.expect(201);
+        let again = post(merchant, number).send(follower).await.unwrap();
+        assert_eq!((again.status, &again.body), (answer.status, &answer.body));
+        assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
+    }
+    let events = merchant.events().await;
+    let created = |kind: &str| ["customer.created", "spend_key.created"].contains(&kind);
+    let created = events.iter().skip(before).filter(|event| created(&event.kind)).count();
+    assert_eq!(created, KEYS, "one effect for each key");
+}
+
+#[test]
+fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
+    run(async {
+        let instance = instance_of(1).await;
+        let side = SideGateway::start(instance, &FLAGS).await;
+        let log = instance.log().await;
+        spread(&log.sql, 2).await;
+        let side_id = side.id().await;
+        let posting = Merchant::led_by(instance, &side_id).await;
+        let merchant = Merchant::led_by(instance, &side_id).await;
+        let load = Load::of(merchant, Arc::new(|_| instance.try_gateway(0))).await;
+        load.calls(200).await;
+        answered_once(instance.gateway(0), side.pid(), &posting).await;
+        load.calls(200).await;
+        let load = load.stop().await;
+        all_answered(&load, |_| true);
+        posting.nothing_is_held().await;
+        aftermath::check(instance, &load).await;
+        drop(side);
+        put_away(instance).await;
+    });
+}
