@@ -11,12 +11,12 @@ use farthing_core::command::wire::WireCommand;
 use farthing_core::ids::{CustomerId, MerchantId, Mint, SecretKeyId};
 use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
-use farthing_log::appender::QueueLimits;
+use farthing_log::appender::{self, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_log::directory;
 use farthing_log::ledger::{Ledger, LedgerConfig, Stop};
 use farthing_log::reads::{ReadPool, pool};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::database::{self, Database, Instance, KeyOverride};
@@ -46,6 +46,8 @@ pub(crate) struct Operator {
     reads: ReadPool,
     stop: CancellationToken,
     tasks: TaskTracker,
+    /// Ends the ledger's threads after an error too: they would keep the process.
+    _end: DropGuard,
 }
 
 impl Operator {
@@ -72,7 +74,15 @@ impl Operator {
         };
         let leaving = Stop { leave: CancellationToken::new(), end: stop.clone() };
         let ledger = Ledger::start(config, instance.partitions, &leaving, &tasks);
-        Ok(Self { instance, mint: Mint::default(), ledger, reads, stop, tasks })
+        Ok(Self {
+            instance,
+            mint: Mint::default(),
+            ledger,
+            reads,
+            _end: stop.clone().drop_guard(),
+            stop,
+            tasks,
+        })
     }
 
     /// The current time, in the log's precision of a millisecond.
@@ -99,12 +109,24 @@ impl Operator {
         located.context("nothing was changed")
     }
 
-    /// Decides the command in `partition` and appends its events. On an error nothing was changed.
+    /// Decides the command in `partition` and appends its events. An error says whether something may have changed.
     pub(crate) async fn submit<C>(&self, partition: Partition, command: C) -> Result<C::Outcome>
     where
         C: WireCommand + Clone,
     {
-        self.ledger.submit(partition, command).await.context("nothing was changed")
+        self.ledger.submit(partition, command).await.map_err(|error| {
+            let context = match error {
+                appender::Error::Unknown(_) => {
+                    "it is not known whether this was done: look before you repeat it"
+                }
+                appender::Error::Refused(_)
+                | appender::Error::Unavailable(_)
+                | appender::Error::Internal(_)
+                | appender::Error::Overloaded
+                | appender::Error::Moved => "nothing was changed",
+            };
+            anyhow::Error::new(error).context(context)
+        })
     }
 
     /// Closes the session.

@@ -149,6 +149,8 @@ pub async fn run(
     let tasks = TaskTracker::new();
     // The ledger outlives the calls that need it.
     let abort = CancellationToken::new();
+    // Also if the gateway cannot start: the ledger's threads would keep the process.
+    let _end = abort.clone().drop_guard();
     let read_pool = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
     let (peer_listener, peer_url) = listen_for_gateways(&config.gateways).await?;
     let peers = Arc::new(HttpPeers::new(&server_key, abort.clone(), &tasks));

@@ -7,7 +7,9 @@ use farthing_core::command::{
 use farthing_log::appender;
 use farthing_worker::payments;
 
-use super::{ApiError, AuthError, BillingError, ConflictError, ForwardError, Issue, LimitError, Resource};
+use super::{
+    ApiError, AuthError, BillingError, ConflictError, ForwardError, Issue, LimitError, Resource, ServerError,
+};
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
@@ -118,9 +120,8 @@ impl From<appender::Error> for ApiError {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Refused(refusal) => refusal.into(),
-            appender::Error::Unavailable(why) | appender::Error::Unknown(why) => {
-                Self::ledger_unavailable(why)
-            }
+            appender::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            appender::Error::Unknown(why) => Self::Server(ServerError::OutcomeUnknown(why)),
             appender::Error::Moved => Self::ledger_unavailable(error.to_string()),
             appender::Error::Internal(why) => Self::internal(why),
             appender::Error::Overloaded => Self::overloaded("the appender's queue"),

@@ -15,6 +15,11 @@ pub(crate) enum ServerError {
     /// 503: the ledger is unavailable; nothing was charged.
     #[error("The ledger is unavailable; nothing was charged.")]
     LedgerUnavailable(String),
+    /// 503: the answer of the gateway that leads the merchant's partition was lost.
+    #[error(
+        "The ledger did not answer; whether the request was carried out is not known. Look before you repeat it, or repeat it with the Idempotency-Key that it had."
+    )]
+    OutcomeUnknown(String),
     /// 503: a limit of this gateway is reached; nothing was charged. It has the code of an unavailable ledger, the only
     /// 503 of the specification: a caller does the same in both cases.
     #[error("The service is overloaded; nothing was charged. Retry the call later.")]
@@ -25,7 +30,7 @@ impl ServerError {
     pub(super) const fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "rest_internal_server_error"),
-            Self::LedgerUnavailable(_) | Self::Overloaded(_) => {
+            Self::LedgerUnavailable(_) | Self::OutcomeUnknown(_) | Self::Overloaded(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable")
             }
         }
@@ -34,7 +39,7 @@ impl ServerError {
     pub(super) fn add_headers(&self, headers: &mut HeaderMap) {
         match self {
             Self::Internal(_) => {}
-            Self::LedgerUnavailable(_) | Self::Overloaded(_) => {
+            Self::LedgerUnavailable(_) | Self::OutcomeUnknown(_) | Self::Overloaded(_) => {
                 headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
             }
         }
@@ -47,6 +52,13 @@ impl ServerError {
             }
             Self::LedgerUnavailable(reason) => {
                 tracing::warn!(event = "api.ledger_unavailable", reason, "answering 503");
+            }
+            Self::OutcomeUnknown(reason) => {
+                tracing::warn!(
+                    event = "api.outcome_unknown",
+                    reason,
+                    "answering 503: the outcome is not known"
+                );
             }
             Self::Overloaded(limit) => {
                 tracing::warn!(event = "api.overloaded", limit, "answering 503: too much work");
