@@ -109,7 +109,8 @@ impl LogSession for PostgresSession {
         let mut facts = Vec::new();
         for row in &batches {
             let batch = reader::batch(row).map_err(|error| StoreError::Other(error.to_string()))?;
-            for index in 0..batch.len() {
+            // The first batch may have events up to `position` too.
+            for index in (0..batch.len()).filter(|index| batch.position_of(*index) > position) {
                 let fact = record::decode(batch.line(index));
                 facts.push(fact.map_err(|error| StoreError::Other(error.to_string()))?);
             }

@@ -56,7 +56,7 @@ pub(super) trait LogSession: Send + Sync + Sized + 'static {
     /// out any more. Returns the head, and the position up to which the states are stored.
     fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send;
 
-    /// The events after `position`, the end of a batch: about `limit`.
+    /// The events after `position`, which may be within a batch: about `limit`.
     fn read(&self, position: i64, limit: i64) -> impl Future<Output = StoreResult<Vec<Fact>>> + Send;
 
     /// The stored states of `keys`, in their order.

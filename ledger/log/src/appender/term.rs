@@ -208,7 +208,8 @@ impl<S: LogStore> Term<S> {
                     self.next.jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
                 let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
                 let keys: Vec<StateKey> = keys.into_iter().collect();
-                let found = bounded(self.side.load(&keys)).await?;
+                let side = Arc::clone(&self.side);
+                let found = beside(&mut self.storing, side.load(&keys)).await?;
                 for (key, state) in keys.into_iter().zip(found) {
                     self.states.load(key, state);
                 }
@@ -239,7 +240,9 @@ impl<S: LogStore> Term<S> {
             return Ok(());
         }
         let wanted: Vec<ClaimId> = wanted.into_iter().collect();
-        let mut found: HashMap<_, _> = bounded(self.side.find_claims(&wanted)).await?.into_iter().collect();
+        let side = Arc::clone(&self.side);
+        let found = beside(&mut self.storing, side.find_claims(&wanted)).await?;
+        let mut found: HashMap<_, _> = found.into_iter().collect();
         for id in wanted {
             let claim = found.remove(&id);
             self.next.batch.claims.known.insert(id, claim);
@@ -416,6 +419,25 @@ impl Group {
         let batch = AppendBatch::after(head.position, head.hash, writer.to_owned());
         Self { expected: head, batch, jobs: Vec::new() }
     }
+}
+
+/// A call on the connection that also stores states. The reply to a checkpoint under way is received meanwhile: replies
+/// come in the order of the calls, and one that nobody receives holds up those behind it.
+async fn beside<T>(
+    storing: &mut Option<Storing>,
+    call: impl Future<Output = StoreResult<T>>,
+) -> Result<T, Failure> {
+    let call = bounded(call);
+    tokio::pin!(call);
+    let Some(reply) = storing.as_mut().and_then(|storing| storing.reply.as_mut()) else {
+        return call.await;
+    };
+    tokio::select! {
+        biased;
+        found = &mut call => return found,
+        stored = reply.as_mut() => *reply = Box::pin(std::future::ready(stored)),
+    }
+    call.await
 }
 
 /// A call to the store, with a bound on its time.
