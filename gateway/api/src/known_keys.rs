@@ -127,8 +127,8 @@ mod tests {
     use super::*;
     use crate::peers::HttpPeers;
 
-    /// A ledger and reads of a database that does not exist.
-    fn unreachable_ledger() -> (Ledger, ReadPool) {
+    /// A ledger that has ended, and reads of a database that does not exist.
+    async fn unreachable_ledger() -> (Ledger, ReadPool) {
         let tasks = TaskTracker::new();
         let url = "postgres://nobody@127.0.0.1:1/none";
         let reads = ReadPool::new(pool(url, 1).unwrap());
@@ -146,13 +146,18 @@ mod tests {
             lease: Duration::from_secs(3),
         };
         let partitions = Partitions::new(8).unwrap();
-        (Ledger::start(config, partitions, &Stop::default(), &tasks), reads)
+        let stop = Stop::default();
+        stop.end.cancel();
+        let ledger = Ledger::start(config, partitions, &stop, &tasks);
+        tasks.close();
+        tasks.wait().await;
+        (ledger, reads)
     }
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_of_unknown_keys_are_bounded_and_a_known_key_needs_none() {
         let (keys, server_key) = (KnownKeys::default(), ServerKey::random());
-        let (ledger, reads) = unreachable_ledger();
+        let (ledger, reads) = unreachable_ledger().await;
         let caller = |raw| Caller::SecretKey(server_key.hash(raw));
         keys.found.insert(state_key(&caller("known")), Partition::new(5));
         let mut turns = Vec::new();

@@ -16,6 +16,9 @@ const IS_CURRENT: &str = "SELECT coalesce(bool_and(shape = $1), false) FROM ledg
 /// The holder of these locks is the only writer; a gateway that waits too long for one gives up its append.
 const LOCK_HEADS: &str = "SELECT position FROM ledger.heads ORDER BY partition FOR UPDATE";
 
+/// A leader that stores states locks its checkpoint first.
+const LOCK_CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition FOR UPDATE";
+
 /// A program of another shape, which may have decided on the old states, appends nothing and stores nothing from now on.
 const SET_SHAPE: &str = "UPDATE ledger.heads SET shape = $1, epoch = epoch + 1";
 const SET_CHECKPOINTS: &str = "\
@@ -67,6 +70,7 @@ pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let transaction = client.transaction().await?;
     transaction.query(LOCK_HEADS, &[]).await?;
+    transaction.query(LOCK_CHECKPOINTS, &[]).await?;
     if is_current(&transaction).await? {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 //! The settlement of one call: derives the command from the provider's report and submits it until it is durable.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use farthing_core::command::{Completeness, Failed, Metered, SettleRequest, Settled};
@@ -126,11 +127,12 @@ pub(super) async fn until_durable(
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
+    let may_have_ended = Arc::new(AtomicBool::new(false));
     let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
-        let app = Arc::clone(&app);
+        let (app, may_have_ended) = (Arc::clone(&app), Arc::clone(&may_have_ended));
         async move {
             let command = SettleRequest { request_id, settled, now: app.now() };
-            app.ledger.settle(partition, command, closing).await
+            app.ledger.settle(partition, command, closing, &may_have_ended).await
         }
     };
     settle_or_fail(request_id, settled, closing, stop, submit).await

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{
     ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, LimitError,
-    ProtocolError, Resource,
+    ProtocolError, Resource, ServerError,
 };
 
 /// Every error.
@@ -80,6 +80,7 @@ fn every() -> Vec<ApiError> {
         ApiError::internal(""),
         ApiError::Forward(ForwardError::ProviderUnreachable),
         ApiError::ledger_unavailable(""),
+        ApiError::Server(ServerError::OutcomeUnknown(String::new())),
         ApiError::overloaded(""),
         ApiError::Forward(ForwardError::ProviderTimeout),
     ]

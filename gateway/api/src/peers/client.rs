@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
 use farthing_log::ledger::{NoReply, Peers, Reply, Request};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -24,10 +25,13 @@ use super::{COMMANDS, TOKEN_HEADER, token};
 /// The most commands in one message.
 const MAX_COMMANDS: usize = 256;
 
-/// Messages that are under way to one gateway at the same time.
-const MESSAGES: usize = 4;
+/// The size of a message, in bytes, above which it takes no further command.
+const FULL_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// Commands that may wait for a message to one gateway.
+/// Messages that are under way for one partition at the same time.
+const MESSAGES: usize = 2;
+
+/// Commands that may wait for a message for one partition.
 const QUEUED: usize = 8_192;
 
 /// The longest time until an answer.
@@ -47,8 +51,9 @@ type Queued = (Request, oneshot::Sender<Answer>);
 /// The way to the other gateways of the instance.
 pub struct HttpPeers {
     connection: Arc<Connection>,
-    /// By address.
-    queues: Mutex<HashMap<String, mpsc::Sender<Queued>>>,
+    /// By address and partition: a message is answered when its slowest command is, and commands of other partitions must
+    /// not wait for it.
+    queues: Mutex<HashMap<(String, Partition), mpsc::Sender<Queued>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -77,14 +82,15 @@ impl HttpPeers {
         Self { connection, queues: Mutex::default(), stop, tasks: tasks.clone() }
     }
 
-    /// The queue of the gateway at `address`, with the tasks that send what it holds.
-    fn queue(&self, address: &str) -> mpsc::Sender<Queued> {
+    /// The queue of `partition` at the gateway at `address`, with the tasks that send what it holds.
+    fn queue(&self, address: &str, partition: Partition) -> mpsc::Sender<Queued> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.get(address) {
+        let key = (address.to_owned(), partition);
+        if let Some(queue) = queues.get(&key) {
             return queue.clone();
         }
-        // A new address means that a gateway has started; those that have gone are left behind.
-        queues.retain(|_, queue| queue.strong_count() > 1);
+        // The partition has moved: the way to its last leader ends when its queue is empty.
+        queues.retain(|(_, of), _| *of != partition);
         let (queue, waiting) = mpsc::channel(QUEUED);
         let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
         for _ in 0..MESSAGES {
@@ -92,7 +98,7 @@ impl HttpPeers {
             let send = send_all(connection, address, Arc::clone(&waiting));
             self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(send));
         }
-        queues.insert(address.to_owned(), queue.clone());
+        queues.insert(key, queue.clone());
         queue
     }
 
@@ -122,7 +128,7 @@ impl Peers for HttpPeers {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             let full = || NoReply::NotSent("too many commands wait for the gateway".to_owned());
-            self.queue(&address).try_send((request, reply)).map_err(|_| full())?;
+            self.queue(&address, request.partition()).try_send((request, reply)).map_err(|_| full())?;
             answer.await.unwrap_or_else(|_| Err(NoReply::Unknown("this gateway stops".to_owned())))
         })
     }
@@ -139,16 +145,31 @@ async fn send_all(
         if waiting.lock().await.recv_many(&mut queued, MAX_COMMANDS).await == 0 {
             return;
         }
-        let (requests, replies): (Vec<_>, Vec<_>) = queued.into_iter().unzip();
-        match connection.send(&address, &requests).await {
-            Ok(answers) => {
-                for (reply, answer) in replies.into_iter().zip(answers) {
-                    let _ = reply.send(Ok(answer));
+        let mut queued = queued.into_iter().peekable();
+        while queued.peek().is_some() {
+            let (mut message, mut replies) = (Vec::new(), Vec::new());
+            while message.len() < FULL_MESSAGE
+                && let Some((request, reply)) = queued.next()
+            {
+                match serde_json::to_vec(&request) {
+                    Ok(line) => {
+                        message.extend_from_slice(&line);
+                        message.push(b'\n');
+                        replies.push(reply);
+                    }
+                    Err(error) => drop(reply.send(Err(NoReply::NotSent(error.to_string())))),
                 }
             }
-            Err(error) => {
-                for reply in replies {
-                    let _ = reply.send(Err(error.clone()));
+            match connection.send(&address, message, replies.len()).await {
+                Ok(answers) => {
+                    for (reply, answer) in replies.into_iter().zip(answers) {
+                        let _ = reply.send(Ok(answer));
+                    }
+                }
+                Err(error) => {
+                    for reply in replies {
+                        let _ = reply.send(Err(error.clone()));
+                    }
                 }
             }
         }
@@ -156,24 +177,25 @@ async fn send_all(
 }
 
 impl Connection {
-    /// Sends commands in one message, and reads an answer to each.
-    async fn send(&self, address: &str, requests: &[Request]) -> Result<Vec<Reply>, NoReply> {
-        let mut body = Vec::new();
-        for request in requests {
-            serde_json::to_writer(&mut body, request).map_err(|error| NoReply::NotSent(error.to_string()))?;
-            body.push(b'\n');
-        }
-        let response = self.call(address, Method::POST, COMMANDS, HeaderMap::new(), body.into()).await?;
-        if response.status != StatusCode::OK {
-            return Err(NoReply::NotSent(format!("it answers {}", response.status)));
+    /// Sends a message of `count` commands, and reads an answer to each.
+    async fn send(&self, address: &str, message: Vec<u8>, count: usize) -> Result<Vec<Reply>, NoReply> {
+        let response = self.call(address, Method::POST, COMMANDS, HeaderMap::new(), message.into()).await?;
+        match response.status {
+            StatusCode::OK => {}
+            // It refuses the message before it reads a command.
+            status @ (StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE) => {
+                return Err(NoReply::NotSent(format!("it answers {status}")));
+            }
+            // A proxy between the gateways may have answered.
+            status => return Err(NoReply::Unknown(format!("it answers {status}"))),
         }
         let lines = response.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let answers: Result<Vec<Reply>, _> = lines.map(serde_json::from_slice).collect();
         let answers = answers.map_err(|error| NoReply::Unknown(error.to_string()))?;
-        if answers.len() == requests.len() {
+        if answers.len() == count {
             Ok(answers)
         } else {
-            Err(NoReply::Unknown(format!("{} answers to {} commands", answers.len(), requests.len())))
+            Err(NoReply::Unknown(format!("{} answers to {count} commands", answers.len())))
         }
     }
 

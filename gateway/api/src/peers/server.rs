@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use farthing_core::secret::ServerKey;
-use farthing_log::ledger::{self, Ledger};
+use farthing_log::ledger::{Failed, Ledger, Reply};
 use futures_util::future::join_all;
 use http::HeaderValue;
 use subtle::ConstantTimeEq as _;
@@ -44,14 +44,15 @@ async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, n
 /// Carries out a message of commands, and answers each.
 async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Result<Vec<u8>, StatusCode> {
     let lines = message.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    // A command that this program does not know refuses the message before any of it is carried out.
-    let requests: Result<Vec<ledger::Request>, _> = lines.map(serde_json::from_slice).collect();
-    let requests = requests.map_err(|error| {
-        tracing::warn!(event = "gateways.message_refused", %error, "another gateway sent an unknown command");
-        StatusCode::BAD_REQUEST
-    })?;
+    let served = lines.map(async |line| match serde_json::from_slice(line) {
+        Ok(request) => ledger.serve(request).await,
+        Err(error) => {
+            tracing::warn!(event = "gateways.command_unknown", %error, "another gateway sent an unknown command");
+            Reply::Failed(Failed::Internal("the leader does not know the command".to_owned()))
+        }
+    });
     let mut answers = Vec::new();
-    for reply in join_all(requests.into_iter().map(|request| ledger.serve(request))).await {
+    for reply in join_all(served).await {
         serde_json::to_writer(&mut answers, &reply).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
         answers.push(b'\n');
     }

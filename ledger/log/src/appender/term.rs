@@ -182,9 +182,14 @@ impl<S: LogStore> Term<S> {
         self.decided.position > self.stored
     }
 
+    /// Whether commands wait for a checkpoint.
+    fn is_tail_full(&self) -> bool {
+        self.decided.position - self.stored > MAX_TAIL
+    }
+
     /// The number of jobs that the next batch still takes.
     pub(super) fn room(&self) -> usize {
-        if self.decided.position - self.stored > MAX_TAIL {
+        if self.is_tail_full() {
             return 0;
         }
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
@@ -375,7 +380,8 @@ impl<S: LogStore> Term<S> {
             Err(error) => {
                 tracing::warn!(event = "appender.checkpoint_failed", %error, "the changed states are not stored yet");
                 self.states.put_changes_back();
-                true
+                // Perhaps there is too much for one statement. The next term stores the tail in pages.
+                !self.is_tail_full()
             }
         }
     }

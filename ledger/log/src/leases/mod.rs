@@ -193,8 +193,9 @@ impl Leases {
         };
         let (gateway, address) = (self.config.gateway.clone(), self.config.address.clone());
         let started = Instant::now();
+        let since = statements.now().await?;
         statements.announce(&gateway, shares, seconds).await?;
-        let renewed = statements.renew(&gateway, &kept, seconds, address.as_deref()).await?;
+        let renewed = statements.renew(&gateway, since, &kept, seconds, address.as_deref()).await?;
         // A lease that was renewed after `started` expires later than this by Postgres's clock.
         let until = started + self.config.duration * 9 / 10;
         for partition in self.held.clone() {
@@ -273,7 +274,8 @@ impl Leases {
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
         statements.announce(&self.config.gateway, false, 0.0).await?;
-        statements.renew(&self.config.gateway, &[], 0.0, None).await?;
+        let (since, seconds) = (statements.now().await?, self.config.duration.as_secs_f64());
+        statements.renew(&self.config.gateway, since, &[], seconds, None).await?;
         Ok(())
     }
 }

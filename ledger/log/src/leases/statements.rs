@@ -1,5 +1,6 @@
 //! The statements of the leases, on one connection. Postgres's clock decides when a lease expires.
 
+use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use tokio_postgres::{Client, Statement};
 
@@ -17,9 +18,14 @@ const RENEW: &str = "\
 UPDATE ledger.leases SET expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
 WHERE gateway = $1 AND partition = ANY($2::smallint[]) RETURNING partition";
 
+const NOW: &str = "SELECT clock_timestamp()";
+
+/// A lease that was claimed or renewed after $3 expires later than $3 and the time of a lease: a statement that arrives
+/// late gives no such lease back.
 const RELEASE: &str = "\
 UPDATE ledger.leases SET gateway = NULL, address = NULL, expires_at = '-infinity'
-WHERE gateway = $1 AND NOT partition = ANY($2::smallint[])";
+WHERE gateway = $1 AND NOT partition = ANY($2::smallint[])
+    AND expires_at <= $3::timestamptz + $4::double precision * interval '1 s'";
 
 /// Of two gateways that claim a partition at once, the second finds it taken.
 const CLAIM: &str = "\
@@ -53,6 +59,7 @@ pub(super) struct Rows {
 /// A connection with its statements.
 pub(super) struct Statements {
     client: Client,
+    now: Statement,
     announce: Statement,
     leave: Statement,
     renew: Statement,
@@ -66,7 +73,8 @@ impl Statements {
     pub(super) async fn prepare(database_url: &str, role: Role) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(database_url, role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (announce, leave, renew, release, claim, leases, gateways) = tokio::try_join!(
+        let (now, announce, leave, renew, release, claim, leases, gateways) = tokio::try_join!(
+            client.prepare(NOW),
             client.prepare(ANNOUNCE),
             client.prepare(LEAVE),
             client.prepare(RENEW),
@@ -75,7 +83,7 @@ impl Statements {
             client.prepare(LEASES),
             client.prepare(GATEWAYS),
         )?;
-        Ok(Self { client, announce, leave, renew, release, claim, leases, gateways })
+        Ok(Self { client, now, announce, leave, renew, release, claim, leases, gateways })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -97,15 +105,22 @@ impl Statements {
         done.map(drop)
     }
 
-    /// Renews the leases of `kept` and gives back all others. Returns those that are renewed.
+    /// The time by Postgres's clock.
+    pub(super) async fn now(&self) -> Result<DateTime<Utc>, tokio_postgres::Error> {
+        self.client.query_one(&self.now, &[]).await?.try_get(0)
+    }
+
+    /// Renews the leases of `kept` and gives back all others that this gateway had at `since`. Returns those that are
+    /// renewed.
     pub(super) async fn renew(
         &self,
         gateway: &str,
+        since: DateTime<Utc>,
         kept: &[i16],
         seconds: f64,
         address: Option<&str>,
     ) -> Result<Vec<Partition>, tokio_postgres::Error> {
-        self.client.execute(&self.release, &[&gateway, &kept]).await?;
+        self.client.execute(&self.release, &[&gateway, &kept, &since, &seconds]).await?;
         let renewed = self.client.query(&self.renew, &[&gateway, &kept, &seconds, &address]).await?;
         renewed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
     }

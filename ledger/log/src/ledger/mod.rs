@@ -217,11 +217,13 @@ impl Ledger {
     /// bounded by the number of calls in flight. With `closing`, the idempotency key of the call ends with it.
     ///
     /// It may be submitted again after any error: a call ends once, and succeeds if it ended by this very settlement.
+    /// `may_have_ended` remembers, from one submission to the next, that the answer of another gateway was lost.
     pub async fn settle(
         &self,
         partition: Partition,
         command: SettleRequest,
         closing: Option<(ClaimId, ClaimEnd)>,
+        may_have_ended: &AtomicBool,
     ) -> Result<(), Error> {
         let request_id = command.request_id;
         let ended = self
@@ -233,14 +235,15 @@ impl Ledger {
                         appender.submit_closing(command, claim_id, request_id, end).await
                     }
                     (Leader::There(address), closing) => {
-                        self.settle_there(address, partition, command, closing).await
+                        self.settle_there(address, partition, command, closing, may_have_ended).await
                     }
                 }
             })
             .await;
         match ended {
             Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
-                if settled::is_settled(&self.reads, partition, &command).await? =>
+                if may_have_ended.load(Ordering::Relaxed)
+                    && settled::is_settled(&self.reads, partition, &command).await? =>
             {
                 Ok(())
             }

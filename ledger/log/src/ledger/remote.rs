@@ -74,6 +74,7 @@ impl Ledger {
         partition: Partition,
         command: SettleRequest,
         closing: Option<(ClaimId, ClaimEnd)>,
+        may_have_ended: &AtomicBool,
     ) -> Result<(), Error> {
         let request_id = command.request_id;
         let work = match closing {
@@ -81,9 +82,11 @@ impl Ledger {
             Some((claim_id, end)) => Work::Close { command: command.into(), claim_id, request_id, end },
         };
         match self.ask(address, partition, work).await {
-            Ok(Reply::Failed(Failed::Unknown(_))) | Err(NoReply::NotSent(_) | NoReply::Unknown(_)) => {
+            Ok(Reply::Failed(Failed::Unknown(_))) | Err(NoReply::Unknown(_)) => {
+                may_have_ended.store(true, Ordering::Relaxed);
                 Err(Error::Moved)
             }
+            Err(NoReply::NotSent(_)) => Err(Error::Moved),
             Ok(reply) => decided::<SettleRequest>(reply),
         }
     }

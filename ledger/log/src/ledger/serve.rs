@@ -18,8 +18,9 @@ use super::peer::{Failed, Reply, Request, Work, raw};
 use crate::appender::{Error, IdempotentOutcome};
 use crate::leases::Route;
 
-/// How old an opening may be. An older one was delayed on its way: the call has ended meanwhile, or was given up.
-const MAX_AGE: TimeDelta = TimeDelta::seconds(10);
+/// How old an opening may be: less than a gateway waits for the answer before it asks again. An older one was delayed on
+/// its way, and the call may be open already.
+const MAX_AGE: TimeDelta = TimeDelta::seconds(5);
 
 /// How long the end of a call is remembered: longer than an opening may be delayed.
 const REMEMBERED: Duration = Duration::from_secs(30);
