@@ -61,6 +61,21 @@ enum Origin {
     Stored,
 }
 
+/// A state while facts are applied.
+struct Fresh {
+    state: Option<State>,
+    origin: Origin,
+    /// Whether the state existed at some time since.
+    was_there: bool,
+}
+
+impl Fresh {
+    fn new(state: Option<State>, origin: Origin) -> Self {
+        let was_there = state.is_some();
+        Self { state, origin, was_there }
+    }
+}
+
 macro_rules! lookup {
     ($(#[$doc:meta] $name:ident($($arg:ident: $ty:ty),+) = $key:expr => $variant:ident: $out:ty;)+) => {$(
         #[$doc]
@@ -220,21 +235,24 @@ impl StateCache {
 
     /// Applies `facts`, all or none, and records the changes.
     pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), EvolveError> {
-        let mut fresh: HashMap<StateKey, (Option<State>, Origin)> = HashMap::with_capacity(facts.len() * 2);
+        let mut fresh: HashMap<StateKey, Fresh> = HashMap::with_capacity(facts.len() * 2);
         for (key, effect) in facts.iter().flat_map(effects) {
-            let (state, origin) = match (fresh.remove(&key), &effect) {
-                (Some(state), _) => state,
-                (None, Effect::Create(_)) => (self.known.get(&key).cloned().flatten(), Origin::New),
+            let before = match (fresh.remove(&key), &effect) {
+                (Some(fresh), _) => fresh,
+                (None, Effect::Create(_)) => Fresh::new(self.known.get(&key).cloned().flatten(), Origin::New),
                 (None, _) => match self.known.get(&key) {
-                    Some(state) => (state.clone(), Origin::Stored),
+                    Some(state) => Fresh::new(state.clone(), Origin::Stored),
                     None => return Err(EvolveError::Missing(Missing(key))),
                 },
             };
-            let next = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
-            fresh.insert(key, (next, origin));
+            let Fresh { state, origin, was_there } = before;
+            let state = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
+            let was_there = was_there || state.is_some();
+            fresh.insert(key, Fresh { state, origin, was_there });
         }
-        for (key, (state, origin)) in fresh {
-            if !self.changed.contains_key(&key) {
+        for (key, Fresh { state, origin, was_there }) in fresh {
+            // An effect on something that is gone, and stays so, changes nothing.
+            if was_there && !self.changed.contains_key(&key) {
                 let origin = if self.storing.contains(&key) { Origin::Stored } else { origin };
                 self.changed.insert(key.clone(), origin);
             }
