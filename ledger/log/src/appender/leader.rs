@@ -15,13 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::batch::EventId;
 use super::failure::{Blame, FailedAttempt, Failure};
 use super::job::Job;
-use super::store::{LogSession as _, LogStore, StoreResult};
-use super::term::{Event, Term};
+use super::store::{ATTEMPT_TIMEOUT, LogSession as _, LogStore, StoreResult};
+use super::term::{Event, Term, announce};
 use super::{Error, Lease, MAX_BATCH};
 use crate::backoff::Backoff;
-
-/// The time of an attempt or a lookup after which Postgres counts as unreachable.
-pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The first and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -313,11 +310,6 @@ fn unexpired(jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
         job.end(Error::Overloaded);
     }
     waiting
-}
-
-/// Announces the position of the newest durable event.
-pub(super) fn announce(newest: &watch::Sender<i64>, durable: i64) {
-    newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
 }
 
 /// Whether this gateway may answer from memory alone.

@@ -3,12 +3,17 @@
 //! Postgres is the only store of a running program ([`super::session`]). The simulation of gateways over failing
 //! connections has one in memory.
 
+use std::time::Duration;
+
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::state::{State, StateKey};
 
 use super::batch::{AppendBatch, EventId};
 use crate::chain::Hash;
+
+/// The time of an attempt or a lookup after which Postgres counts as unreachable.
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The head of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

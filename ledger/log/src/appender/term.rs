@@ -17,8 +17,7 @@ use tokio::time::Instant;
 use super::batch::AppendBatch;
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
-use super::leader::{ATTEMPT_TIMEOUT, announce};
-use super::store::{Head, LogSession, LogStore, StoreError, StoreResult};
+use super::store::{ATTEMPT_TIMEOUT, Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
@@ -450,6 +449,11 @@ async fn beside<T>(
 async fn bounded<T>(call: impl Future<Output = StoreResult<T>>) -> Result<T, Failure> {
     let result = tokio::time::timeout(ATTEMPT_TIMEOUT, call).await;
     Ok(result.map_err(|_| Failure::Timeout)??)
+}
+
+/// Announces the position of the newest durable event.
+pub(super) fn announce(newest: &watch::Sender<i64>, durable: i64) {
+    newest.send_if_modified(|newest| std::mem::replace(newest, durable) != durable);
 }
 
 /// Waits for a reply; for ever if none is awaited.
