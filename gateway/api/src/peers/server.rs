@@ -31,7 +31,7 @@ pub(crate) fn router(ledger: Ledger, server_key: &ServerKey, rest: Router) -> Ro
     commands.merge(rest).layer(from_fn_with_state(token(server_key), only_gateways))
 }
 
-/// Refuses whoever does not have the token.
+/// Refuses a request without the token.
 async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, next: Next) -> Response {
     let given = request.headers_mut().remove(TOKEN_HEADER);
     if !given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(token.as_bytes()))) {
