@@ -160,7 +160,7 @@ async fn pass_back(
     } else {
         let status = parts.status;
         let remaining = upstream.size_hint().exact();
-        Body::new(MeteredBody::new(ProviderResponse {
+        let body = MeteredBody::new(ProviderResponse {
             forwarder,
             call,
             status,
@@ -170,7 +170,8 @@ async fn pass_back(
             recorder,
             remaining,
             framing,
-        }))
+        });
+        Body::new(body.settle_if_whole().await.map_err(|unsettled| failed_settlement(call, unsettled))?)
     };
     Ok(Response::from_parts(parts, body))
 }
@@ -184,10 +185,14 @@ async fn settled(
     let app = Arc::clone(&forwarder.app);
     let OpenCall { partition, request_id, .. } = call;
     let ended = until_durable(app, partition, request_id, settled, closing, forwarder.abort.clone()).await;
-    ended.map_err(|unsettled| match unsettled {
+    ended.map_err(|unsettled| failed_settlement(call, unsettled))
+}
+
+fn failed_settlement(call: OpenCall, unsettled: Unsettled) -> ApiError {
+    match unsettled {
         Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
         Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
-    })
+    }
 }
 
 /// The reason for the log, and the error for the caller, of a call that no provider answered.

@@ -2,7 +2,7 @@
 //! holds back the end until the call is settled. Each call is settled exactly once, whether its response completes,
 //! fails or loses its caller.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -39,16 +39,44 @@ enum ResponsePhase {
     Done,
 }
 
+/// The longest body that is read before the head is sent, if all of it has come.
+const MAX_WHOLE: u64 = 64 * 1024;
+
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
     phase: ResponsePhase,
+    /// A frame that was read before the head was sent. It comes before all others.
+    first: Option<Result<Frame<Bytes>, ResponseError>>,
     silence: SilenceTimer,
 }
 
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
         let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
-        Self { phase: ResponsePhase::Streaming(Box::new(response)), silence }
+        Self { phase: ResponsePhase::Streaming(Box::new(response)), first: None, silence }
+    }
+
+    /// Settles the call at once if the whole body came with its head. Head and body are then sent in one write, and a
+    /// caller whose call cannot be settled gets an error instead of a response that breaks off.
+    pub(super) async fn settle_if_whole(mut self) -> Result<Self, Unsettled> {
+        let ResponsePhase::Streaming(response) = &self.phase else { return Ok(self) };
+        if response.remaining.is_none_or(|length| length > MAX_WHOLE) {
+            return Ok(self);
+        }
+        let first = match poll_fn(|cx| Poll::Ready(self.poll_streaming(cx))).await {
+            Poll::Ready(frame) => frame,
+            Poll::Pending if matches!(self.phase, ResponsePhase::Settling(..)) => {
+                poll_fn(|cx| self.poll_settling(cx)).await
+            }
+            Poll::Pending => None,
+        };
+        match first {
+            Some(Err(ResponseError::Unsettled(unsettled))) => Err(unsettled),
+            first => {
+                self.first = first;
+                Ok(self)
+            }
+        }
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
@@ -134,6 +162,9 @@ impl Body for MeteredBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(first));
+        }
         match &this.phase {
             ResponsePhase::Streaming(_) => this.poll_streaming(cx),
             ResponsePhase::Settling(..) => this.poll_settling(cx),
@@ -142,18 +173,26 @@ impl Body for MeteredBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.phase, ResponsePhase::Done)
+        self.first.is_none() && matches!(self.phase, ResponsePhase::Done)
     }
 
     fn size_hint(&self) -> SizeHint {
+        let first = match &self.first {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => return SizeHint::default(),
+            None => 0,
+        };
         match &self.phase {
             ResponsePhase::Streaming(response) if response.filter.is_some() => SizeHint::default(),
-            ResponsePhase::Streaming(response) => response.upstream.size_hint(),
+            ResponsePhase::Streaming(response) => {
+                let rest = response.upstream.size_hint();
+                rest.exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(first + rest))
+            }
             ResponsePhase::Settling(_, Some(Ok(frame))) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
             }
             ResponsePhase::Settling(..) => SizeHint::default(),
-            ResponsePhase::Done => SizeHint::with_exact(0),
+            ResponsePhase::Done => SizeHint::with_exact(first),
         }
     }
 }
@@ -170,8 +209,6 @@ impl Drop for MeteredBody {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use tokio::time::{sleep, timeout};
 
     use super::*;
