@@ -9,7 +9,7 @@ use farthing_core::partition::Partition;
 use farthing_schema::read_model::SCHEMA_PLACEHOLDER;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Statement, Transaction};
+use tokio_postgres::{Error, GenericClient, Statement, Transaction};
 
 /// The statements of one generation, prepared on one connection.
 #[derive(Debug)]
@@ -27,6 +27,20 @@ impl Statements {
     pub(crate) fn sql(&self, sql: &str) -> String {
         sql.replace(SCHEMA_PLACEHOLDER, &self.schema)
     }
+
+    /// The statement, prepared on `client` when it is used for the first time.
+    pub(crate) async fn prepared(
+        &mut self,
+        client: &impl GenericClient,
+        sql: &'static str,
+    ) -> Result<Statement, Error> {
+        if let Some(statement) = self.prepared.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = client.prepare(&self.sql(sql)).await?;
+        self.prepared.insert(sql, statement.clone());
+        Ok(statement)
+    }
 }
 
 /// An open transaction on one generation.
@@ -40,22 +54,13 @@ impl<'a> Writer<'a> {
         Self { transaction, statements }
     }
 
-    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, Error> {
-        if let Some(statement) = self.statements.prepared.get(sql) {
-            return Ok(statement.clone());
-        }
-        let statement = self.transaction.prepare(&self.statements.sql(sql)).await?;
-        self.statements.prepared.insert(sql, statement.clone());
-        Ok(statement)
-    }
-
     /// Executes a statement; returns how many rows it changed.
     pub(crate) async fn execute(
         &mut self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.statements.prepared(self.transaction, sql).await?;
         self.transaction.execute(&statement, parameters).await
     }
 
@@ -65,7 +70,7 @@ impl<'a> Writer<'a> {
         sql: &'static str,
         types: &[Type],
     ) -> Result<BinaryCopyInWriter, Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.statements.prepared(self.transaction, sql).await?;
         Ok(BinaryCopyInWriter::new(self.transaction.copy_in(&statement).await?, types))
     }
 }
