@@ -23,12 +23,12 @@ CREATE TABLE {schema}.opened (
     reported_id          text COLLATE "C",
     PRIMARY KEY (partition, request_id)
 );
-CREATE INDEX opened_by_merchant ON {schema}.opened (partition, merchant_id, created_at DESC, request_id DESC);
+CREATE INDEX opened_by_merchant ON {schema}.opened (partition, merchant_id, created_at, request_id);
 CREATE INDEX opened_by_connection
-    ON {schema}.opened (partition, merchant_id, connection_id, created_at DESC, request_id DESC)
+    ON {schema}.opened (partition, merchant_id, connection_id, created_at, request_id)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX opened_by_product
-    ON {schema}.opened (partition, merchant_id, product_id, created_at DESC, request_id DESC)
+    ON {schema}.opened (partition, merchant_id, product_id, created_at, request_id)
     WHERE product_id IS NOT NULL;
 CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (partition, merchant_id, reported_id)
     WHERE reported_id IS NOT NULL;
@@ -45,12 +45,12 @@ CREATE TABLE {schema}.metadata_pairs (
     product_id    text COLLATE "C"
 );
 CREATE INDEX metadata_pairs_in_order
-    ON {schema}.metadata_pairs (partition, pair, created_at DESC, request_id DESC);
+    ON {schema}.metadata_pairs (partition, pair, created_at, request_id);
 CREATE INDEX metadata_pairs_of_connection
-    ON {schema}.metadata_pairs (partition, pair, connection_id, created_at DESC, request_id DESC) INCLUDE (product_id)
+    ON {schema}.metadata_pairs (partition, pair, connection_id, created_at, request_id) INCLUDE (product_id)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX metadata_pairs_of_product
-    ON {schema}.metadata_pairs (partition, pair, product_id, created_at DESC, request_id DESC)
+    ON {schema}.metadata_pairs (partition, pair, product_id, created_at, request_id)
     WHERE product_id IS NOT NULL;
 
 CREATE TABLE {schema}.ended (
