@@ -3,7 +3,8 @@
 CREATE SCHEMA ledger;
 CREATE SCHEMA personal;
 
--- A row per commit and partition of the log. Ids and keys are compared byte by byte, whatever the collation of the
+-- A row per commit and partition of the log. A compressed batch of up to about a hundred events stays in its row, which
+-- saves the rows and the index of a second table. Ids and keys are compared byte by byte, whatever the collation of the
 -- database: faster, and the same on every server.
 CREATE TABLE ledger.batches (
     partition      smallint    NOT NULL,
@@ -14,7 +15,7 @@ CREATE TABLE ledger.batches (
     events         bytea       NOT NULL,
     hashes         bytea       NOT NULL CHECK (length(hashes) = 32 * count),
     PRIMARY KEY (partition, first_position)
-) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0);
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0, toast_tuple_target = 4080);
 COMMENT ON TABLE ledger.batches IS 'Append-only: never updated, deleted or truncated. Positions are gap-free in commit order.';
 COMMENT ON COLUMN ledger.batches.events IS 'An event per line, as JSON in UTF-8. A hash covers the exact bytes of its line.';
 COMMENT ON COLUMN ledger.batches.hashes IS 'The hash of each event in the chain, 32 bytes each.';
