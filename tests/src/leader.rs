@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farthing_core::partition::Partition;
-use farthing_log::appender::Lease;
+use farthing_log::appender::{AppenderConfig, Lease, QueueLimits};
+use farthing_log::connect::Role;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -88,6 +89,19 @@ pub const NAME: &str = "a test";
 pub async fn take_lease(sql: &Client, partition: Partition) -> watch::Sender<Lease> {
     sql.execute(TAKE, &[&partition.number(), &NAME]).await.expect("the lease can be taken");
     watch::Sender::new(Lease::Held { until: Instant::now() + Duration::from_hours(1) })
+}
+
+/// The settings of an appender called [`NAME`], which commits by itself.
+pub fn appender(database_url: &str, partition: Partition) -> AppenderConfig {
+    AppenderConfig {
+        database_url: database_url.to_owned(),
+        partition,
+        role: Role::Gateway,
+        gateway: NAME.to_owned(),
+        writer: NAME.to_owned(),
+        queue: QueueLimits::default(),
+        group: None,
+    }
 }
 
 /// Gives the lease back to the gateways.

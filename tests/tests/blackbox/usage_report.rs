@@ -7,8 +7,7 @@ use farthing_core::command::{Command, DecideError, Decision};
 use farthing_core::event::{Fact, codec};
 use farthing_core::ids::{GatewayId, Mint, RequestId};
 use farthing_core::state::StateCache;
-use farthing_log::appender::{self, Appender, QueueLimits};
-use farthing_log::connect::Role;
+use farthing_log::appender::Appender;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::leader;
@@ -180,14 +179,7 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
         let (stop, tasks, mint) = (CancellationToken::new(), TaskTracker::new(), Mint::default());
         let partition = merchant.log.partition_of(&merchant.id).await;
         let lease = leader::take_lease(&merchant.log.sql, partition).await;
-        let config = appender::AppenderConfig {
-            database_url: instance.ready().database_url,
-            partition,
-            role: Role::Gateway,
-            gateway: leader::NAME.to_owned(),
-            writer: "a test".to_owned(),
-            queue: QueueLimits::default(),
-        };
+        let config = leader::appender(&instance.ready().database_url, partition);
         let appender = Appender::start(config, lease.subscribe(), &stop, &tasks);
         let first: DateTime<Utc> = "2026-02-27T21:03:00Z".parse().unwrap();
         for number in 0..160_u64 {

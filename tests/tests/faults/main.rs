@@ -10,6 +10,7 @@ mod abandoned;
 mod aftermath;
 mod documented;
 mod feed;
+mod group_commit;
 mod leaders;
 mod load;
 mod outdated;

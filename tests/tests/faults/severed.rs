@@ -8,8 +8,7 @@ use chrono::Utc;
 use farthing_core::command::{IssueSecretKey, to_millisecond};
 use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
 use farthing_core::secret::ServerKey;
-use farthing_log::appender::{self, Appender, QueueLimits};
-use farthing_log::connect::Role;
+use farthing_log::appender::{self, Appender};
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, SideGateway};
 use farthing_tests::leader;
@@ -195,14 +194,7 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let partition = merchant.log.partition_of(&merchant.id).await;
         let lease = leader::take_lease(&merchant.log.sql, partition).await;
-        let config = appender::AppenderConfig {
-            database_url: instance.ready().database_url,
-            partition,
-            role: Role::Gateway,
-            gateway: leader::NAME.to_owned(),
-            writer: "a test".to_owned(),
-            queue: QueueLimits::default(),
-        };
+        let config = leader::appender(&instance.ready().database_url, partition);
         let appender = Appender::start(config, lease.subscribe(), &stop, &tasks);
         let server_key = ServerKey::from_hex(&"7".repeat(64)).unwrap();
         let merchant_id: MerchantId = merchant.id.parse().unwrap();

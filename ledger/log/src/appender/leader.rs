@@ -125,6 +125,19 @@ impl<S: LogStore> Leader<'_, S> {
             if term.is_lost() {
                 return self.fail(term, None).await;
             }
+            if term.may_commit() && self.retries.is_empty() && !lease_is_over {
+                // What is ready to run goes first: the commands that it submits are in the same batch. An idle process
+                // loses no time by it, and a busy one commits less often.
+                tokio::task::yield_now().await;
+                while received.len() < term.room()
+                    && let Ok(job) = self.jobs.try_recv()
+                {
+                    received.push(job);
+                }
+                if let Err(failure) = term.decide(unexpired(std::mem::take(&mut received))).await {
+                    return self.fail(term, Some(failure)).await;
+                }
+            }
             term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             // A group that changes nothing is answered at once, and the next one follows.
             while !term.is_busy()

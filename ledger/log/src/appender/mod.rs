@@ -5,9 +5,11 @@
 //! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
 //! log. An unknown commit is resolved by looking up the batch's first event.
 
+mod append_statement;
 mod batch;
 mod early;
 mod failure;
+mod group_commit;
 mod idempotent;
 mod job;
 mod leader;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::early::Early;
+pub use self::group_commit::GroupCommit;
 pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use self::job::{CommandJob, Job, Waiter};
 use self::leader::{Leader, is_valid};
@@ -92,6 +95,8 @@ pub struct AppenderConfig {
     pub writer: String,
     /// The bounds of its queue.
     pub queue: QueueLimits,
+    /// Commits for all partitions of this process; `None` to commit by itself.
+    pub group: Option<GroupCommit>,
 }
 
 /// A handle to the appender's task.
@@ -112,8 +117,8 @@ impl Appender {
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> Self {
-        let AppenderConfig { database_url, partition, role, gateway, writer, queue } = config;
-        let store = PostgresStore { database_url, partition, role, gateway };
+        let AppenderConfig { database_url, partition, role, gateway, writer, queue, group } = config;
+        let store = PostgresStore { database_url, partition, role, gateway, group };
         let (appender, task) = Self::over(store, &writer, queue, lease, stop.clone());
         tasks.spawn(async {
             let _guard = AbortOnPanic;

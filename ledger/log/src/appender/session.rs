@@ -1,25 +1,26 @@
 //! Postgres as the store of a partition: a leader's connection and its statements, prepared once.
 
-use serde::Serialize;
+use std::sync::Arc;
+
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
+use super::append_statement;
 use super::batch::{AppendBatch, EventId};
+use super::group_commit::GroupCommit;
 use super::store::{Head, LogSession, LogStore, StateChanges, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
 use crate::reader;
 use crate::{claims, connect, record, refold, states};
-use farthing_core::command::PersonalChange;
-use farthing_core::event::{ContactPart, Fact};
+use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::ids::CustomerId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
 /// are small and their statistics are old, and plan each statement once.
-const SETTINGS: &str = "\
+pub(super) const SETTINGS: &str = "\
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
@@ -27,13 +28,11 @@ SET plan_cache_mode = force_generic_plan;
 SET synchronous_commit = on;
 SET statement_timeout = '10s'";
 
+/// Whether the partitions are on several servers: a transaction over partitions would be one over servers.
+const IS_DISTRIBUTED: &str = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')";
+
 const LEAD: &str = "\
 SELECT head_position, head_hash, head_epoch, head_shape, stored_position FROM ledger.lead($1, $2)";
-
-/// Appends a decided batch if the head is still at the position it was decided at. One statement is one transaction and
-/// one round trip.
-const APPEND: &str = "\
-SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json)";
 
 const STORE_STATES: &str = "SELECT ledger.store_states($1, $2, $3, $4, $5, $6, $7, $8)";
 
@@ -47,6 +46,8 @@ pub(super) struct PostgresStore {
     pub(super) role: Role,
     /// The gateway's name in the lease.
     pub(super) gateway: String,
+    /// Commits for all partitions of this process that are on one server; `None` if each commits by itself.
+    pub(super) group: Option<GroupCommit>,
 }
 
 /// A connection of a leader.
@@ -62,6 +63,7 @@ pub(super) struct PostgresSession {
     append: Statement,
     store_states: Statement,
     resolve: Statement,
+    group: Option<GroupCommit>,
 }
 
 impl LogStore for PostgresStore {
@@ -75,10 +77,11 @@ impl LogStore for PostgresStore {
             client.prepare(reader::READ),
             client.prepare(states::LOAD),
             client.prepare(claims::FIND),
-            client.prepare(APPEND),
+            client.prepare(append_statement::APPEND),
             client.prepare(STORE_STATES),
             client.prepare(RESOLVE),
         )?;
+        let is_distributed: bool = client.query_one(IS_DISTRIBUTED, &[]).await?.try_get(0)?;
         Ok(PostgresSession {
             partition: self.partition,
             gateway: self.gateway.clone(),
@@ -90,6 +93,7 @@ impl LogStore for PostgresStore {
             append,
             store_states,
             resolve,
+            group: self.group.clone().filter(|_| !is_distributed),
         })
     }
 }
@@ -97,6 +101,10 @@ impl LogStore for PostgresStore {
 impl LogSession for PostgresSession {
     fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    fn appends_elsewhere(&self) -> bool {
+        self.group.is_some()
     }
 
     async fn lead(&self) -> StoreResult<Option<(Head, i64)>> {
@@ -130,28 +138,11 @@ impl LogSession for PostgresSession {
         Ok(claims::find_prepared(&self.client, &self.find_claims, self.partition, ids).await?)
     }
 
-    async fn append(&self, expected: Head, batch: &AppendBatch) -> StoreResult<bool> {
-        let (fact_keys, fact_positions) = &batch.indexed;
-        let (directory_kinds, directory_ids) = &batch.directory;
-        let (personal, claims) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
-        let parameters: [&(dyn ToSql + Sync); 15] = [
-            &self.partition.number(),
-            &expected.position,
-            &expected.epoch,
-            &refold::VERSION,
-            &batch.count,
-            &batch.recorded_at,
-            &batch.writer,
-            &batch.events.as_bytes(),
-            &batch.hashes,
-            fact_keys,
-            fact_positions,
-            directory_kinds,
-            directory_ids,
-            &personal,
-            &claims,
-        ];
-        Ok(self.client.query_one(&self.append, &parameters).await?.try_get(0)?)
+    async fn append(&self, expected: Head, batch: Arc<AppendBatch>) -> StoreResult<bool> {
+        match &self.group {
+            Some(group) => group.append(self.partition, expected, batch).await,
+            None => append_statement::execute(&self.client, &self.append, self.partition, expected, &batch).await,
+        }
     }
 
     async fn store_states(&self, epoch: i64, position: i64, changes: &StateChanges) -> StoreResult<bool> {
@@ -199,46 +190,6 @@ impl From<tokio_postgres::Error> for StoreError {
 /// (limits).
 fn is_about_data(code: &SqlState) -> bool {
     ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
-}
-
-/// A change of personal data, as `ledger.append` takes it.
-#[derive(Debug, Serialize)]
-struct PersonalChangeRow<'a> {
-    customer_id: CustomerId,
-    erase: bool,
-    /// The parts that are written; null clears one.
-    parts: &'a [ContactPart],
-    first_name: Option<&'a str>,
-    last_name: Option<&'a str>,
-    email: Option<&'a str>,
-    phone: Option<&'a str>,
-}
-
-/// The changes as JSON; `None` if there are none.
-fn personal_changes(changes: &[(CustomerId, PersonalChange)]) -> Option<String> {
-    if changes.is_empty() {
-        return None;
-    }
-    let rows: Vec<_> = changes.iter().map(|(id, change)| PersonalChangeRow::new(*id, change)).collect();
-    Some(serde_json::to_string(&rows).expect("texts and flags are written as JSON"))
-}
-
-impl<'a> PersonalChangeRow<'a> {
-    fn new(customer_id: CustomerId, change: &'a PersonalChange) -> Self {
-        let (erase, parts, data) = match change {
-            PersonalChange::Write { parts, data } => (false, parts.as_slice(), Some(data)),
-            PersonalChange::Erase => (true, [].as_slice(), None),
-        };
-        Self {
-            customer_id,
-            erase,
-            parts,
-            first_name: data.and_then(|data| data.first_name.as_deref()),
-            last_name: data.and_then(|data| data.last_name.as_deref()),
-            email: data.and_then(|data| data.email.as_deref()),
-            phone: data.and_then(|data| data.phone.as_deref()),
-        }
-    }
 }
 
 /// Reads the head of a row of [`LEAD`]. Fails if the log's states have another program's shape: this one must not append.

@@ -3,6 +3,7 @@
 //! Postgres is the only store of a running program ([`super::session`]). The simulation of gateways over failing
 //! connections has one in memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::event::Fact;
@@ -57,6 +58,11 @@ pub(super) trait LogSession: Send + Sync + Sized + 'static {
     /// Whether the connection is known to be lost.
     fn is_closed(&self) -> bool;
 
+    /// Whether appends go over a connection that the leaders of this process share.
+    fn appends_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Makes this gateway the leader, if it holds the lease: no append and no checkpoint of an earlier leader is carried
     /// out any more. Returns the head, and the position up to which the states are stored.
     fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send;
@@ -75,7 +81,11 @@ pub(super) trait LogSession: Send + Sync + Sized + 'static {
 
     /// Appends `batch` with its changes of claims and personal data if the head is still `expected`. Returns whether it
     /// was; if not, nothing is written.
-    fn append(&self, expected: Head, batch: &AppendBatch) -> impl Future<Output = StoreResult<bool>> + Send;
+    fn append(
+        &self,
+        expected: Head,
+        batch: Arc<AppendBatch>,
+    ) -> impl Future<Output = StoreResult<bool>> + Send;
 
     /// Stores `changes`, with which the states are as they are at `position`, unless the epoch has moved. Returns whether
     /// they are stored.

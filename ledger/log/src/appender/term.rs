@@ -82,7 +82,7 @@ pub(super) struct Term<S: LogStore> {
     name: String,
     /// Appends.
     session: Arc<S::Session>,
-    /// Loads and stores states.
+    /// Loads and stores states, so that neither waits for an append.
     side: Arc<S::Session>,
     states: StateCache,
     /// The head after everything that is decided. Its hash is that of the batch sealed last.
@@ -100,13 +100,17 @@ pub(super) struct Term<S: LogStore> {
 impl<S: LogStore> Term<S> {
     /// Takes the partition over: loads what was appended since the checkpoint. `None` if the lease is another gateway's.
     pub(super) async fn begin(store: &S, name: &str) -> Result<Option<Self>, Failure> {
-        let session = store.open().await.map_err(Failure::Unreachable)?;
-        let side = store.open().await.map_err(Failure::Unreachable)?;
+        let session = Arc::new(store.open().await.map_err(Failure::Unreachable)?);
+        let side = if session.appends_elsewhere() {
+            Arc::clone(&session)
+        } else {
+            Arc::new(store.open().await.map_err(Failure::Unreachable)?)
+        };
         let Some((head, stored)) = session.lead().await? else { return Ok(None) };
         let mut term = Self {
             name: name.to_owned(),
-            session: Arc::new(session),
-            side: Arc::new(side),
+            session,
+            side,
             states: StateCache::default(),
             decided: head,
             durable: head.position,
@@ -174,6 +178,11 @@ impl<S: LogStore> Term<S> {
     /// Whether jobs wait for an answer.
     pub(super) fn is_busy(&self) -> bool {
         self.committing.is_some() || !self.next.jobs.is_empty()
+    }
+
+    /// Whether a batch can be committed now.
+    pub(super) fn may_commit(&self) -> bool {
+        self.committing.is_none() && !self.next.jobs.is_empty()
     }
 
     /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
@@ -272,7 +281,7 @@ impl<S: LogStore> Term<S> {
     /// Starts the commit of the next batch, if none is under way. Jobs that changed nothing are answered at once, if
     /// `may_answer`: everything that they saw is durable.
     pub(super) fn start_commit(&mut self, newest: &watch::Sender<i64>, may_answer: impl FnOnce() -> bool) {
-        if self.committing.is_some() || self.next.jobs.is_empty() {
+        if !self.may_commit() {
             return;
         }
         self.next.batch.seal();
@@ -290,9 +299,10 @@ impl<S: LogStore> Term<S> {
             return;
         }
         let (end, claims) = (batch.last_position, std::mem::take(&mut batch.claims.known));
-        let session = Arc::clone(&self.session);
+        let (session, batch) = (Arc::clone(&self.session), Arc::new(batch));
         let reply = async move {
-            match tokio::time::timeout(ATTEMPT_TIMEOUT, session.append(expected, &batch)).await {
+            let appended = session.append(expected, Arc::clone(&batch));
+            match tokio::time::timeout(ATTEMPT_TIMEOUT, appended).await {
                 Ok(Ok(true)) => Ok(()),
                 Ok(Ok(false)) => Err(Failure::Fenced.into()),
                 Ok(Err(error)) => Err(FailedAttempt::of_append(error, &batch)),

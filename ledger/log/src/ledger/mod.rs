@@ -29,7 +29,8 @@ use tokio_util::task::TaskTracker;
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
 use self::serve::RecentEnds;
 use crate::appender::{
-    Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, IdempotentOutcome, Lease, QueueLimits,
+    Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, GroupCommit, IdempotentOutcome, Lease,
+    QueueLimits,
 };
 use crate::clock::Clock;
 use crate::connect::Role;
@@ -103,6 +104,7 @@ impl Ledger {
     pub fn start(config: LedgerConfig, partitions: Partitions, stop: &Stop, tasks: &TaskTracker) -> Self {
         let LedgerConfig { database_url, role, writer, nats_url, queue, reads, clock, peers, .. } = config;
         let (mut appenders, mut led) = (Vec::new(), Vec::new());
+        let group = GroupCommit::start(database_url.clone(), role, tasks);
         for partition in partitions.all() {
             let appender = AppenderConfig {
                 database_url: database_url.clone(),
@@ -111,6 +113,7 @@ impl Ledger {
                 gateway: writer.clone(),
                 writer: writer.clone(),
                 queue,
+                group: Some(group.clone()),
             };
             let (lease, leased) = watch::channel(Lease::None);
             let appender = Appender::start(appender, leased, &stop.end, tasks);

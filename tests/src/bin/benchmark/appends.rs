@@ -16,8 +16,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::ServerKey;
 use farthing_core::usage::Usage;
-use farthing_log::appender::{self, Appender, QueueLimits};
-use farthing_log::connect::Role;
+use farthing_log::appender::Appender;
 use farthing_tests::instance::Instance;
 use farthing_tests::leader;
 use farthing_tests::merchant::Merchant;
@@ -129,14 +128,7 @@ async fn commands(instance: &'static Instance, clients: usize, length: Duration)
     let ready = instance.ready();
     let partition = merchant.log.partition_of(&merchant.id).await;
     let lease = leader::take_lease(&merchant.log.sql, partition).await;
-    let config = appender::AppenderConfig {
-        database_url: ready.database_url,
-        partition,
-        role: Role::Gateway,
-        gateway: leader::NAME.to_owned(),
-        writer: "benchmark".to_owned(),
-        queue: QueueLimits::default(),
-    };
+    let config = leader::appender(&ready.database_url, partition);
     let appender = Appender::start(config, lease.subscribe(), &stop, &tracker);
     let before = merchant.log.head().await;
     let end = Instant::now() + length;

@@ -257,7 +257,7 @@ impl LogSession for Session {
         }
     }
 
-    async fn append(&self, expected: Head, batch: &AppendBatch) -> StoreResult<bool> {
+    async fn append(&self, expected: Head, batch: Arc<AppendBatch>) -> StoreResult<bool> {
         let appending = &self.store.link.appending;
         appending.fetch_add(1, Ordering::Relaxed);
         let _appending = Appending(appending);
@@ -265,7 +265,7 @@ impl LogSession for Session {
         if *appended_at.lock().unwrap() == Some(Instant::now()) {
             self.store.database.notes.count("a batch was decided while another committed");
         }
-        let appended = self.is(Statement::Append(append_of(expected, batch))).await;
+        let appended = self.is(Statement::Append(append_of(expected, &batch))).await;
         *appended_at.lock().unwrap() = Some(Instant::now());
         appended
     }

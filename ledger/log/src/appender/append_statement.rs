@@ -1,0 +1,99 @@
+//! The statement that appends a batch: a call of `ledger.append`. Alone it is a transaction of its own, in one round trip.
+
+use serde::Serialize;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Statement};
+
+use super::batch::AppendBatch;
+use super::store::{Head, StoreResult};
+use crate::refold;
+use farthing_core::command::PersonalChange;
+use farthing_core::event::ContactPart;
+use farthing_core::ids::CustomerId;
+use farthing_core::partition::Partition;
+
+/// Appends a decided batch if the head is still at the position it was decided at.
+pub(super) const APPEND: &str = "\
+SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json)";
+
+/// Executes `statement`, which is [`APPEND`]. Returns whether the batch was appended.
+pub(super) async fn execute(
+    client: &Client,
+    statement: &Statement,
+    partition: Partition,
+    expected: Head,
+    batch: &AppendBatch,
+) -> StoreResult<bool> {
+    Ok(try_execute(client, statement, partition, expected, batch).await?)
+}
+
+/// As [`execute`], with the error of Postgres.
+pub(super) async fn try_execute(
+    client: &Client,
+    statement: &Statement,
+    partition: Partition,
+    expected: Head,
+    batch: &AppendBatch,
+) -> Result<bool, Error> {
+    let (fact_keys, fact_positions) = &batch.indexed;
+    let (directory_kinds, directory_ids) = &batch.directory;
+    let (personal, claims) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
+    let parameters: [&(dyn ToSql + Sync); 15] = [
+        &partition.number(),
+        &expected.position,
+        &expected.epoch,
+        &refold::VERSION,
+        &batch.count,
+        &batch.recorded_at,
+        &batch.writer,
+        &batch.events.as_bytes(),
+        &batch.hashes,
+        fact_keys,
+        fact_positions,
+        directory_kinds,
+        directory_ids,
+        &personal,
+        &claims,
+    ];
+    client.query_one(statement, &parameters).await?.try_get(0)
+}
+
+/// A change of personal data, as `ledger.append` takes it.
+#[derive(Debug, Serialize)]
+struct PersonalChangeRow<'a> {
+    customer_id: CustomerId,
+    erase: bool,
+    /// The parts that are written; null clears one.
+    parts: &'a [ContactPart],
+    first_name: Option<&'a str>,
+    last_name: Option<&'a str>,
+    email: Option<&'a str>,
+    phone: Option<&'a str>,
+}
+
+/// The changes as JSON; `None` if there are none.
+fn personal_changes(changes: &[(CustomerId, PersonalChange)]) -> Option<String> {
+    if changes.is_empty() {
+        return None;
+    }
+    let rows: Vec<_> = changes.iter().map(|(id, change)| PersonalChangeRow::new(*id, change)).collect();
+    Some(serde_json::to_string(&rows).expect("texts and flags are written as JSON"))
+}
+
+impl<'a> PersonalChangeRow<'a> {
+    fn new(customer_id: CustomerId, change: &'a PersonalChange) -> Self {
+        let (erase, parts, data) = match change {
+            PersonalChange::Write { parts, data } => (false, parts.as_slice(), Some(data)),
+            PersonalChange::Erase => (true, [].as_slice(), None),
+        };
+        Self {
+            customer_id,
+            erase,
+            parts,
+            first_name: data.and_then(|data| data.first_name.as_deref()),
+            last_name: data.and_then(|data| data.last_name.as_deref()),
+            email: data.and_then(|data| data.email.as_deref()),
+            phone: data.and_then(|data| data.phone.as_deref()),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Group commit over partitions: what the leaders of one process append while one transaction commits goes into the next
+//! one, with one flush of the log's disk for all of them.
+//!
+//! Invariant: each append succeeds or fails as if it were alone. If one fails, the transaction is rolled back, and each is
+//! executed in a transaction of its own. What is not known to be rolled back is in doubt, and its leader looks it up.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::{Client, Error, Statement};
+use tokio_util::task::TaskTracker;
+
+use super::append_statement::{APPEND, execute, try_execute};
+use super::batch::AppendBatch;
+use super::session::SETTINGS;
+use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
+use crate::connect::{self, Role};
+use farthing_core::partition::Partition;
+
+/// A handle to the task that commits for all partitions of this process. The task ends with the last handle.
+#[derive(Debug, Clone)]
+pub struct GroupCommit {
+    // Each leader waits for its append, so there are at most as many as partitions.
+    queue: mpsc::UnboundedSender<Append>,
+}
+
+/// A batch to append, and its leader.
+#[derive(Debug)]
+struct Append {
+    partition: Partition,
+    expected: Head,
+    batch: Arc<AppendBatch>,
+    reply: oneshot::Sender<StoreResult<bool>>,
+}
+
+impl GroupCommit {
+    /// Starts the task, which connects when there is something to append.
+    pub fn start(database_url: String, role: Role, tasks: &TaskTracker) -> Self {
+        let (queue, appends) = mpsc::unbounded_channel();
+        tasks.spawn(run(database_url, role, appends));
+        Self { queue }
+    }
+
+    /// Appends `batch` if the head of `partition` is still `expected`. Returns whether it was.
+    ///
+    /// Dropping the future does not withdraw the batch.
+    pub(super) async fn append(
+        &self,
+        partition: Partition,
+        expected: Head,
+        batch: Arc<AppendBatch>,
+    ) -> StoreResult<bool> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || StoreError::Other("the group commit has ended".to_owned());
+        self.queue.send(Append { partition, expected, batch, reply }).map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+async fn run(database_url: String, role: Role, mut appends: mpsc::UnboundedReceiver<Append>) {
+    let mut connection = None;
+    while let Some(first) = appends.recv().await {
+        let mut group = vec![first];
+        // Leaders that are ready to append are in the same transaction.
+        tokio::task::yield_now().await;
+        while let Ok(next) = appends.try_recv() {
+            group.push(next);
+        }
+        // Heads are locked in one order everywhere.
+        group.sort_unstable_by_key(|append| append.partition);
+        // It may have been lost since the last commit.
+        let open = match connection.take().filter(|open: &Connection| !open.client.is_closed()) {
+            Some(open) => Ok(open),
+            None => Connection::open(&database_url, role).await,
+        };
+        match open {
+            Ok(open) => {
+                if tokio::time::timeout(ATTEMPT_TIMEOUT, open.commit(&mut group)).await.is_ok() {
+                    connection = Some(open);
+                }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                end_all(group.drain(..), &why);
+            }
+        }
+        // Those of a transaction that takes too long.
+        end_all(group.drain(..), "Postgres does not answer");
+    }
+}
+
+/// Answers that it is not known whether these are appended.
+fn end_all(appends: impl Iterator<Item = Append>, why: &str) {
+    for append in appends {
+        // The leader may have given up.
+        let _ = append.reply.send(Err(StoreError::Other(why.to_owned())));
+    }
+}
+
+/// A connection with the statement.
+struct Connection {
+    client: Client,
+    append: Statement,
+}
+
+impl Connection {
+    async fn open(database_url: &str, role: Role) -> StoreResult<Self> {
+        let opened = async {
+            let client = connect::connect(database_url, role).await?;
+            client.batch_execute(SETTINGS).await?;
+            let append = client.prepare(APPEND).await?;
+            Ok(Self { client, append })
+        };
+        let timeout = || StoreError::Other("Postgres does not answer".to_owned());
+        tokio::time::timeout(ATTEMPT_TIMEOUT, opened).await.map_err(|_| timeout())?
+    }
+
+    /// Commits the appends of `group` and answers them. Those that remain in it are not answered.
+    async fn commit(&self, group: &mut Vec<Append>) {
+        if group.len() > 1 && self.commit_together(group).await {
+            return;
+        }
+        while let Some(Append { partition, expected, batch, .. }) = group.first() {
+            let appended = execute(&self.client, &self.append, *partition, *expected, batch).await;
+            let _ = group.remove(0).reply.send(appended);
+        }
+    }
+
+    /// Commits all appends of `group` in one transaction and answers them; `false` if it was rolled back because one failed,
+    /// and none is answered.
+    async fn commit_together(&self, group: &mut Vec<Append>) -> bool {
+        let appends = group.iter().map(|Append { partition, expected, batch, .. }| {
+            try_execute(&self.client, &self.append, *partition, *expected, batch)
+        });
+        // The statements are sent in this order, without a wait for the replies.
+        let (begun, appended, committed) = tokio::join!(
+            self.client.batch_execute("BEGIN"),
+            join_all(appends),
+            self.client.batch_execute("COMMIT"),
+        );
+        match begun.and(committed) {
+            Ok(()) if appended.iter().all(Result::is_ok) => {
+                for (append, appended) in group.drain(..).zip(appended) {
+                    let _ = append.reply.send(appended.map_err(StoreError::from));
+                }
+                true
+            }
+            // After an error in the transaction, Postgres rolls back when it is told to commit.
+            Ok(()) if appended.iter().any(|appended| appended.as_ref().is_err_and(is_of_statement)) => false,
+            Ok(()) => {
+                end_all(group.drain(..), "a reply of Postgres cannot be read");
+                true
+            }
+            Err(error) => {
+                end_all(group.drain(..), &StoreError::from(error).to_string());
+                true
+            }
+        }
+    }
+}
+
+/// Whether Postgres reported the error of a statement, which fails its transaction.
+fn is_of_statement(error: &Error) -> bool {
+    error.as_db_error().is_some()
+}
