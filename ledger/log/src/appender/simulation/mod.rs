@@ -38,7 +38,7 @@ use self::gateway::{End, GATEWAYS, Gateways, LEASE};
 use self::merchant::{issue, register};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
-const KEPT: [u64; 4] = [2, 3, 6, 8];
+const KEPT: [u64; 4] = [1, 2, 3, 7];
 
 /// New seeds in a run of the tests, unless the environment says otherwise.
 const RUNS: u64 = 4;
