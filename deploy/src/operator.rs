@@ -69,6 +69,7 @@ impl Operator {
             clock: Arc::default(),
             peers: Arc::new(HttpPeers::new(&instance.server_key, stop.clone(), &tasks)),
             address: None,
+            delivers: false,
             shares: false,
             lease: LEASE,
         };

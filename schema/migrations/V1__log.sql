@@ -77,11 +77,12 @@ CREATE TABLE ledger.checkpoints (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
 -- The gateway that leads each partition until its lease expires, by this server's clock, with its address for the commands
--- of other gateways.
+-- of other gateways, and whether it delivers webhooks.
 CREATE TABLE ledger.leases (
     partition  smallint    PRIMARY KEY,
     gateway    text,
     address    text,
+    delivers   boolean     NOT NULL DEFAULT false,
     expires_at timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
@@ -131,11 +132,15 @@ CREATE TABLE ledger.state (
     -- The lead of a merchant's clock over the machine's, in seconds. Test mode only.
     ahead_seconds bigint GENERATED ALWAYS AS (
         CASE WHEN kind = 'merchant' THEN ledger.member(body, '"clock_ahead_seconds":(\d+)')::bigint END) STORED,
+    -- The gateway that forwards an open request.
+    gateway_id text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN kind = 'request' THEN ledger.member(body, '"opened":\{"request_id":"req_[0-9A-Z]{26}","gateway_id":"(gw_[0-9A-Z]{26})"') END) STORED,
     PRIMARY KEY (partition, kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX subscription_due ON ledger.state (partition, due_ms) WHERE kind = 'subscription';
 CREATE INDEX subscription_of_merchant ON ledger.state (partition, merchant_id, due_ms) WHERE kind = 'subscription';
 CREATE INDEX clock_ahead ON ledger.state (partition, ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
+CREATE INDEX request_of_gateway ON ledger.state (partition, gateway_id, id) WHERE kind = 'request';
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
@@ -160,7 +165,7 @@ CREATE TABLE ledger.idempotency (
     PRIMARY KEY (partition, id),
     CHECK (request_id IS NOT NULL OR answer IS NOT NULL)
 );
-CREATE INDEX idempotency_by_age ON ledger.idempotency (created_at);
+CREATE INDEX idempotency_by_age ON ledger.idempotency (partition, created_at);
 
 -- Makes a gateway that holds the lease of a partition its leader: raises the epoch, which fences out every append and
 -- every checkpoint of an earlier leader. Returns no row if the lease is another gateway's.

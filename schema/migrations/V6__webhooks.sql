@@ -42,11 +42,11 @@ CREATE TABLE webhooks.delivery (
 );
 CREATE UNIQUE INDEX delivery_by_event ON webhooks.delivery (partition, webhook_id, event_id);
 CREATE INDEX delivery_pending ON webhooks.delivery (partition, webhook_id, lane, position) WHERE status = 'pending';
--- A purge looks into all partitions at once.
-CREATE INDEX delivery_ended ON webhooks.delivery (queued_at) WHERE status <> 'pending';
+CREATE INDEX delivery_ended ON webhooks.delivery (partition, queued_at) WHERE status <> 'pending';
 
 -- The queues with pending deliveries. The process that delivers holds a claim, and due_at is then when the claim
--- expires, so that the queues of a dead process become free. A claim's number is used once.
+-- expires, so that the queues of a dead process become free. A claim's number is random, so that none is used
+-- twice.
 CREATE TABLE webhooks.lane (
     partition  smallint    NOT NULL,
     webhook_id text COLLATE "C" NOT NULL,
@@ -55,9 +55,7 @@ CREATE TABLE webhooks.lane (
     claim      bigint,
     PRIMARY KEY (partition, webhook_id, lane)
 ) WITH (fillfactor = 50);
--- A gateway looks for due queues of all partitions at once.
-CREATE INDEX lane_by_due ON webhooks.lane (due_at);
-CREATE SEQUENCE webhooks.claims;
+CREATE INDEX lane_by_due ON webhooks.lane (partition, due_at);
 
 GRANT USAGE ON SCHEMA webhooks TO farthing_projector, farthing_gateway;
 GRANT SELECT, INSERT, UPDATE ON webhooks.cursor TO farthing_projector;
@@ -67,4 +65,3 @@ GRANT SELECT, INSERT, UPDATE ON webhooks.lane TO farthing_projector;
 GRANT SELECT ON webhooks.cursor TO farthing_gateway;
 GRANT SELECT, UPDATE, DELETE ON webhooks.delivery TO farthing_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks.lane TO farthing_gateway;
-GRANT USAGE ON SEQUENCE webhooks.claims TO farthing_gateway;

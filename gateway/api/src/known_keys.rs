@@ -142,6 +142,7 @@ mod tests {
             clock: Arc::default(),
             peers: Arc::new(HttpPeers::new(&ServerKey::random(), CancellationToken::new(), &tasks)),
             address: None,
+            delivers: false,
             shares: false,
             lease: Duration::from_secs(3),
         };

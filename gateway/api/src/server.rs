@@ -164,6 +164,7 @@ pub async fn run(
         clock: Arc::clone(&clock),
         peers: Arc::clone(&peers) as Arc<dyn Peers>,
         address: Some(peer_url),
+        delivers: config.webhooks.is_some(),
         shares: true,
         lease: config.gateways.lease,
     };

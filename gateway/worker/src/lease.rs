@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::ids::GatewayId;
+use farthing_log::appender;
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
 use farthing_log::reads::ReadPool;
@@ -33,6 +34,8 @@ pub(crate) enum Error {
     Postgres(#[from] tokio_postgres::Error),
     #[error("the database did not answer in time")]
     Timeout,
+    #[error(transparent)]
+    Ledger(#[from] appender::Error),
 }
 
 /// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead.

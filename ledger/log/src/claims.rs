@@ -16,8 +16,8 @@ WHERE partition = $1 AND id = ANY($2) AND created_at > now() - interval '24 hour
 
 /// Locks the rows before it compares their age, so that a row claimed again at the same time stays.
 const PURGE: &str = "\
-DELETE FROM ledger.idempotency WHERE (partition, id) IN (
-    SELECT partition, id FROM ledger.idempotency WHERE created_at <= now() - interval '24 hours'
+DELETE FROM ledger.idempotency WHERE partition = $1 AND id IN (
+    SELECT id FROM ledger.idempotency WHERE partition = $1 AND created_at <= now() - interval '24 hours'
     ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
@@ -125,7 +125,7 @@ pub async fn find(
     Ok(recorded.and_then(|(_, recorded)| recorded.answer_to(claim)))
 }
 
-/// Deletes up to 1,000 expired claims; returns how many.
-pub async fn purge(client: &Client) -> Result<u64, tokio_postgres::Error> {
-    client.execute(PURGE, &[]).await
+/// Deletes up to 1,000 expired claims of `partition`; returns how many.
+pub async fn purge(client: &Client, partition: Partition) -> Result<u64, tokio_postgres::Error> {
+    client.execute(PURGE, &[&partition.number()]).await
 }

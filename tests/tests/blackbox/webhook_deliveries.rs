@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::Instance;
+use farthing_tests::instance::{Instance, SideGateway};
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::{Call, Endpoint, Gate, Step, json, whole};
 use farthing_tests::run;
@@ -109,6 +109,18 @@ fn deliveries_have_both_signatures() {
             write!(hex, "{byte:02x}").unwrap();
         }
         assert_eq!(call.head.header("x-webhook-signature"), Some(hex.as_str()));
+    });
+}
+
+#[test]
+fn another_gateway_delivers_for_a_leader_that_delivers_none() {
+    run(async {
+        let side = SideGateway::start(Instance::shared().await, &[]).await;
+        let merchant = side.merchant_of_its_own("1").await;
+        let hook = Hook::new(&merchant, Value::Null, ok).await;
+        merchant.customer("0").await;
+        hook.received_event("customer.created").await;
+        drop(side);
     });
 }
 

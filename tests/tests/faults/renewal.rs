@@ -1,11 +1,12 @@
-//! Renewals when gateways die: every gateway schedules renewals and carries out payments. Each cycle begins once, and a paid
-//! one is charged once, at whatever point a gateway dies.
+//! Renewals when gateways die: the leader of a partition schedules its renewals and carries out its payments. Each cycle
+//! begins once, and a paid one is charged once, at whatever point a gateway dies.
 
 use std::collections::BTreeMap;
 
 use farthing_tests::books::{Books, decimal};
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, is_running, kill};
+use farthing_tests::instance::{Instance, SideGateway, is_running, kill};
+use farthing_tests::leader::{spread, taken_over};
 use farthing_tests::log::{Log, Logged};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::recurring::{Means, PAYS};
@@ -48,8 +49,11 @@ struct Shop {
 
 impl Shop {
     async fn open() -> Self {
-        let instance = instance().await;
-        let merchant = Merchant::of(instance).await;
+        Self::of(Merchant::of(instance().await).await).await
+    }
+
+    async fn of(merchant: Merchant) -> Self {
+        let instance = merchant.instance;
         let plan = |name: &str, price: &str| {
             json!({
                 "name": name, "period_amount": price, "included_credit": "1.5", "billing_interval": "day",
@@ -138,9 +142,8 @@ impl Shop {
         self.heals(&pids).await;
     }
 
-    /// Kills the first gateway as soon as some subscriptions are renewed.
-    async fn one_dies_between_renewals(&self, times: usize) {
-        let pid = self.gateways()[0];
+    /// Kills a gateway as soon as some subscriptions are renewed.
+    async fn dies_between_renewals(&self, pid: u32, times: usize) {
         self.day().await;
         within(HEAL, "the first renewals", async || {
             self.renewals().await.values().any(|renewed| *renewed == times).then_some(())
@@ -148,7 +151,6 @@ impl Shop {
         .await;
         kill(pid);
         self.are_renewed(times, None).await;
-        self.heals(&[pid]).await;
     }
 
     /// Advances the clock by a day and waits until every payment is requested. Nothing is charged while the returned connection
@@ -251,7 +253,9 @@ fn gateways_that_die_during_renewals_leave_one_renewal_and_one_charge_of_each() 
         let mut times = 0;
         for _ in 0..rounds() {
             times += 1;
-            shop.one_dies_between_renewals(times).await;
+            let pid = shop.gateways()[0];
+            shop.dies_between_renewals(pid, times).await;
+            shop.heals(&[pid]).await;
             times += 1;
             shop.both_die_between_charge_and_completion(times).await;
         }
@@ -270,5 +274,27 @@ fn gateways_that_die_during_renewals_leave_one_renewal_and_one_charge_of_each() 
         let report = shop.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
         put_away(shop.instance).await;
+    });
+}
+
+#[test]
+fn renewals_go_on_when_the_leader_of_their_partition_dies() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let side = SideGateway::start(instance, &[]).await;
+        let log = instance.log().await;
+        spread(&log.sql, 2).await;
+        let side_id = side.id().await;
+        let shop = Shop::of(Merchant::led_by(instance, &side_id).await).await;
+        // The day comes through the gateway that does not lead the partition.
+        shop.dies_between_renewals(side.pid(), 1).await;
+        taken_over(&log.sql, shop.merchant.partition().await, &side_id).await;
+        shop.day().await;
+        shop.are_renewed(2, None).await;
+        shop.adds_up(3, "").await;
+        let report = instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+        drop(side);
+        put_away(instance).await;
     });
 }

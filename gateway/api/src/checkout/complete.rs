@@ -8,9 +8,7 @@ use farthing_core::command::{
     Purchase, Refusal, RequestPayment, SubscriptionRefusal,
 };
 use farthing_core::event::DeclineReason;
-use farthing_core::ids::{
-    CheckoutSessionId, CustomerId, PaymentId, PaymentMethodId, SubscriptionId, WalletId,
-};
+use farthing_core::ids::{CustomerId, PaymentId, PaymentMethodId, SubscriptionId, WalletId};
 use farthing_log::{appender, checkout_attempts};
 
 use super::form::{FormProblem, PaymentChoice, Submission};
@@ -78,7 +76,7 @@ pub(super) async fn complete(
 ) -> Result<(), CompletionError> {
     let Submission { person, amount, payment } = submission;
     let reaches_processor = !matches!(payment, PaymentChoice::None);
-    if reaches_processor && !count_attempt(app, session.id).await? {
+    if reaches_processor && !count_attempt(app, session).await? {
         return Err(CompletionError::SessionChanged);
     }
     let now = app.now();
@@ -132,9 +130,9 @@ pub(super) async fn complete(
 }
 
 /// Counts an attempt of the session at the payment processor. `false` means that none is left.
-async fn count_attempt(app: &App, id: CheckoutSessionId) -> Result<bool, ApiError> {
+async fn count_attempt(app: &App, session: &Session) -> Result<bool, ApiError> {
     let connection = app.connection().await?;
-    within(checkout_attempts::count(&connection, id)).await
+    within(checkout_attempts::count(&connection, app.partition(session.merchant_id), session.id)).await
 }
 
 /// Stores the card at the payment processor.

@@ -98,7 +98,7 @@ async fn open_status(
     if open.created.expires_at <= now {
         return Ok(SessionStatus::Expired);
     }
-    if attempts_used_up(app, id).await? {
+    if attempts_used_up(app, partition, id).await? {
         return Ok(SessionStatus::AttemptsUsedUp);
     }
     let customer_id = match open.customer_id {
@@ -126,9 +126,9 @@ async fn created_customer(
     Ok(made.map(|_| customer_id))
 }
 
-async fn attempts_used_up(app: &App, id: CheckoutSessionId) -> Result<bool, ApiError> {
+async fn attempts_used_up(app: &App, partition: Partition, id: CheckoutSessionId) -> Result<bool, ApiError> {
     let connection = app.connection().await?;
-    within(checkout_attempts::used_up(&connection, id)).await
+    within(checkout_attempts::used_up(&connection, partition, id)).await
 }
 
 fn is_test_mode(app: &App) -> bool {

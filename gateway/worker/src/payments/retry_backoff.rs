@@ -62,6 +62,11 @@ impl RetryBackoff {
             .insert(payment, FailedPayment { attempts: attempts.saturating_add(1), retry_at: now + delay });
     }
 
+    /// Forgets the payments of all partitions but `led`: they are another gateway's work.
+    pub(super) fn keep(&mut self, led: &[Partition]) {
+        self.failed.retain(|payment, _| led.contains(&payment.partition));
+    }
+
     /// Forgets a payment that has ended.
     pub(super) fn ended(&mut self, payment: DuePayment) {
         self.failed.remove(&payment);
@@ -107,6 +112,16 @@ mod tests {
         }
         assert_eq!(retried.len(), 250, "each payment is retried");
         assert_eq!(round(&backoff, 251, 10, now).first(), Some(&payment(250)), "a new one is tried at once");
+    }
+
+    #[test]
+    fn payments_of_a_partition_that_has_moved_are_forgotten() {
+        let (mut backoff, now) = (RetryBackoff::default(), Instant::now());
+        let moved = DuePayment { partition: Partition::new(4), ..payment(1) };
+        backoff.failed(payment(0), now);
+        backoff.failed(moved, now);
+        backoff.keep(&[PARTITION]);
+        assert_eq!(backoff.due(now + MAX_DELAY, 10), [payment(0)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The background tasks of payments: one charges open payments, one advances due subscriptions. Neither waits for the
-//! other. Every gateway runs both; the ledger ensures that each piece of work has its effect once.
+//! other. Each gateway works on the partitions that it leads. While a partition moves, two gateways may do the same; the
+//! ledger ensures that each piece of work has its effect once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +38,14 @@ WHERE partition = $1 AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id 
 /// Runs both tasks until `stop`.
 pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
     let (payment_wakeup, schedule_wakeup) = (Notify::new(), Notify::new());
+    let (made_due, mut led) = (payments.ledger.made_due(), payments.ledger.led());
     let forward_wakeups = async {
         loop {
-            payments.due.notified().await;
+            tokio::select! {
+                () = payments.due.notified() => {}
+                () = made_due.notified() => {}
+                () = led.changed() => {}
+            }
             payment_wakeup.notify_one();
             schedule_wakeup.notify_one();
         }
@@ -53,17 +59,17 @@ pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
 }
 
 async fn run_payments(payments: &Payments, wakeup: &Notify) {
-    let (mut backoff, mut healthy) = (RetryBackoff::default(), true);
+    let (mut backoff, mut healthy, led) = (RetryBackoff::default(), true, payments.ledger.led());
     loop {
-        let round = payment_round(payments, &mut backoff).await;
+        let round = payment_round(payments, &led.now(), &mut backoff).await;
         pause(round, &mut healthy, wakeup).await;
     }
 }
 
 async fn run_schedule(payments: &Payments, wakeup: &Notify) {
-    let (mut scheduler, mut healthy) = (Scheduler::default(), true);
+    let (mut scheduler, mut healthy, led) = (Scheduler::default(), true, payments.ledger.led());
     loop {
-        let round = scheduler.round(payments).await;
+        let round = scheduler.round(payments, &led.now()).await;
         pause(round, &mut healthy, wakeup).await;
     }
 }
@@ -93,11 +99,20 @@ async fn pause(round: Result<bool, Error>, healthy: &mut bool, wakeup: &Notify) 
     }
 }
 
-/// Carries out new and due payments; returns whether any has ended.
-async fn payment_round(payments: &Payments, backoff: &mut RetryBackoff) -> Result<bool, Error> {
-    let mut open = Vec::new();
-    for partition in payments.ledger.partitions().all() {
-        open.extend(open_payments(payments, partition, &backoff.ids(partition)).await?);
+/// Carries out new and due payments of the partitions `led`; returns whether any has ended. A partition whose payments
+/// cannot be read does not hold up the others.
+async fn payment_round(
+    payments: &Payments,
+    led: &[Partition],
+    backoff: &mut RetryBackoff,
+) -> Result<bool, Error> {
+    backoff.keep(led);
+    let (mut open, mut failed) = (Vec::new(), None);
+    for partition in led {
+        match open_payments(payments, *partition, &backoff.ids(*partition)).await {
+            Ok(found) => open.extend(found),
+            Err(error) => failed = Some(error),
+        }
     }
     open.extend(backoff.due(Instant::now(), RETRIES_PER_ROUND));
     let mut ended = false;
@@ -122,7 +137,7 @@ async fn payment_round(payments: &Payments, backoff: &mut RetryBackoff) -> Resul
             }
         }
     }
-    Ok(ended)
+    failed.map_or(Ok(ended), Err)
 }
 
 async fn open_payments(

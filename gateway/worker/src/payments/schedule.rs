@@ -1,5 +1,6 @@
 //! The scheduler advances due subscriptions: those due by the instance's clock and, in test mode, those of merchants
-//! whose clock is ahead. Each round of a partition and each merchant's share of it are bounded, so that no merchant starves another.
+//! whose clock is ahead. Each round of a partition and each merchant's share of it are bounded, so that no merchant
+//! starves another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +10,7 @@ use farthing_core::ids::{PaymentId, SubscriptionId};
 use farthing_core::partition::Partition;
 use farthing_log::appender;
 use farthing_log::reads::within;
+use futures_util::stream::{self, StreamExt as _};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -23,6 +25,9 @@ const MAX_PER_MERCHANT: i64 = 10;
 
 /// The merchants that have a turn in a round, if more subscriptions are due than a round takes.
 const MERCHANTS_PER_ROUND: i64 = 10;
+
+/// The most subscriptions that are advanced at the same time.
+const ADVANCED_AT_ONCE: usize = 64;
 
 /// The subscriptions of partition $1 that have been due longest. Times are Unix milliseconds.
 const DUE: &str = "\
@@ -75,18 +80,31 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Advances due subscriptions of all partitions; returns whether any changed, so that there may be more.
-    pub(super) async fn round(&mut self, payments: &Payments) -> Result<bool, Error> {
-        let mut advanced = false;
-        for partition in payments.ledger.partitions().all() {
-            let connection = payments.reads.connection().await?;
-            let due = within(self.due(&connection, partition, payments.clock.now())).await??;
-            drop(connection);
-            for subscription_id in due {
-                advanced |= advance(payments, partition, subscription_id).await;
+    /// Advances due subscriptions of the partitions `led`; returns whether any changed, so that there may be more. A
+    /// partition that cannot be read does not hold up the others.
+    pub(super) async fn round(&mut self, payments: &Payments, led: &[Partition]) -> Result<bool, Error> {
+        let (mut due, mut failed) = (Vec::new(), None);
+        for partition in led {
+            match self.due_in(payments, *partition).await {
+                Ok(found) => due.extend(found.into_iter().map(|id| (*partition, id))),
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(advanced)
+        let advanced = stream::iter(due)
+            .map(|(partition, id)| advance(payments, partition, id))
+            .buffer_unordered(ADVANCED_AT_ONCE)
+            .fold(false, async |any, advanced| any | advanced)
+            .await;
+        failed.map_or(Ok(advanced), Err)
+    }
+
+    async fn due_in(
+        &mut self,
+        payments: &Payments,
+        partition: Partition,
+    ) -> Result<BTreeSet<SubscriptionId>, Error> {
+        let connection = payments.reads.connection().await?;
+        within(self.due(&connection, partition, payments.clock.now())).await?
     }
 
     async fn due(

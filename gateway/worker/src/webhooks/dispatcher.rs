@@ -1,16 +1,20 @@
-//! The dispatcher: claims due queues and delivers them until a delivery fails, the queue is empty or its turn ends.
+//! The dispatcher: claims due queues and delivers them until a delivery fails, the queue is empty or its turn ends. The
+//! queues of a partition are the work of the gateway that leads it, or of any other one if the leader delivers none. While
+//! a partition moves, two may look for its queues; a claim is one gateway's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chrono::Utc;
 use deadpool_postgres::Pool;
 use farthing_core::event::WebhookSettings;
-use farthing_core::ids::WebhookId;
+use farthing_core::ids::{Mint, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey, Webhook};
 use farthing_egress::Connector;
 use farthing_log::connect::redacted;
+use farthing_log::leases::LedPartitions;
 use farthing_log::ledger::Ledger;
 use farthing_log::positions::Positions;
 use farthing_log::{reader, reads};
@@ -66,7 +70,10 @@ pub struct Dispatcher {
     payloads: Arc<dyn PayloadSource>,
     server_key: ServerKey,
     ledger: Ledger,
+    led: LedPartitions,
     db: Pool,
+    /// Numbers the claims.
+    mint: Mint,
     client: DeliveryClient,
     timing: WebhookTiming,
     /// Positions that all of [`READ_MODELS`] have reached.
@@ -84,7 +91,8 @@ impl Dispatcher {
         timing: WebhookTiming,
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
-        Self { payloads, server_key, ledger, db, client, timing, read_to: Mutex::default() }
+        let (led, mint, read_to) = (ledger.led(), Mint::default(), Mutex::default());
+        Self { payloads, server_key, ledger, led, db, mint, client, timing, read_to }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -93,21 +101,31 @@ impl Dispatcher {
         let dispatcher = Arc::new(self);
         let mut tasks = QueueTasks::default();
         let mut purged_at: Option<Instant> = None;
+        let mut first = 0;
         loop {
             tasks.reap();
-            let claims =
-                if tasks.has_room() { dispatcher.claim(&tasks.full_webhooks()).await } else { Vec::new() };
-            let more = claims.len() == queue::CLAIMS_AT_ONCE;
-            for claim in claims {
-                if tasks.has_room_for(claim.webhook_id) {
-                    tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
-                } else {
-                    // Other queues of the same batch took the last slots.
-                    dispatcher.release(&claim).await;
+            let mut more = false;
+            let mut partitions = dispatcher.led.to_deliver();
+            // The partitions take turns in being the first when few slots are free.
+            first = (first + 1) % partitions.len().max(1);
+            partitions.rotate_left(first);
+            for partition in &partitions {
+                if !tasks.has_room() {
+                    break;
+                }
+                let claims = dispatcher.claim(*partition, &tasks.full_webhooks()).await;
+                more |= claims.len() == queue::CLAIMS_AT_ONCE;
+                for claim in claims {
+                    if tasks.has_room_for(claim.webhook_id) {
+                        tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
+                    } else {
+                        // Other queues of the same batch took the last slots.
+                        dispatcher.release(&claim).await;
+                    }
                 }
             }
             if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
-                dispatcher.purge().await;
+                dispatcher.purge(&partitions).await;
                 purged_at = Some(Instant::now());
             }
             if more && !stop.is_cancelled() {
@@ -124,17 +142,24 @@ impl Dispatcher {
         let _ = tokio::time::timeout(timeout, async { while tasks.join_next().await.is_some() {} }).await;
     }
 
-    /// Claims due queues, except those of the webhooks in `full`.
-    async fn claim(&self, full: &[WebhookId]) -> Vec<Claim> {
+    /// Claims due queues of `partition`, except those of the webhooks in `full`.
+    async fn claim(&self, partition: Partition, full: &[WebhookId]) -> Vec<Claim> {
         let full: Vec<String> = full.iter().map(ToString::to_string).collect();
         let claimed = async {
             let db = self.db.get().await?;
-            Ok::<_, Error>(queue::claim(&db, &full, self.timing.claim_seconds()).await?)
+            let seconds = self.timing.claim_seconds();
+            Ok::<_, Error>(queue::claim(&db, partition, &full, seconds, self.claim_number()).await?)
         };
         claimed.await.unwrap_or_else(|error| {
-            tracing::warn!(event = "webhook.claim_failed", %error, "webhook queues could not be claimed");
+            tracing::warn!(event = "webhook.claim_failed", %partition, %error, "webhook queues could not be claimed");
             Vec::new()
         })
+    }
+
+    /// A number that no claim had before: 63 random bits.
+    fn claim_number(&self) -> i64 {
+        let random = self.mint.next(Utc::now()).random() & u128::from(i64::MAX.unsigned_abs());
+        i64::try_from(random).unwrap_or_default()
     }
 
     /// Releases a queue without a delivery. If that fails, the claim lapses.
@@ -148,13 +173,20 @@ impl Dispatcher {
         }
     }
 
-    async fn purge(&self) {
-        let purged = async {
-            let db = self.db.get().await?;
-            Ok::<_, Error>(queue::purge(&db).await?)
-        };
-        if let Err(error) = purged.await {
-            tracing::warn!(event = "webhook.purge_failed", %error, "old webhook deliveries were not deleted");
+    async fn purge(&self, partitions: &[Partition]) {
+        for partition in partitions {
+            let purged = async {
+                let db = self.db.get().await?;
+                Ok::<_, Error>(queue::purge(&db, *partition).await?)
+            };
+            if let Err(error) = purged.await {
+                tracing::warn!(
+                    event = "webhook.purge_failed",
+                    %partition,
+                    %error,
+                    "old webhook deliveries were not deleted"
+                );
+            }
         }
     }
 
@@ -177,13 +209,10 @@ impl Dispatcher {
         let key = StateKey::Webhook(claim.webhook_id);
         let partition = claim.partition();
         for number in 1..=MAX_DELIVERIES_PER_TURN {
-            let mut db = self.db.get().await?;
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
-                let is_enabled =
-                    async || Ok::<_, Error>(self.enabled_webhook(partition, &key).await?.is_some());
-                queue::give_up(&mut db, claim, "the webhook is disabled or deleted", is_enabled).await?;
-                return Ok(());
+                return self.give_up(claim, &key).await;
             };
+            let mut db = self.db.get().await?;
             let Some(pending) = queue::next(&db, claim).await? else {
                 queue::close(&mut db, claim).await?;
                 return Ok(());
@@ -213,6 +242,22 @@ impl Dispatcher {
             if !goes_on {
                 return Ok(());
             }
+        }
+        Ok(())
+    }
+
+    /// Fails what is pending for a webhook that is disabled or deleted. If it is enabled again, what is queued from then on
+    /// is later than all that was pending before.
+    async fn give_up(&self, claim: &Claim, key: &StateKey) -> Result<(), Error> {
+        let last = queue::last(&*self.db.get().await?, claim).await?;
+        let is_enabled = self.enabled_webhook(claim.partition(), key).await?.is_some();
+        let mut db = self.db.get().await?;
+        match last {
+            _ if is_enabled => queue::release(&db, claim, 0.0).await?,
+            Some(last) => {
+                queue::give_up(&mut db, claim, "the webhook is disabled or deleted", last).await?;
+            }
+            None => queue::close(&mut db, claim).await?,
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The delivery queues in the outbox: rows of `webhooks.lane`, with their deliveries in `webhooks.delivery`.
 //!
 //! Invariants: an outcome is written only while its claim is current, so a gateway whose claim has passed to another
-//! one writes nothing. A transaction that locks a queue and a delivery locks the queue first.
+//! one writes nothing. A transaction that locks a queue and a delivery locks the queue first. No statement leaves its
+//! partition.
 
 use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_core::partition::Partition;
@@ -11,16 +12,17 @@ use tokio_postgres::{Client, Transaction};
 /// Queues that [`CLAIM`] claims at once.
 pub(super) const CLAIMS_AT_ONCE: usize = 32;
 
-/// Claims due queues. The limit is a literal, because with a parameter Postgres would plan to read a fraction of the
-/// table.
+/// Claims due queues of partition $1 under the number $4. The limit is a literal, because with a parameter Postgres would
+/// plan to read a fraction of the table.
 const CLAIM: &str = "\
 WITH due AS (
-    SELECT partition, webhook_id, lane FROM webhooks.lane WHERE due_at <= now() AND webhook_id <> ALL ($1::text[])
+    SELECT webhook_id, lane FROM webhooks.lane
+    WHERE partition = $1 AND due_at <= now() AND webhook_id <> ALL ($2::text[])
     ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
 )
-UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = nextval('webhooks.claims')
-FROM due WHERE l.partition = due.partition AND l.webhook_id = due.webhook_id AND l.lane = due.lane
-RETURNING l.partition, l.webhook_id, l.lane, l.claim";
+UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $3), claim = $4
+FROM due WHERE l.partition = $1 AND l.webhook_id = due.webhook_id AND l.lane = due.lane
+RETURNING l.webhook_id, l.lane";
 
 const NEXT: &str = "\
 SELECT position, event_id, attempts, extract(epoch FROM now() - queued_at)::double precision
@@ -51,11 +53,17 @@ UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_st
     next_attempt_at = NULL
 WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
-/// Fails up to 500 pending deliveries of a queue.
+/// The last pending delivery of a queue.
+const LAST: &str = "\
+SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending'
+ORDER BY position DESC LIMIT 1";
+
+/// Fails up to 500 pending deliveries of a queue, none after position $5.
 const GIVE_UP: &str = "\
 UPDATE webhooks.delivery SET status = 'failed', error = $4, next_attempt_at = NULL
 WHERE partition = $1 AND webhook_id = $2 AND position = ANY (ARRAY(
-    SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending'
+    SELECT position FROM webhooks.delivery
+    WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' AND position <= $5
     ORDER BY position LIMIT 500
 )) AND status = 'pending'";
 
@@ -80,9 +88,9 @@ UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0
 WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
 const PURGE: &str = "\
-DELETE FROM webhooks.delivery WHERE (partition, webhook_id, position) IN (
-    SELECT partition, webhook_id, position FROM webhooks.delivery
-    WHERE status <> 'pending' AND queued_at <= now() - interval '30 days'
+DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN (
+    SELECT webhook_id, position FROM webhooks.delivery
+    WHERE partition = $1 AND status <> 'pending' AND queued_at <= now() - interval '30 days'
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
@@ -140,12 +148,19 @@ pub(super) struct FailedAttempt {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims due queues for `seconds`, except those of the webhooks in `full`.
-pub(super) async fn claim(db: &Client, full: &[String], seconds: f64) -> PgResult<Vec<Claim>> {
+/// Claims due queues of `partition` for `seconds` under `number`, which no claim had before, except those of the webhooks
+/// in `full`.
+pub(super) async fn claim(
+    db: &deadpool_postgres::Client,
+    partition: Partition,
+    full: &[String],
+    seconds: f64,
+    number: i64,
+) -> PgResult<Vec<Claim>> {
+    let (partition, statement) = (partition.number(), db.prepare_cached(CLAIM).await?);
     let mut claims = Vec::new();
-    for row in db.query(CLAIM, &[&full, &seconds]).await? {
-        let (partition, webhook): (i16, String) = (row.try_get(0)?, row.try_get(1)?);
-        let (lane, number): (String, i64) = (row.try_get(2)?, row.try_get(3)?);
+    for row in db.query(&statement, &[&partition, &full, &seconds, &number]).await? {
+        let (webhook, lane): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         match webhook.parse() {
             Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number }),
             Err(error) => {
@@ -238,14 +253,15 @@ pub(super) async fn failed(
     transaction.commit().await
 }
 
-/// Fails up to 500 pending deliveries of the queue without an attempt, unless the webhook `is_enabled` again. While the
-/// queue has more, it is due again at once. Locking the queue first keeps new deliveries out.
-pub(super) async fn give_up<E: From<tokio_postgres::Error>>(
-    db: &mut Client,
-    claim: &Claim,
-    reason: &str,
-    is_enabled: impl AsyncFnOnce() -> Result<bool, E>,
-) -> Result<(), E> {
+/// The position of the last pending delivery of a claimed queue; `None` if it is empty.
+pub(super) async fn last(db: &Client, claim: &Claim) -> PgResult<Option<i64>> {
+    let last = db.query_opt(LAST, &[&claim.partition, &claim.webhook, &claim.lane]).await?;
+    last.map(|row| row.try_get(0)).transpose()
+}
+
+/// Fails up to 500 pending deliveries of the queue without an attempt, none after the position `last`. While the queue
+/// has more, it is due again at once.
+pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str, last: i64) -> PgResult<()> {
     let transaction = db.transaction().await?;
     let now = 0.0_f64;
     if transaction
@@ -255,11 +271,11 @@ pub(super) async fn give_up<E: From<tokio_postgres::Error>>(
     {
         return Ok(());
     }
-    if !is_enabled().await? {
-        transaction.execute(GIVE_UP, &[&claim.partition, &claim.webhook, &claim.lane, &reason]).await?;
-    }
+    let row: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&claim.partition, &claim.webhook, &claim.lane, &reason, &last];
+    transaction.execute(GIVE_UP, &row).await?;
     close_if_empty(&transaction, claim).await?;
-    Ok(transaction.commit().await?)
+    transaction.commit().await
 }
 
 /// Deletes the queue if it has no pending delivery; otherwise releases it.
@@ -310,10 +326,10 @@ pub async fn resend(
     Ok(true)
 }
 
-/// Deletes finished deliveries older than 30 days, in bounded batches.
-pub(super) async fn purge(db: &Client) -> PgResult<()> {
+/// Deletes finished deliveries of `partition` that are older than 30 days, in bounded batches.
+pub(super) async fn purge(db: &Client, partition: Partition) -> PgResult<()> {
     for _ in 0..PURGE_BATCHES {
-        if db.execute(PURGE, &[]).await? == 0 {
+        if db.execute(PURGE, &[&partition.number()]).await? == 0 {
             break;
         }
     }

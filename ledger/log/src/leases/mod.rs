@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::plan::{View, plan};
-use self::statements::{Rows, Statements};
+use self::statements::{Holder, Rows, Statements};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 
@@ -39,10 +39,19 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 pub enum Route {
     /// By this process.
     Here,
-    /// By the gateway at this address.
-    There(String),
+    /// By another gateway.
+    There(Elsewhere),
     /// Nowhere, as far as this process knows.
     Unknown,
+}
+
+/// Another gateway that leads a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its address for commands.
+    pub address: String,
+    /// Whether it delivers webhooks.
+    pub delivers: bool,
 }
 
 /// Where all partitions are led.
@@ -65,9 +74,44 @@ impl Routes {
         self.of.get(partition.index()).unwrap_or(&Route::Unknown)
     }
 
+    /// The partitions whose leader `is_wanted`.
+    fn those(&self, is_wanted: impl Fn(&Route) -> bool) -> Vec<Partition> {
+        let wanted = (0..).zip(&self.of).filter(|(_, route)| is_wanted(route));
+        wanted.map(|(number, _)| Partition::new(number)).collect()
+    }
+
     /// Whether the leases could be read lately.
     pub const fn is_current(&self) -> bool {
         self.is_current
+    }
+}
+
+/// The partitions whose work this gateway does, now and later. What is due in a partition belongs to its leader, so that
+/// no other gateway looks for it.
+#[derive(Debug, Clone)]
+pub struct LedPartitions(pub(crate) watch::Receiver<Arc<Routes>>);
+
+impl LedPartitions {
+    /// The partitions that this gateway leads, as far as it knows.
+    pub fn now(&self) -> Vec<Partition> {
+        self.0.borrow().those(|route| matches!(route, Route::Here))
+    }
+
+    /// The partitions whose webhooks this gateway delivers: those that it leads, and those whose leader delivers none.
+    pub fn to_deliver(&self) -> Vec<Partition> {
+        self.0.borrow().those(|route| match route {
+            Route::Here => true,
+            Route::There(leader) => !leader.delivers,
+            Route::Unknown => false,
+        })
+    }
+
+    /// Resolves when a partition has got another leader since the last call.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The leases have ended: nothing changes any more.
+            std::future::pending().await
+        }
     }
 }
 
@@ -82,10 +126,23 @@ pub struct LeaseConfig {
     pub gateway: String,
     /// The address for the commands of other gateways; `None` for a process that takes none.
     pub address: Option<String>,
+    /// Whether this process delivers webhooks.
+    pub delivers: bool,
     /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
     pub shares: bool,
     /// How long a lease lasts without a renewal.
     pub duration: Duration,
+}
+
+impl LeaseConfig {
+    fn holder(&self) -> Holder {
+        Holder {
+            gateway: self.gateway.clone(),
+            address: self.address.clone(),
+            delivers: self.delivers,
+            seconds: self.duration.as_secs_f64(),
+        }
+    }
 }
 
 /// The part of an appender that leases work with.
@@ -191,11 +248,11 @@ impl Leases {
             Some(statements) => statements,
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
-        let (gateway, address) = (self.config.gateway.clone(), self.config.address.clone());
+        let holder = self.config.holder();
         let started = Instant::now();
         let since = statements.now().await?;
-        statements.announce(&gateway, shares, seconds).await?;
-        let renewed = statements.renew(&gateway, since, &kept, seconds, address.as_deref()).await?;
+        statements.announce(&holder.gateway, shares, seconds).await?;
+        let renewed = statements.renew(&holder, since, &kept).await?;
         // A lease that was renewed after `started` expires later than this by Postgres's clock.
         let until = started + self.config.duration * 9 / 10;
         for partition in self.held.clone() {
@@ -209,7 +266,7 @@ impl Leases {
         }
         let rows = statements.rows().await?;
         let is_led: Vec<bool> = rows.leases.iter().map(|lease| lease.is_led).collect();
-        let view = View { own: &gateway, gateways: &rows.gateways, is_led: &is_led, held: &self.held };
+        let view = View { own: &holder.gateway, gateways: &rows.gateways, is_led: &is_led, held: &self.held };
         let plan = plan(&view);
         for partition in plan.hand_over {
             self.held.remove(&partition);
@@ -222,7 +279,7 @@ impl Leases {
             plan.claim.iter().filter(is_at_rest).map(|partition| partition.number()).collect();
         if !wanted.is_empty() {
             let started = Instant::now();
-            let claimed = statements.claim(&gateway, &wanted, seconds, address.as_deref()).await?;
+            let claimed = statements.claim(&holder, &wanted).await?;
             let until = started + self.config.duration * 9 / 10;
             for partition in claimed {
                 self.held.insert(partition);
@@ -252,7 +309,7 @@ impl Leases {
             }
             match &lease.address {
                 Some(address) if lease.is_led && lease.gateway.as_ref() != Some(&self.config.gateway) => {
-                    Route::There(address.clone())
+                    Route::There(Elsewhere { address: address.clone(), delivers: lease.delivers })
                 }
                 Some(_) | None => Route::Unknown,
             }
@@ -274,8 +331,8 @@ impl Leases {
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
         statements.announce(&self.config.gateway, false, 0.0).await?;
-        let (since, seconds) = (statements.now().await?, self.config.duration.as_secs_f64());
-        statements.renew(&self.config.gateway, since, &[], seconds, None).await?;
+        let since = statements.now().await?;
+        statements.renew(&self.config.holder(), since, &[]).await?;
         Ok(())
     }
 }

@@ -15,7 +15,8 @@ ON CONFLICT (gateway) DO UPDATE SET expires_at = excluded.expires_at";
 const LEAVE: &str = "DELETE FROM ledger.gateways WHERE gateway = $1";
 
 const RENEW: &str = "\
-UPDATE ledger.leases SET expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
+UPDATE ledger.leases
+SET expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4, delivers = $5
 WHERE gateway = $1 AND partition = ANY($2::smallint[]) RETURNING partition";
 
 const NOW: &str = "SELECT clock_timestamp()";
@@ -23,18 +24,19 @@ const NOW: &str = "SELECT clock_timestamp()";
 /// A lease that was claimed or renewed after $3 expires later than $3 and the time of a lease: a statement that arrives
 /// late gives no such lease back.
 const RELEASE: &str = "\
-UPDATE ledger.leases SET gateway = NULL, address = NULL, expires_at = '-infinity'
+UPDATE ledger.leases SET gateway = NULL, address = NULL, delivers = false, expires_at = '-infinity'
 WHERE gateway = $1 AND NOT partition = ANY($2::smallint[])
     AND expires_at <= $3::timestamptz + $4::double precision * interval '1 s'";
 
 /// Of two gateways that claim a partition at once, the second finds it taken.
 const CLAIM: &str = "\
 UPDATE ledger.leases
-SET gateway = $1, expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4
+SET gateway = $1, expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4, delivers = $5
 WHERE partition = ANY($2::smallint[]) AND expires_at <= clock_timestamp() RETURNING partition";
 
 const LEASES: &str = "\
-SELECT partition, gateway, address, expires_at > clock_timestamp() AS is_led FROM ledger.leases ORDER BY partition";
+SELECT partition, gateway, address, delivers, expires_at > clock_timestamp() AS is_led
+FROM ledger.leases ORDER BY partition";
 
 const GATEWAYS: &str = "\
 SELECT gateway FROM ledger.gateways WHERE expires_at > clock_timestamp() ORDER BY gateway";
@@ -44,8 +46,23 @@ SELECT gateway FROM ledger.gateways WHERE expires_at > clock_timestamp() ORDER B
 pub(super) struct LeaseRow {
     pub(super) gateway: Option<String>,
     pub(super) address: Option<String>,
+    /// Whether the gateway delivers webhooks.
+    pub(super) delivers: bool,
     /// Whether it has not expired.
     pub(super) is_led: bool,
+}
+
+/// What a gateway writes to its leases.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    /// Its name.
+    pub(super) gateway: String,
+    /// Its address for the commands of other gateways.
+    pub(super) address: Option<String>,
+    /// Whether it delivers webhooks.
+    pub(super) delivers: bool,
+    /// How long a lease lasts.
+    pub(super) seconds: f64,
 }
 
 /// The rows at the end of a round.
@@ -114,26 +131,24 @@ impl Statements {
     /// renewed.
     pub(super) async fn renew(
         &self,
-        gateway: &str,
+        holder: &Holder,
         since: DateTime<Utc>,
         kept: &[i16],
-        seconds: f64,
-        address: Option<&str>,
     ) -> Result<Vec<Partition>, tokio_postgres::Error> {
-        self.client.execute(&self.release, &[&gateway, &kept, &since, &seconds]).await?;
-        let renewed = self.client.query(&self.renew, &[&gateway, &kept, &seconds, &address]).await?;
+        let Holder { gateway, address, delivers, seconds } = holder;
+        self.client.execute(&self.release, &[gateway, &kept, &since, seconds]).await?;
+        let renewed = self.client.query(&self.renew, &[gateway, &kept, seconds, address, delivers]).await?;
         renewed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
     }
 
     /// Claims those of `wanted` that nobody leads.
     pub(super) async fn claim(
         &self,
-        gateway: &str,
+        holder: &Holder,
         wanted: &[i16],
-        seconds: f64,
-        address: Option<&str>,
     ) -> Result<Vec<Partition>, tokio_postgres::Error> {
-        let claimed = self.client.query(&self.claim, &[&gateway, &wanted, &seconds, &address]).await?;
+        let Holder { gateway, address, delivers, seconds } = holder;
+        let claimed = self.client.query(&self.claim, &[gateway, &wanted, seconds, address, delivers]).await?;
         claimed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
     }
 
@@ -144,6 +159,7 @@ impl Statements {
             Ok(LeaseRow {
                 gateway: row.try_get("gateway")?,
                 address: row.try_get("address")?,
+                delivers: row.try_get("delivers")?,
                 is_led: row.try_get("is_led")?,
             })
         };

@@ -21,7 +21,7 @@ use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{State, StateKey};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,7 +34,7 @@ use crate::appender::{
 };
 use crate::clock::Clock;
 use crate::connect::Role;
-use crate::leases::{self, LeaseConfig, Led, Route, Routes};
+use crate::leases::{self, LeaseConfig, Led, LedPartitions, Route, Routes};
 use crate::reads::{self, ReadPool};
 use crate::wake_up;
 
@@ -65,6 +65,8 @@ pub struct LedgerConfig {
     pub peers: Arc<dyn Peers>,
     /// The address for the commands of other gateways; `None` for a process that takes none.
     pub address: Option<String>,
+    /// Whether this process delivers webhooks.
+    pub delivers: bool,
     /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
     pub shares: bool,
     /// How long a lease lasts without a renewal.
@@ -90,6 +92,7 @@ pub struct Ledger {
     clock: Arc<Clock>,
     peers: Arc<dyn Peers>,
     recent_ends: Arc<RecentEnds>,
+    due: Arc<Notify>,
 }
 
 /// The leader of a partition.
@@ -129,17 +132,37 @@ impl Ledger {
             role,
             gateway: writer,
             address: config.address,
+            delivers: config.delivers,
             shares: config.shares,
             duration: config.lease,
         };
         let routes = leases::start(leases, led, stop.leave.clone(), stop.end.clone(), tasks);
         let appenders = appenders.into();
-        Self { partitions, appenders, routes, reads, clock, peers, recent_ends: Arc::default() }
+        Self {
+            partitions,
+            appenders,
+            routes,
+            reads,
+            clock,
+            peers,
+            recent_ends: Arc::default(),
+            due: Arc::default(),
+        }
     }
 
     /// The partitions of the log.
     pub const fn partitions(&self) -> Partitions {
         self.partitions
+    }
+
+    /// The partitions that this gateway leads.
+    pub fn led(&self) -> LedPartitions {
+        LedPartitions(self.routes.clone())
+    }
+
+    /// Notified when this gateway has decided a command of another gateway that may have made something due.
+    pub fn made_due(&self) -> Arc<Notify> {
+        Arc::clone(&self.due)
     }
 
     /// The partition of a merchant.
@@ -328,7 +351,7 @@ impl Ledger {
             let known = Arc::clone(&routes.borrow_and_update());
             match known.of(partition) {
                 Route::Here => return Ok(Leader::Here(self.appender(partition).clone())),
-                Route::There(address) => return Ok(Leader::There(address.clone())),
+                Route::There(leader) => return Ok(Leader::There(leader.address.clone())),
                 Route::Unknown if !known.is_current() => return Err(away()),
                 Route::Unknown => {}
             }

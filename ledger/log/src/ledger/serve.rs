@@ -85,7 +85,15 @@ impl Ledger {
                     },
                 }
             }
-            Work::Command(command) => answer(appender.submit(command).await),
+            Work::Command(command) => {
+                let makes_due =
+                    matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
+                let answer = answer(appender.submit(command).await);
+                if makes_due {
+                    self.due.notify_one();
+                }
+                answer
+            }
             Work::Settle(AnyCommand::SettleRequest(command)) => {
                 self.recent_ends.insert(command.request_id);
                 answer(appender.settle(command).await)
