@@ -32,6 +32,7 @@ pub use self::limits::ServerLimits;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::headers::SERVICE_REQUEST_ID;
+use crate::timeouts::Timeouts;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -43,13 +44,14 @@ pub(crate) async fn serve(
     app: &Arc<App>,
     router: Router,
     limits: ServerLimits,
+    timeouts: Timeouts,
     stop: CancellationToken,
 ) -> Instant {
     let (places, calls) = (Arc::new(Semaphore::new(limits.connections)), CallsInFlight::new(limits.calls));
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
-    let http = http(app.timeouts.head);
+    let http = http(timeouts.head);
     loop {
         let accept = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -72,7 +74,7 @@ pub(crate) async fn serve(
         let speaker = Speaker::default();
         let ids = Arc::clone(app);
         let new_id = move || RequestId::new(ids.mint.next(ids.now()));
-        let caller = CallerConnection::new(stream, speaker.clone(), app.timeouts.stall, new_id.clone());
+        let caller = CallerConnection::new(stream, speaker.clone(), timeouts.stall, new_id.clone());
         let service = service(router.clone(), speaker, calls.clone(), new_id);
         let connection = graceful.watch(http.serve_connection(TokioIo::new(caller), service));
         let cut = cut.clone();
@@ -87,7 +89,7 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
-    let until = Instant::now() + app.timeouts.grace;
+    let until = Instant::now() + timeouts.grace;
     if tokio::time::timeout_at(until, graceful.shutdown()).await.is_err() {
         tracing::warn!(event = "server.grace_period_elapsed", "closing the connections of calls in flight");
     }
