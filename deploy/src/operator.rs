@@ -14,6 +14,7 @@ use farthing_core::state::StateKey;
 use farthing_log::appender::{self, QueueLimits};
 use farthing_log::connect::Role;
 use farthing_log::directory;
+use farthing_log::leases::Leads;
 use farthing_log::ledger::{Ledger, LedgerConfig, Stop};
 use farthing_log::reads::{ReadPool, pool};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -42,7 +43,7 @@ pub(crate) struct Operator {
     pub(crate) instance: Instance,
     /// Generates ids.
     pub(crate) mint: Mint,
-    ledger: Ledger,
+    database_url: String,
     reads: ReadPool,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -58,32 +59,29 @@ impl Operator {
         let database_url = access.database.database_url.clone();
         let reads = pool(&database_url, READ_CONNECTIONS).context("cannot connect to the database")?;
         let reads = ReadPool::new(reads);
+        let end = stop.clone().drop_guard();
+        Ok(Self { instance, mint: Mint::default(), database_url, reads, stop, tasks, _end: end })
+    }
+
+    /// Starts the ledger. If there is no gateway, this process leads `partition` until its end.
+    fn ledger(&self, partition: Partition) -> Ledger {
         let config = LedgerConfig {
-            database_url,
+            database_url: self.database_url.clone(),
             role: Role::Gateway,
             // A name of its own: two operators at once must not take each other's lease for their own.
             writer: format!("operator {}", Mint::default().next(Self::now())),
             nats_url: None,
             queue: QueueLimits::default(),
-            reads: reads.clone(),
+            reads: self.reads.clone(),
             clock: Arc::default(),
-            peers: Arc::new(HttpPeers::new(&instance.server_key, stop.clone(), &tasks)),
+            peers: Arc::new(HttpPeers::new(&self.instance.server_key, self.stop.clone(), &self.tasks)),
             address: None,
             delivers: false,
-            shares: false,
+            leads: Leads::Alone(partition),
             lease: LEASE,
         };
-        let leaving = Stop { leave: CancellationToken::new(), end: stop.clone() };
-        let ledger = Ledger::start(config, instance.partitions, &leaving, &tasks);
-        Ok(Self {
-            instance,
-            mint: Mint::default(),
-            ledger,
-            reads,
-            _end: stop.clone().drop_guard(),
-            stop,
-            tasks,
-        })
+        let leaving = Stop { leave: CancellationToken::new(), end: self.stop.clone() };
+        Ledger::start(config, self.instance.partitions, &leaving, &self.tasks)
     }
 
     /// The current time, in the log's precision of a millisecond.
@@ -93,7 +91,7 @@ impl Operator {
 
     /// The partition of a merchant.
     pub(crate) fn partition_of(&self, merchant_id: MerchantId) -> Partition {
-        self.ledger.partition_of(merchant_id)
+        self.instance.partitions.of(merchant_id)
     }
 
     /// The partition of a secret key that ever existed.
@@ -106,7 +104,7 @@ impl Operator {
     pub(crate) async fn partition_of_customer(&self, id: CustomerId) -> Result<Option<Partition>> {
         let connection = self.reads.connection().await.context("nothing was changed")?;
         let created = format!("{id}/created");
-        let located = directory::locate(&connection, self.ledger.partitions(), &created).await;
+        let located = directory::locate(&connection, self.instance.partitions, &created).await;
         located.context("nothing was changed")
     }
 
@@ -115,7 +113,7 @@ impl Operator {
     where
         C: WireCommand + Clone,
     {
-        self.ledger.submit(partition, command).await.map_err(|error| {
+        self.ledger(partition).submit(partition, command).await.map_err(|error| {
             let context = match error {
                 appender::Error::Unknown(_) => {
                     "it is not known whether this was done: look before you repeat it"

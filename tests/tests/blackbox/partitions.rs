@@ -59,6 +59,21 @@ fn the_first_migration_fixes_the_number_of_partitions() {
     });
 }
 
+#[test]
+fn an_operator_command_without_a_gateway_leads_one_partition_alone() {
+    run(async {
+        let url = new_database("without_a_gateway").await;
+        let output = migrate(&url, &[]).await;
+        assert!(output.status.success(), "{output:?}");
+        let made = operate(&url, &["merchant", "create"]).await;
+        let log = Log::open(&url).await;
+        let partition = log.partition_of(made["merchant_id"].as_str().unwrap()).await.number();
+        let led = "SELECT array_agg(partition) FROM ledger.heads WHERE epoch > 0";
+        let led: Vec<i16> = log.sql.query_one(led, &[]).await.unwrap().get(0);
+        assert_eq!(led, [partition]);
+    });
+}
+
 /// A database of four partitions, with a gateway.
 struct Partitioned {
     url: String,
