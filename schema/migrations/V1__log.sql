@@ -77,19 +77,21 @@ CREATE TABLE ledger.checkpoints (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
 -- The gateway that leads each partition until its lease expires, by this server's clock, with its address for the commands
--- of other gateways, and whether it delivers webhooks.
+-- of other gateways, and whether it delivers webhooks. The term counts the claims of the partition.
 CREATE TABLE ledger.leases (
     partition  smallint    PRIMARY KEY,
     gateway    text,
     address    text,
+    term       bigint      NOT NULL DEFAULT 0,
     delivers   boolean     NOT NULL DEFAULT false,
     expires_at timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- The gateways that share the partitions.
+-- The gateways that share the partitions, each with those that it could not lead lately.
 CREATE TABLE ledger.gateways (
     gateway    text PRIMARY KEY,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    avoids     smallint[]  NOT NULL DEFAULT '{}'
 );
 
 -- The partitions of what is looked up before its merchant is known: hashes and ids of keys, checkout sessions. Written

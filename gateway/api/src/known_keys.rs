@@ -119,6 +119,7 @@ mod tests {
     use farthing_core::secret::ServerKey;
     use farthing_log::appender::QueueLimits;
     use farthing_log::connect::Role;
+    use farthing_log::leases::Leads;
     use farthing_log::ledger::{LedgerConfig, Stop};
     use farthing_log::reads::pool;
     use tokio_util::sync::CancellationToken;
@@ -143,7 +144,7 @@ mod tests {
             peers: Arc::new(HttpPeers::new(&ServerKey::random(), CancellationToken::new(), &tasks)),
             address: None,
             delivers: false,
-            shares: false,
+            leads: Leads::Share,
             lease: Duration::from_secs(3),
         };
         let partitions = Partitions::new(8).unwrap();

@@ -16,6 +16,7 @@ use farthing_egress::{AddressGuard, connector, tls};
 use farthing_log::appender::QueueLimits;
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
+use farthing_log::leases::Leads;
 use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::reads::{PoolError, ReadPool, pool};
 use farthing_log::{partitions, refold};
@@ -55,6 +56,13 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long unsettled calls may take to log their facts.
 const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The most connections of other gateways. Each carries one message at a time.
+const GATEWAY_CONNECTIONS: usize = 1_024;
+
+/// The time for another gateway to send the head of a message, with the idle time before it: longer than another gateway
+/// keeps an idle connection.
+const GATEWAY_HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 
 const CLOCK: &str = "SELECT clock_timestamp()";
 
@@ -165,7 +173,7 @@ pub async fn run(
         peers: Arc::clone(&peers) as Arc<dyn Peers>,
         address: Some(peer_url),
         delivers: config.webhooks.is_some(),
-        shares: true,
+        leads: Leads::Share,
         lease: config.gateways.lease,
     };
     let leaving = Stop { leave: stop.clone(), end: abort.clone() };
@@ -232,13 +240,14 @@ pub async fn run(
     }
     tasks.spawn(serve_gateways(
         peer_listener,
+        Arc::clone(&app),
         peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
         abort.clone(),
     ));
     ready(address);
     tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
-    let until = serve(listener, &app, router(&app, forwarder), config.limits, stop.clone()).await;
+    let until = serve(listener, &app, router(&app, forwarder), config.limits, timeouts, stop.clone()).await;
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
     let _ = tokio::time::timeout_at(until, calls.wait()).await;
@@ -295,18 +304,10 @@ async fn listen_for_gateways(gateways: &Gateways) -> Result<(TcpListener, String
 }
 
 /// Serves the other gateways until `stop`. What they ask then is answered within [`UNSETTLED_LOG_TIMEOUT`].
-async fn serve_gateways(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let serve = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(UNSETTLED_LOG_TIMEOUT).await;
-    };
-    tokio::select! {
-        served = serve => if let Err(error) = served {
-            tracing::error!(event = "gateways.listener_failed", %error, "other gateways cannot reach this one");
-        },
-        () = late => {}
-    }
+async fn serve_gateways(listener: TcpListener, app: Arc<App>, router: Router, stop: CancellationToken) {
+    let limits = ServerLimits { connections: GATEWAY_CONNECTIONS, calls: GATEWAY_CONNECTIONS };
+    let timeouts = Timeouts { head: GATEWAY_HEAD_TIMEOUT, grace: UNSETTLED_LOG_TIMEOUT, ..app.timeouts };
+    serve(listener, &app, router, limits, timeouts, stop).await;
 }
 
 /// What the database says about the instance.

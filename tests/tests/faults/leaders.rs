@@ -218,9 +218,59 @@ fn a_leader_that_hung_beyond_its_lease_appends_nothing_late() {
         load.calls(200).await;
         let load = load.stop().await;
         assert_eq!(last_by_hung().await, before, "it has appended after its lease");
-        // Commands that were on their way to the hung gateway may have got an error. What was answered is the truth.
+        // Commands that were on their way to the hung gateway were sent to the next leader.
+        all_answered(&load, |task| !task.is_multiple_of(2));
         aftermath::check(instance, &load).await;
         drop(side);
+        put_away(instance).await;
+    });
+}
+
+/// A gateway whose sessions have the setting `test.weak` cannot lead the last two partitions.
+const WEAKEN: &str = "\
+CREATE FUNCTION public.refuse_weak() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('test.weak', true) = 'on' AND NEW.partition >= 6 AND NEW.epoch <> OLD.epoch THEN
+        RAISE EXCEPTION 'a weak gateway';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_weak BEFORE UPDATE ON ledger.heads FOR EACH ROW EXECUTE FUNCTION public.refuse_weak()";
+
+#[test]
+fn a_gateway_that_cannot_lead_a_partition_leaves_it_to_another_one() {
+    run(async {
+        let instance = instance_of(1).await;
+        let (log, ready) = (instance.log().await, instance.ready());
+        log.sql.batch_execute(WEAKEN).await.unwrap();
+        let strong_id = spread(&log.sql, 1).await.into_keys().next().unwrap();
+        let url = format!("{}?options=-c%20test.weak%3Don", ready.database_url);
+        let weak = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+        let weak_id = weak.id().await;
+        // It gets the last four partitions, and gives two of them up for two others.
+        eventually("the weak gateway gives up", async || {
+            (weak.logged().matches("leases.given_up").count() == 2).then_some(())
+        })
+        .await;
+        eventually("each gateway leads what it can", async || {
+            let led = led(&log.sql).await;
+            let is_exchanged = led.get(&weak_id).is_some_and(|led| led == &[2, 3, 4, 5])
+                && led.get(&strong_id).is_some_and(|led| led == &[0, 1, 6, 7]);
+            is_exchanged.then_some(())
+        })
+        .await;
+        let merchant = loop {
+            let merchant = Merchant::led_by(instance, &strong_id).await;
+            if merchant.partition().await >= 6 {
+                break merchant;
+            }
+        };
+        let load = load_over_both(merchant, weak.address, &Arc::default()).await;
+        load.calls(400).await;
+        let load = load.stop().await;
+        all_answered(&load, |_| true);
+        aftermath::check(instance, &load).await;
+        drop(weak);
         put_away(instance).await;
     });
 }

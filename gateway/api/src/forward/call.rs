@@ -1,6 +1,7 @@
 //! One forwarded call: opens it in the ledger, sends it to the provider and passes the answer back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -41,20 +42,24 @@ pub(super) async fn run(
     let PreparedCall { partition, command, outgoing, method, shape, idempotent_call, usage_requested_by } =
         prepare(&forwarder, request_id, request).await?;
     let (caller, provider_key_type) = (command.caller.clone(), command.provider_key_type);
+    let may_be_open = AtomicBool::new(false);
     let outcome = match &idempotent_call {
         None => {
-            let opened = forwarder.app.ledger.open(partition, command).await;
+            let opened = forwarder.app.ledger.open(partition, command, &may_be_open).await;
             opened.map(OpenOutcome::Opened).map_err(OpenError::from)
         }
-        Some(idempotent_call) => idempotent_call.open(&forwarder.app, command).await,
+        Some(idempotent_call) => idempotent_call.open(&forwarder.app, command, &may_be_open).await,
     };
+    // Whatever is answered now, an opening without an answer may still arrive at its leader.
+    let is_forwarded = matches!(outcome, Ok(OpenOutcome::Opened(_)));
+    let is_unknown = matches!(outcome, Err(OpenError::Unknown(_)));
+    if is_unknown || (may_be_open.load(Ordering::Relaxed) && !is_forwarded) {
+        end_if_open(&forwarder, partition, request_id);
+    }
     let opening = match outcome {
         Ok(OpenOutcome::Opened(opening)) => opening,
         Ok(OpenOutcome::Replayed(response)) => return Ok(response),
-        Err(OpenError::Unknown(why)) => {
-            end_if_open(&forwarder, partition, request_id);
-            return Err(ApiError::ledger_unavailable(why));
-        }
+        Err(OpenError::Unknown(why)) => return Err(ApiError::ledger_unavailable(why)),
         Err(OpenError::NotOpen(refused)) => {
             if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
                 forwarder.app.known_keys.forget(&caller);

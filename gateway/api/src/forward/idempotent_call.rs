@@ -2,6 +2,8 @@
 //! provider. It is claimed in the transaction of the call's `RequestOpened` and stays claimed however the call ends,
 //! unless no connection to the provider was made.
 
+use std::sync::atomic::AtomicBool;
+
 use axum::response::{IntoResponse as _, Response};
 use farthing_core::command::{
     Billing, Caller, CustomerRef, CustomerRefusal, MeterRef, MeterRefusal, OpenRequest, Opened, Refusal,
@@ -113,13 +115,22 @@ impl IdempotentCall {
     }
 
     /// Opens the call, or replays the first call's response if the key was used before.
-    pub(super) async fn open(&self, app: &App, command: OpenRequest) -> Result<OpenOutcome, OpenError> {
+    pub(super) async fn open(
+        &self,
+        app: &App,
+        command: OpenRequest,
+        may_be_open: &AtomicBool,
+    ) -> Result<OpenOutcome, OpenError> {
         let connection = app.connection().await?;
         let before = within(claims::find(&connection, self.partition, &self.claim)).await;
         drop(connection);
         let standing = match before? {
             Some(standing) => standing,
-            None => match app.ledger.open_under_claim(self.partition, command, self.claim.clone()).await? {
+            None => match app
+                .ledger
+                .open_under_claim(self.partition, command, self.claim.clone(), may_be_open)
+                .await?
+            {
                 IdempotentOutcome::Decided(Ok(opened), _) => {
                     return Ok(OpenOutcome::Opened(Early::known(opened)));
                 }

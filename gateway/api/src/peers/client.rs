@@ -40,6 +40,10 @@ const TIMEOUT: Duration = Duration::from_secs(7);
 /// The longest time until a connection is open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long an idle connection is kept: shorter than the other gateway keeps it, so that no message is sent on one that
+/// is being closed.
+const IDLE_CONNECTION: Duration = Duration::from_secs(20);
+
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
@@ -77,7 +81,10 @@ impl HttpPeers {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .build(connector);
         let connection = Arc::new(Connection { client, token: token(server_key) });
         Self { connection, queues: Mutex::default(), stop, tasks: tasks.clone() }
     }
@@ -151,6 +158,10 @@ async fn send_all(
             while message.len() < FULL_MESSAGE
                 && let Some((request, reply)) = queued.next()
             {
+                // Another leader was asked meanwhile.
+                if reply.is_closed() {
+                    continue;
+                }
                 match serde_json::to_vec(&request) {
                     Ok(line) => {
                         message.extend_from_slice(&line);
@@ -159,6 +170,9 @@ async fn send_all(
                     }
                     Err(error) => drop(reply.send(Err(NoReply::NotSent(error.to_string())))),
                 }
+            }
+            if replies.is_empty() {
+                continue;
             }
             match connection.send(&address, message, replies.len()).await {
                 Ok(answers) => {

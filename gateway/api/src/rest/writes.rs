@@ -16,6 +16,7 @@ use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_log::appender::{self, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
+use farthing_log::leases::Elsewhere;
 use farthing_log::ledger::NoReply;
 use http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -192,7 +193,7 @@ impl Writes {
                     }
                 }
                 Some(_) if self.is_passed_on => return Err(appender::Error::Moved.into()),
-                Some(address) => match self.pass_on(&address).await {
+                Some(leader) => match self.pass_on(&leader).await {
                     Ok(answer) if answer.status != StatusCode::SERVICE_UNAVAILABLE => {
                         return Ok(Answer::There(answer));
                     }
@@ -208,11 +209,16 @@ impl Writes {
         }
     }
 
-    /// Sends the call to another gateway, and returns its answer.
-    async fn pass_on(&self, address: &str) -> Result<StoredResponse, NoReply> {
+    /// Sends the call to another gateway, and returns its answer. None is waited for when the partition has moved: the next
+    /// leader can be asked.
+    async fn pass_on(&self, leader: &Elsewhere) -> Result<StoredResponse, NoReply> {
         let (method, headers, body) = (self.method.clone(), self.headers.clone(), self.body.clone());
-        let answer = self.app.peers.forward(address, method, &self.path, headers, body).await?;
-        let Forwarded { status, mut headers, body } = answer;
+        let answer = tokio::select! {
+            biased;
+            answer = self.app.peers.forward(&leader.address, method, &self.path, headers, body) => answer,
+            () = self.app.ledger.moved_from(self.partition(), leader) => Err(NoReply::moved()),
+        };
+        let Forwarded { status, mut headers, body } = answer?;
         headers.remove(TRANSFER_ENCODING);
         headers.remove(CONTENT_LENGTH);
         headers.remove(DATE);

@@ -30,6 +30,8 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) name: &'a str,
     /// The position of the newest durable event.
     pub(super) newest: &'a watch::Sender<i64>,
+    /// How often in a row a term could not begin.
+    pub(super) failures: &'a watch::Sender<u32>,
     pub(super) jobs: &'a mut mpsc::Receiver<Box<dyn Job>>,
     pub(super) lease: &'a mut watch::Receiver<Lease>,
     pub(super) stop: &'a CancellationToken,
@@ -67,6 +69,7 @@ impl<S: LogStore> Leader<'_, S> {
             let failure = match began.await {
                 Ok(Ok(Some(term))) => {
                     backoff = Backoff::new(PAUSES.0, PAUSES.1);
+                    self.failures.send_replace(0);
                     match self.serve(term).await {
                         Ended::Over => return,
                         Ended::Failed(failed) => self.settle(failed).await,
@@ -83,6 +86,7 @@ impl<S: LogStore> Leader<'_, S> {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Timeout,
             };
+            self.failures.send_modify(|failures| *failures = failures.saturating_add(1));
             tracing::warn!(event = "appender.take_over_failed", %failure, "the partition cannot be led yet");
             self.end_retries(&Error::Unavailable(failure.to_string()));
             let pause = tokio::time::sleep(backoff.next_delay());

@@ -106,6 +106,7 @@ pub struct Appender {
     places: Places,
     head: watch::Receiver<i64>,
     leads: watch::Receiver<bool>,
+    failures: watch::Receiver<u32>,
 }
 
 impl Appender {
@@ -138,8 +139,10 @@ impl Appender {
         let (queue, jobs) = mpsc::channel(limits.commands + SETTLEMENTS);
         let (newest, head) = watch::channel(0);
         let (is_leader, leads) = watch::channel(false);
-        let task = Task { store, writer: writer.to_owned(), newest, is_leader, jobs, lease, stop };
-        (Self { queue, places: Places::new(limits), head, leads }, task.run())
+        let (failed, failures) = watch::channel(0);
+        let writer = writer.to_owned();
+        let task = Task { store, writer, newest, is_leader, failures: failed, jobs, lease, stop };
+        (Self { queue, places: Places::new(limits), head, leads, failures }, task.run())
     }
 
     /// Decides `command` and appends its facts. Returns when they are durable.
@@ -190,6 +193,11 @@ impl Appender {
     pub fn leads(&self) -> watch::Receiver<bool> {
         self.leads.clone()
     }
+
+    /// How often in a row it could not begin to lead, although it had the lease.
+    pub fn failures(&self) -> watch::Receiver<u32> {
+        self.failures.clone()
+    }
 }
 
 /// The appender ended without an answer to a command that it had taken.
@@ -219,6 +227,7 @@ struct Task<S: LogStore> {
     writer: String,
     newest: watch::Sender<i64>,
     is_leader: watch::Sender<bool>,
+    failures: watch::Sender<u32>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
     lease: watch::Receiver<Lease>,
     stop: CancellationToken,
@@ -233,6 +242,7 @@ impl<S: LogStore + Sync> Task<S> {
                 store: &self.store,
                 name: &self.writer,
                 newest: &self.newest,
+                failures: &self.failures,
                 jobs: &mut self.jobs,
                 lease: &mut self.lease,
                 stop: &self.stop,

@@ -7,7 +7,7 @@
 mod plan;
 mod statements;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,14 +31,21 @@ const BUSY_ROUND: Duration = Duration::from_millis(50);
 /// The longest time that a round may take.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long, and how often, an appender must have failed to begin to lead before its partition is given up.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+const GIVE_UP_FAILURES: u32 = 3;
+
+/// How long a gateway avoids a partition that it could not lead.
+const AVOID_FOR: Duration = Duration::from_secs(30);
+
 /// How long a gateway that stops waits for its appenders before it gives its leases back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Where a partition is led.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// By this process.
-    Here,
+    /// By this process, in this term of its lease.
+    Here(i64),
     /// By another gateway.
     There(Elsewhere),
     /// Nowhere, as far as this process knows.
@@ -50,6 +57,9 @@ pub enum Route {
 pub struct Elsewhere {
     /// Its address for commands.
     pub address: String,
+    /// The term of its lease: each claim of a partition begins another one. A command is for one term alone, so that one
+    /// that arrives late, when the gateway leads again after another one, is refused.
+    pub term: i64,
     /// Whether it delivers webhooks.
     pub delivers: bool,
 }
@@ -67,6 +77,12 @@ impl Routes {
     /// No leader is known yet.
     fn unknown(partitions: usize) -> Self {
         Self { of: vec![Route::Unknown; partitions], is_current: true }
+    }
+
+    /// A single partition that is led there.
+    #[cfg(test)]
+    pub(crate) fn of_one(route: Route) -> Self {
+        Self { of: vec![route], is_current: true }
     }
 
     /// Where `partition` is led.
@@ -94,13 +110,13 @@ pub struct LedPartitions(pub(crate) watch::Receiver<Arc<Routes>>);
 impl LedPartitions {
     /// The partitions that this gateway leads, as far as it knows.
     pub fn now(&self) -> Vec<Partition> {
-        self.0.borrow().those(|route| matches!(route, Route::Here))
+        self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
     /// The partitions whose webhooks this gateway delivers: those that it leads, and those whose leader delivers none.
     pub fn to_deliver(&self) -> Vec<Partition> {
         self.0.borrow().those(|route| match route {
-            Route::Here => true,
+            Route::Here(_) => true,
             Route::There(leader) => !leader.delivers,
             Route::Unknown => false,
         })
@@ -110,9 +126,18 @@ impl LedPartitions {
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // The leases have ended: nothing changes any more.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
+}
+
+/// Which partitions a process leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leads {
+    /// Its share of all partitions.
+    Share,
+    /// This one alone, and only while there is no gateway: an operator's command.
+    Alone(Partition),
 }
 
 /// The settings of leases.
@@ -128,8 +153,8 @@ pub struct LeaseConfig {
     pub address: Option<String>,
     /// Whether this process delivers webhooks.
     pub delivers: bool,
-    /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
-    pub shares: bool,
+    /// Which partitions this process leads.
+    pub leads: Leads,
     /// How long a lease lasts without a renewal.
     pub duration: Duration,
 }
@@ -152,6 +177,8 @@ pub(crate) struct Led {
     pub(crate) lease: watch::Sender<Lease>,
     /// Whether the appender leads.
     pub(crate) leads: watch::Receiver<bool>,
+    /// How often in a row it could not begin to lead.
+    pub(crate) failures: watch::Receiver<u32>,
 }
 
 /// Starts to work for leases of the partitions, each with its appender. When `leave` is cancelled, the partitions are
@@ -173,8 +200,10 @@ pub(crate) fn start(
         leave,
         routes,
         statements: None,
-        held: BTreeSet::new(),
+        held: BTreeMap::new(),
         handing_over: BTreeSet::new(),
+        stuck: BTreeMap::new(),
+        avoids: BTreeMap::new(),
     };
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(leases.run(&stop)),
@@ -200,10 +229,15 @@ struct Leases {
     leave: CancellationToken,
     routes: watch::Sender<Arc<Routes>>,
     statements: Option<Statements>,
-    /// The partitions whose appender has the lease.
-    held: BTreeSet<Partition>,
+    /// The partitions whose appender has the lease, with the term of each.
+    held: BTreeMap<Partition, i64>,
     /// The partitions whose appender was told to stop leading and has not yet.
     handing_over: BTreeSet<Partition>,
+    /// The partitions whose appender fails to begin to lead: since when, and how often it had failed then. Failures before
+    /// the leases could be renewed again do not count: Postgres was away.
+    stuck: BTreeMap<Partition, (Instant, u32)>,
+    /// The partitions that this gateway leaves to others, and until when.
+    avoids: BTreeMap<Partition, Instant>,
 }
 
 impl Leases {
@@ -215,6 +249,7 @@ impl Leases {
                 Err(error) => {
                     tracing::warn!(event = "leases.round_failed", %error, "the leases cannot be renewed");
                     self.statements = None;
+                    self.stuck.clear();
                     self.publish(None);
                     self.config.duration / ROUNDS_PER_LEASE
                 }
@@ -239,11 +274,11 @@ impl Leases {
 
     /// Renews, gives back, claims and hands over. Returns the pause until the next round.
     async fn round(&mut self) -> Result<Duration, Error> {
-        let seconds = self.config.duration.as_secs_f64();
-        let shares = self.config.shares && !self.leave.is_cancelled();
+        let shares = self.config.leads == Leads::Share && !self.leave.is_cancelled();
+        self.avoid_what_cannot_be_led();
         self.handing_over.retain(|partition| *self.appenders[partition.index()].leads.borrow());
         let kept: Vec<i16> =
-            self.held.union(&self.handing_over).map(|partition| partition.number()).collect();
+            self.held.keys().chain(&self.handing_over).map(|partition| partition.number()).collect();
         let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
             Some(statements) => statements,
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
@@ -251,11 +286,16 @@ impl Leases {
         let holder = self.config.holder();
         let started = Instant::now();
         let since = statements.now().await?;
-        statements.announce(&holder.gateway, shares, seconds).await?;
+        if shares {
+            let avoids: Vec<i16> = self.avoids.keys().map(|partition| partition.number()).collect();
+            statements.announce(&holder, &avoids).await?;
+        } else {
+            statements.leave(&holder).await?;
+        }
         let renewed = statements.renew(&holder, since, &kept).await?;
         // A lease that was renewed after `started` expires later than this by Postgres's clock.
         let until = started + self.config.duration * 9 / 10;
-        for partition in self.held.clone() {
+        for partition in self.held.clone().into_keys() {
             if renewed.contains(&partition) {
                 self.tell(partition, Lease::Held { until });
             } else {
@@ -265,8 +305,15 @@ impl Leases {
             }
         }
         let rows = statements.rows().await?;
-        let is_led: Vec<bool> = rows.leases.iter().map(|lease| lease.is_led).collect();
-        let view = View { own: &holder.gateway, gateways: &rows.gateways, is_led: &is_led, held: &self.held };
+        let leaders: Vec<Option<&str>> =
+            rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
+        let held = self.held.keys().copied().collect();
+        let alone = match self.config.leads {
+            Leads::Share => None,
+            Leads::Alone(partition) => Some(partition),
+        };
+        let view =
+            View { own: &holder.gateway, gateways: &rows.gateways, leaders: &leaders, held: &held, alone };
         let plan = plan(&view);
         for partition in plan.hand_over {
             self.held.remove(&partition);
@@ -281,15 +328,43 @@ impl Leases {
             let started = Instant::now();
             let claimed = statements.claim(&holder, &wanted).await?;
             let until = started + self.config.duration * 9 / 10;
-            for partition in claimed {
-                self.held.insert(partition);
+            for (partition, term) in claimed {
+                self.held.insert(partition, term);
                 self.tell(partition, Lease::Held { until });
             }
         }
         self.statements = Some(statements);
         self.publish(Some(&rows));
-        let is_busy = plan.is_short || !self.handing_over.is_empty() || is_led.contains(&false);
+        let is_busy = plan.is_short || !self.handing_over.is_empty() || leaders.contains(&None);
         Ok(if is_busy { BUSY_ROUND } else { self.config.duration / ROUNDS_PER_LEASE })
+    }
+
+    /// Gives up partitions that this gateway holds and cannot lead: it avoids them for a while. The other gateways see
+    /// this and take them over, if there are any.
+    fn avoid_what_cannot_be_led(&mut self) {
+        let now = Instant::now();
+        self.avoids.retain(|_, until| *until > now);
+        let Self { held, stuck, .. } = self;
+        stuck.retain(|partition, _| held.contains_key(partition));
+        for partition in self.held.keys().copied() {
+            let failures = *self.appenders[partition.index()].failures.borrow();
+            if failures == 0 {
+                self.stuck.remove(&partition);
+                continue;
+            }
+            let (since, before) = *self.stuck.entry(partition).or_insert((now, failures));
+            // The count may have begun anew.
+            let more = failures.checked_sub(before).unwrap_or(failures);
+            if more >= GIVE_UP_FAILURES && now.duration_since(since) >= GIVE_UP_AFTER {
+                tracing::error!(
+                    event = "leases.given_up",
+                    %partition,
+                    "this gateway cannot lead a partition; another one should"
+                );
+                self.stuck.remove(&partition);
+                self.avoids.insert(partition, now + AVOID_FOR);
+            }
+        }
     }
 
     fn tell(&self, partition: Partition, lease: Lease) {
@@ -304,12 +379,13 @@ impl Leases {
             return;
         };
         let route = |(number, lease): (i16, &statements::LeaseRow)| {
-            if self.held.contains(&Partition::new(number)) {
-                return Route::Here;
+            if let Some(term) = self.held.get(&Partition::new(number)) {
+                return Route::Here(*term);
             }
             match &lease.address {
                 Some(address) if lease.is_led && lease.gateway.as_ref() != Some(&self.config.gateway) => {
-                    Route::There(Elsewhere { address: address.clone(), delivers: lease.delivers })
+                    let (address, term) = (address.clone(), lease.term);
+                    Route::There(Elsewhere { address, term, delivers: lease.delivers })
                 }
                 Some(_) | None => Route::Unknown,
             }
@@ -330,9 +406,10 @@ impl Leases {
             Some(statements) => statements,
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
-        statements.announce(&self.config.gateway, false, 0.0).await?;
+        let holder = self.config.holder();
+        statements.leave(&holder).await?;
         let since = statements.now().await?;
-        statements.renew(&self.config.holder(), since, &[]).await?;
+        statements.renew(&holder, since, &[]).await?;
         Ok(())
     }
 }

@@ -4,13 +4,15 @@ use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use tokio_postgres::{Client, Statement};
 
+use super::plan::Sharer;
 use crate::connect::{self, Role};
 
 const SETTINGS: &str = "SET statement_timeout = '2s'; SET synchronous_commit = on";
 
 const ANNOUNCE: &str = "\
-INSERT INTO ledger.gateways (gateway, expires_at) VALUES ($1, clock_timestamp() + $2::double precision * interval '1 s')
-ON CONFLICT (gateway) DO UPDATE SET expires_at = excluded.expires_at";
+INSERT INTO ledger.gateways (gateway, expires_at, avoids)
+VALUES ($1, clock_timestamp() + $2::double precision * interval '1 s', $3)
+ON CONFLICT (gateway) DO UPDATE SET expires_at = excluded.expires_at, avoids = excluded.avoids";
 
 const LEAVE: &str = "DELETE FROM ledger.gateways WHERE gateway = $1";
 
@@ -31,21 +33,24 @@ WHERE gateway = $1 AND NOT partition = ANY($2::smallint[])
 /// Of two gateways that claim a partition at once, the second finds it taken.
 const CLAIM: &str = "\
 UPDATE ledger.leases
-SET gateway = $1, expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4, delivers = $5
-WHERE partition = ANY($2::smallint[]) AND expires_at <= clock_timestamp() RETURNING partition";
+SET gateway = $1, expires_at = clock_timestamp() + $3::double precision * interval '1 s', address = $4, delivers = $5,
+    term = term + 1
+WHERE partition = ANY($2::smallint[]) AND expires_at <= clock_timestamp() RETURNING partition, term";
 
 const LEASES: &str = "\
-SELECT partition, gateway, address, delivers, expires_at > clock_timestamp() AS is_led
+SELECT partition, gateway, address, term, delivers, expires_at > clock_timestamp() AS is_led
 FROM ledger.leases ORDER BY partition";
 
 const GATEWAYS: &str = "\
-SELECT gateway FROM ledger.gateways WHERE expires_at > clock_timestamp() ORDER BY gateway";
+SELECT gateway, avoids FROM ledger.gateways WHERE expires_at > clock_timestamp() ORDER BY gateway";
 
 /// A lease, as the database has it.
 #[derive(Debug, Clone)]
 pub(super) struct LeaseRow {
     pub(super) gateway: Option<String>,
     pub(super) address: Option<String>,
+    /// How often the partition was claimed.
+    pub(super) term: i64,
     /// Whether the gateway delivers webhooks.
     pub(super) delivers: bool,
     /// Whether it has not expired.
@@ -70,7 +75,7 @@ pub(super) struct Holder {
 pub(super) struct Rows {
     /// By the number of the partition.
     pub(super) leases: Vec<LeaseRow>,
-    pub(super) gateways: Vec<String>,
+    pub(super) gateways: Vec<Sharer>,
 }
 
 /// A connection with its statements.
@@ -107,19 +112,19 @@ impl Statements {
         self.client.is_closed()
     }
 
-    /// Announces the gateway, or leaves.
+    /// Announces a gateway that shares the partitions and `avoids` some of them.
     pub(super) async fn announce(
         &self,
-        gateway: &str,
-        shares: bool,
-        seconds: f64,
+        holder: &Holder,
+        avoids: &[i16],
     ) -> Result<(), tokio_postgres::Error> {
-        let done = if shares {
-            self.client.execute(&self.announce, &[&gateway, &seconds]).await
-        } else {
-            self.client.execute(&self.leave, &[&gateway]).await
-        };
-        done.map(drop)
+        let Holder { gateway, seconds, .. } = holder;
+        self.client.execute(&self.announce, &[gateway, seconds, &avoids]).await.map(drop)
+    }
+
+    /// Ends the announcement.
+    pub(super) async fn leave(&self, holder: &Holder) -> Result<(), tokio_postgres::Error> {
+        self.client.execute(&self.leave, &[&holder.gateway]).await.map(drop)
     }
 
     /// The time by Postgres's clock.
@@ -141,15 +146,15 @@ impl Statements {
         renewed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
     }
 
-    /// Claims those of `wanted` that nobody leads.
+    /// Claims those of `wanted` that nobody leads. Returns them with the terms that begin.
     pub(super) async fn claim(
         &self,
         holder: &Holder,
         wanted: &[i16],
-    ) -> Result<Vec<Partition>, tokio_postgres::Error> {
+    ) -> Result<Vec<(Partition, i64)>, tokio_postgres::Error> {
         let Holder { gateway, address, delivers, seconds } = holder;
         let claimed = self.client.query(&self.claim, &[gateway, &wanted, seconds, address, delivers]).await?;
-        claimed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
+        claimed.iter().map(|row| Ok((Partition::new(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
     pub(super) async fn rows(&self) -> Result<Rows, tokio_postgres::Error> {
@@ -159,13 +164,19 @@ impl Statements {
             Ok(LeaseRow {
                 gateway: row.try_get("gateway")?,
                 address: row.try_get("address")?,
+                term: row.try_get("term")?,
                 delivers: row.try_get("delivers")?,
                 is_led: row.try_get("is_led")?,
             })
         };
         Ok(Rows {
             leases: leases.iter().map(lease).collect::<Result<_, tokio_postgres::Error>>()?,
-            gateways: gateways.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?,
+            gateways: gateways.iter().map(sharer).collect::<Result<_, _>>()?,
         })
     }
+}
+
+fn sharer(row: &tokio_postgres::Row) -> Result<Sharer, tokio_postgres::Error> {
+    let avoids: Vec<i16> = row.try_get("avoids")?;
+    Ok(Sharer { name: row.try_get("gateway")?, avoids: avoids.into_iter().map(Partition::new).collect() })
 }

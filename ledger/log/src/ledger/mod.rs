@@ -8,6 +8,8 @@ mod peer;
 mod remote;
 mod serve;
 mod settled;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +36,7 @@ use crate::appender::{
 };
 use crate::clock::Clock;
 use crate::connect::Role;
-use crate::leases::{self, LeaseConfig, Led, LedPartitions, Route, Routes};
+use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Route, Routes};
 use crate::reads::{self, ReadPool};
 use crate::wake_up;
 
@@ -67,8 +69,8 @@ pub struct LedgerConfig {
     pub address: Option<String>,
     /// Whether this process delivers webhooks.
     pub delivers: bool,
-    /// Whether this process shares the partitions with the gateways. One that does not leads only while there are none.
-    pub shares: bool,
+    /// Which partitions this process leads.
+    pub leads: Leads,
     /// How long a lease lasts without a renewal.
     pub lease: Duration,
 }
@@ -99,7 +101,7 @@ pub struct Ledger {
 #[derive(Debug)]
 enum Leader {
     Here(Appender),
-    There(String),
+    There(Elsewhere),
 }
 
 impl Ledger {
@@ -120,7 +122,7 @@ impl Ledger {
             };
             let (lease, leased) = watch::channel(Lease::None);
             let appender = Appender::start(appender, leased, &stop.end, tasks);
-            led.push(Led { lease, leads: appender.leads() });
+            led.push(Led { lease, leads: appender.leads(), failures: appender.failures() });
             appenders.push(appender);
         }
         if let Some(nats_url) = nats_url {
@@ -133,7 +135,7 @@ impl Ledger {
             gateway: writer,
             address: config.address,
             delivers: config.delivers,
-            shares: config.shares,
+            leads: config.leads,
             duration: config.lease,
         };
         let routes = leases::start(leases, led, stop.leave.clone(), stop.end.clone(), tasks);
@@ -170,11 +172,26 @@ impl Ledger {
         self.partitions.of(merchant_id)
     }
 
-    /// The address of the gateway that leads `partition`, if it is not this one. Waits until a leader is known.
-    pub async fn leads_elsewhere(&self, partition: Partition) -> Result<Option<String>, Error> {
+    /// The gateway that leads `partition`, if it is not this one. Waits until a leader is known.
+    pub async fn leads_elsewhere(&self, partition: Partition) -> Result<Option<Elsewhere>, Error> {
         match self.leader(partition, Instant::now() + ROUTE_TIMEOUT).await? {
             Leader::Here(_) => Ok(None),
-            Leader::There(address) => Ok(Some(address)),
+            Leader::There(leader) => Ok(Some(leader)),
+        }
+    }
+
+    /// Resolves when `partition` is known to have another leader than `asked`, or the same in another term. What was asked
+    /// before may be in the log; if not, it never will be: the epoch and the term fence it out.
+    pub async fn moved_from(&self, partition: Partition, asked: &Elsewhere) {
+        let mut routes = self.routes.clone();
+        let has_moved = |routes: &Arc<Routes>| match routes.of(partition) {
+            Route::Here(_) => true,
+            Route::There(leader) => leader.term != asked.term,
+            Route::Unknown => false,
+        };
+        if routes.wait_for(has_moved).await.is_err() {
+            // The leases have ended.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -188,16 +205,20 @@ impl Ledger {
         self.at_leader(partition, |leader| async {
             match leader {
                 Leader::Here(appender) => appender.submit(command.clone()).await,
-                Leader::There(address) => self.submit_there(address, partition, command.clone()).await,
+                Leader::There(leader) => self.submit_there(leader, partition, command.clone()).await,
             }
         })
         .await
     }
 
     /// Opens a call: returns as soon as this is decided. If the answer of another gateway is lost, it is asked again: a
-    /// call is opened once.
-    pub async fn open(&self, partition: Partition, command: OpenRequest) -> Result<Early<Opened>, Error> {
-        let may_be_open = AtomicBool::new(false);
+    /// call is opened once. Then the call `may_be_open`, also if it is refused in the end.
+    pub async fn open(
+        &self,
+        partition: Partition,
+        command: OpenRequest,
+        may_be_open: &AtomicBool,
+    ) -> Result<Early<Opened>, Error> {
         let opened = self
             .at_leader(partition, |leader| async {
                 let (command, again) = (command.clone(), may_be_open.load(Ordering::Relaxed));
@@ -207,14 +228,14 @@ impl Ledger {
                         appender.submit(OpenAgain(command)).await.map(Early::known)
                     }
                     Leader::Here(appender) => appender.submit_early(command).await,
-                    Leader::There(address) => {
-                        let opened = self.open_there(address, partition, command, &may_be_open).await;
+                    Leader::There(leader) => {
+                        let opened = self.open_there(leader, partition, command, may_be_open).await;
                         opened.map(Early::known)
                     }
                 }
             })
             .await;
-        known_unless(&may_be_open, opened)
+        known_unless(may_be_open, opened)
     }
 
     /// As [`Self::open`], under `claim`: only if its key is new. A call that is refused leaves the key unused.
@@ -223,20 +244,20 @@ impl Ledger {
         partition: Partition,
         command: OpenRequest,
         claim: Claim,
+        may_be_open: &AtomicBool,
     ) -> Result<IdempotentOutcome<Opened>, Error> {
-        let may_be_open = AtomicBool::new(false);
         let opened = self
             .at_leader(partition, |leader| async {
                 match leader {
                     Leader::Here(appender) => appender.open_under_claim(command.clone(), claim.clone()).await,
-                    Leader::There(address) => {
+                    Leader::There(leader) => {
                         let (command, claim) = (command.clone(), claim.clone());
-                        self.open_under_claim_there(address, partition, command, claim, &may_be_open).await
+                        self.open_under_claim_there(leader, partition, command, claim, may_be_open).await
                     }
                 }
             })
             .await;
-        known_unless(&may_be_open, opened)
+        known_unless(may_be_open, opened)
     }
 
     /// Ends a call that was sent to its provider; it is never refused for overload. The number of such commands is
@@ -260,8 +281,8 @@ impl Ledger {
                     (Leader::Here(appender), Some((claim_id, end))) => {
                         appender.submit_closing(command, claim_id, request_id, end).await
                     }
-                    (Leader::There(address), closing) => {
-                        self.settle_there(address, partition, command, closing, may_have_ended).await
+                    (Leader::There(leader), closing) => {
+                        self.settle_there(leader, partition, command, closing, may_have_ended).await
                     }
                 }
             })
@@ -320,7 +341,7 @@ impl Ledger {
             .at_leader(partition, |leader| async {
                 match leader {
                     Leader::Here(appender) => appender.states(keys.to_vec()).await,
-                    Leader::There(address) => self.states_there(address, partition, keys).await,
+                    Leader::There(leader) => self.states_there(leader, partition, keys).await,
                 }
             })
             .await;
@@ -350,8 +371,8 @@ impl Ledger {
         loop {
             let known = Arc::clone(&routes.borrow_and_update());
             match known.of(partition) {
-                Route::Here => return Ok(Leader::Here(self.appender(partition).clone())),
-                Route::There(leader) => return Ok(Leader::There(leader.address.clone())),
+                Route::Here(_) => return Ok(Leader::Here(self.appender(partition).clone())),
+                Route::There(leader) => return Ok(Leader::There(leader.clone())),
                 Route::Unknown if !known.is_current() => return Err(away()),
                 Route::Unknown => {}
             }

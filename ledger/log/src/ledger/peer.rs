@@ -24,6 +24,8 @@ use crate::appender::{ClaimEnd, Error};
 pub struct Request {
     /// The partition that the receiver should lead.
     pub(super) partition: i16,
+    /// The term of the receiver's lease. In another term it refuses.
+    pub(super) term: i64,
     /// When it was sent, by Postgres's clock.
     pub(super) sent_at: DateTime<Utc>,
     /// What is asked.
@@ -112,6 +114,13 @@ pub enum NoReply {
     /// The request may have been carried out.
     #[error("the gateway did not answer: {0}")]
     Unknown(String),
+}
+
+impl NoReply {
+    /// The partition has got another leader before the answer came.
+    pub fn moved() -> Self {
+        Self::Unknown("another gateway leads the partition now".to_owned())
+    }
 }
 
 /// The way to the other gateways.

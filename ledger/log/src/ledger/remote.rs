@@ -1,6 +1,7 @@
 //! Commands to the gateway that leads a partition, and reads of its states.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use farthing_core::command::wire::{self, WireCommand};
 use farthing_core::command::{OpenRequest, Opened, SettleRequest};
@@ -11,21 +12,44 @@ use farthing_core::state::{State, StateKey};
 use super::Ledger;
 use super::peer::{Failed, NoReply, Reply, Request, Work};
 use crate::appender::{ClaimEnd, Error, IdempotentOutcome};
+use crate::leases::Elsewhere;
+
+/// How long the answer of an earlier leader may take on its way, if the command can be sent to the new one as well.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// The same, if the command is sent once: without the answer its outcome is unknown.
+const GRACE_ONCE: Duration = Duration::from_secs(1);
 
 impl Ledger {
-    async fn ask(&self, address: String, partition: Partition, work: Work) -> Result<Reply, NoReply> {
-        let request = Request { partition: partition.number(), sent_at: self.clock.now(), work };
-        self.peers.send(address, request).await
+    /// Asks a leader. If the partition has got another one and there is no answer `grace` later, none is waited for.
+    async fn ask(
+        &self,
+        leader: Elsewhere,
+        partition: Partition,
+        work: Work,
+        grace: Duration,
+    ) -> Result<Reply, NoReply> {
+        let (partition_number, term) = (partition.number(), leader.term);
+        let request = Request { partition: partition_number, term, sent_at: self.clock.now(), work };
+        let has_moved = async {
+            self.moved_from(partition, &leader).await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            reply = self.peers.send(leader.address.clone(), request) => reply,
+            () = has_moved => Err(NoReply::moved()),
+        }
     }
 
     /// Submits a command that is decided again if it is sent again: it is sent once.
     pub(super) async fn submit_there<C: WireCommand>(
         &self,
-        address: String,
+        leader: Elsewhere,
         partition: Partition,
         command: C,
     ) -> Result<C::Outcome, Error> {
-        match self.ask(address, partition, Work::Command(command.into())).await {
+        match self.ask(leader, partition, Work::Command(command.into()), GRACE_ONCE).await {
             Ok(reply) => decided::<C>(reply),
             Err(NoReply::NotSent(_)) => Err(Error::Moved),
             Err(error @ NoReply::Unknown(_)) => Err(Error::Unknown(error.to_string())),
@@ -35,28 +59,28 @@ impl Ledger {
     /// Opens a call. If the answer is lost, it `may_be_open`, and the leader is asked again.
     pub(super) async fn open_there(
         &self,
-        address: String,
+        leader: Elsewhere,
         partition: Partition,
         command: OpenRequest,
         may_be_open: &AtomicBool,
     ) -> Result<Opened, Error> {
         let again = may_be_open.load(Ordering::Relaxed);
         let work = if again { Work::OpenAgain(command.into()) } else { Work::Command(command.into()) };
-        let reply = self.ask(address, partition, work).await;
+        let reply = self.ask(leader, partition, work, GRACE).await;
         decided::<OpenRequest>(moved_unless_answered(reply, may_be_open)?)
     }
 
     /// As [`Self::open_there`], under `claim`. A second attempt finds the claim in use by this very call.
     pub(super) async fn open_under_claim_there(
         &self,
-        address: String,
+        leader: Elsewhere,
         partition: Partition,
         command: OpenRequest,
         claim: Claim,
         may_be_open: &AtomicBool,
     ) -> Result<IdempotentOutcome<Opened>, Error> {
         let work = Work::Open { command: command.into(), claim };
-        let reply = self.ask(address, partition, work).await;
+        let reply = self.ask(leader, partition, work, GRACE).await;
         match moved_unless_answered(reply, may_be_open)? {
             Reply::Repeated(status) => Ok(IdempotentOutcome::Repeated(status)),
             reply => match decided::<OpenRequest>(reply) {
@@ -70,7 +94,7 @@ impl Ledger {
     /// Ends a call.
     pub(super) async fn settle_there(
         &self,
-        address: String,
+        leader: Elsewhere,
         partition: Partition,
         command: SettleRequest,
         closing: Option<(ClaimId, ClaimEnd)>,
@@ -81,7 +105,7 @@ impl Ledger {
             None => Work::Settle(command.into()),
             Some((claim_id, end)) => Work::Close { command: command.into(), claim_id, request_id, end },
         };
-        match self.ask(address, partition, work).await {
+        match self.ask(leader, partition, work, GRACE).await {
             Ok(Reply::Failed(Failed::Unknown(_))) | Err(NoReply::Unknown(_)) => {
                 may_have_ended.store(true, Ordering::Relaxed);
                 Err(Error::Moved)
@@ -94,11 +118,11 @@ impl Ledger {
     /// Reads states.
     pub(super) async fn states_there(
         &self,
-        address: String,
+        leader: Elsewhere,
         partition: Partition,
         keys: &[StateKey],
     ) -> Result<Vec<Option<State>>, Error> {
-        match self.ask(address, partition, Work::States(keys.to_vec())).await {
+        match self.ask(leader, partition, Work::States(keys.to_vec()), GRACE).await {
             Ok(Reply::States(found)) if found.len() == keys.len() => {
                 let read = |(key, json): (&StateKey, Option<Box<_>>)| {
                     let json: Option<Box<serde_json::value::RawValue>> = json;

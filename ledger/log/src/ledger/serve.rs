@@ -61,7 +61,7 @@ impl Ledger {
     /// Carries out what another gateway asks.
     pub async fn serve(&self, request: Request) -> Reply {
         let partition = request.partition();
-        if !self.leads(partition) {
+        if !self.leads_in(partition, request.term) {
             return Reply::Failed(Failed::Moved);
         }
         let appender = self.appender(partition);
@@ -86,8 +86,7 @@ impl Ledger {
                 }
             }
             Work::Command(command) => {
-                let makes_due =
-                    matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
+                let makes_due = matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
                 let answer = answer(appender.submit(command).await);
                 if makes_due {
                     self.due.notify_one();
@@ -109,9 +108,10 @@ impl Ledger {
         }
     }
 
-    /// Whether this process leads `partition`, as far as it knows.
-    fn leads(&self, partition: Partition) -> bool {
-        matches!(self.routes.borrow().of(partition), Route::Here)
+    /// Whether this process leads `partition` in this term of its lease, as far as it knows. What was sent in an earlier
+    /// term may have been sent to another leader since.
+    fn leads_in(&self, partition: Partition, term: i64) -> bool {
+        *self.routes.borrow().of(partition) == Route::Here(term)
     }
 
     /// Why an opening that was sent so long ago is refused.

@@ -1,0 +1,184 @@
+//! What a gateway does when the leader that it has asked does not answer.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Mutex;
+
+use chrono::DateTime;
+use farthing_core::command::{Billing, Caller, MerchantRefusal, RequestSettings, RevokeSecretKey, Revoker};
+use farthing_core::event::{Hold, ProviderKeyType};
+use farthing_core::ids::{GatewayId, RequestId, SecretKeyId};
+use farthing_core::meter::OnDisconnect;
+use farthing_core::model_price::ListPrice;
+use farthing_core::pricing::SizeHint;
+use farthing_core::secret::ServerKey;
+use ulid::Ulid;
+
+use super::peer::{Work, raw};
+use super::*;
+
+const PARTITION: Partition = Partition::new(0);
+
+/// An answer of a gateway; `None` if it never answers.
+type Answer = Option<Result<Reply, NoReply>>;
+
+/// Other gateways, with the answers that they give in turn, and what each was asked.
+#[derive(Debug, Default)]
+struct Scripted {
+    answers: Mutex<VecDeque<Answer>>,
+    asked: Mutex<Vec<(String, Request)>>,
+}
+
+impl Peers for Scripted {
+    fn send(
+        &self,
+        address: String,
+        request: Request,
+    ) -> Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send + '_>> {
+        self.asked.lock().unwrap().push((address, request));
+        let answer = self.answers.lock().unwrap().pop_front().flatten();
+        Box::pin(async move {
+            match answer {
+                Some(answer) => answer,
+                None => pending().await,
+            }
+        })
+    }
+}
+
+fn leader(address: &str, term: i64) -> Route {
+    Route::There(Elsewhere { address: address.to_owned(), term, delivers: true })
+}
+
+/// A ledger whose only partition is led as `routes` says, and the other gateways.
+fn ledger(
+    answers: impl IntoIterator<Item = Answer>,
+    route: Route,
+) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
+    let peers =
+        Arc::new(Scripted { answers: Mutex::new(answers.into_iter().collect()), ..Scripted::default() });
+    let (routes, known) = watch::channel(Arc::new(Routes::of_one(route)));
+    let reads = reads::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
+    let ledger = Ledger {
+        partitions: Partitions::new(1).unwrap(),
+        appenders: Arc::new([]),
+        routes: known,
+        reads: ReadPool::new(reads),
+        clock: Arc::default(),
+        peers: Arc::clone(&peers) as Arc<dyn Peers>,
+        recent_ends: Arc::default(),
+        due: Arc::default(),
+    };
+    (ledger, routes, peers)
+}
+
+fn opening() -> OpenRequest {
+    OpenRequest {
+        request_id: RequestId::new(Ulid(1)),
+        gateway_id: GatewayId::new(Ulid(2)),
+        caller: Caller::SecretKey(ServerKey::random().hash("a key")),
+        customer: None,
+        meter: None,
+        billing: Billing::Usual,
+        provider: "a provider".to_owned(),
+        provider_key_type: ProviderKeyType::Managed,
+        endpoint: "POST https://provider.example/".to_owned(),
+        model: None,
+        list_price: ListPrice::Unlisted,
+        metadata: std::collections::BTreeMap::new(),
+        size: SizeHint { max_output_tokens: None, input_bytes: 1 },
+        settings: RequestSettings {
+            service_charge_rate: "0.019".parse().unwrap(),
+            default_hold: "0.2".parse().unwrap(),
+            hold_cap: "1".parse().unwrap(),
+        },
+        now: DateTime::UNIX_EPOCH,
+    }
+}
+
+fn opened() -> Opened {
+    Opened {
+        merchant_id: MerchantId::new(Ulid(3)),
+        hold: Hold::default(),
+        on_disconnect: OnDisconnect::Complete,
+    }
+}
+
+fn unknown() -> Result<Reply, NoReply> {
+    Err(NoReply::Unknown("the connection was reset".to_owned()))
+}
+
+/// Publishes another leader a second from now. Returns when that is.
+fn moves(routes: watch::Sender<Arc<Routes>>, to: Route) -> Instant {
+    let at = Instant::now() + Duration::from_secs(1);
+    tokio::spawn(async move {
+        tokio::time::sleep_until(at).await;
+        routes.send_replace(Arc::new(Routes::of_one(to)));
+        pending::<()>().await;
+    });
+    at
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_is_sent_to_the_next_leader_as_soon_as_the_partition_has_moved() {
+    let (ledger, routes, peers) = ledger([None, Some(Ok(raw(&Ok(opened()))))], leader("hangs", 1));
+    let moved_at = moves(routes, leader("next", 2));
+    let may_be_open = AtomicBool::new(false);
+    let answer = ledger.open(PARTITION, opening(), &may_be_open).await.unwrap();
+    assert_eq!(*answer.outcome(), opened());
+    assert!(moved_at.elapsed() < Duration::from_millis(100), "{:?}", moved_at.elapsed());
+    let asked = peers.asked.lock().unwrap();
+    let asked: Vec<_> =
+        asked.iter().map(|(to, request)| (to.as_str(), request.term, &request.work)).collect();
+    assert!(
+        matches!(asked[..], [("hangs", 1, Work::Command(_)), ("next", 2, Work::OpenAgain(_))]),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_leader_in_another_term_is_asked_again() {
+    let (ledger, routes, _) = ledger([None, Some(Ok(Reply::States(vec![None])))], leader("a", 1));
+    let moved_at = moves(routes, leader("a", 3));
+    let key = StateKey::Webhook(farthing_core::ids::WebhookId::new(Ulid(4)));
+    assert!(ledger.state(PARTITION, key).await.unwrap().is_none());
+    assert!(moved_at.elapsed() < Duration::from_millis(100), "{:?}", moved_at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_has_an_effect_each_time_is_sent_once() {
+    let (ledger, routes, peers) = ledger([None], leader("hangs", 1));
+    let moved_at = moves(routes, leader("next", 2));
+    let command = RevokeSecretKey {
+        revoker: Revoker::Operator,
+        secret_key_id: SecretKeyId::new(Ulid(5)),
+        now: DateTime::UNIX_EPOCH,
+    };
+    let answer = ledger.submit(PARTITION, command).await;
+    assert!(matches!(answer, Err(Error::Unknown(_))), "{answer:?}");
+    assert!(moved_at.elapsed() <= Duration::from_secs(1), "{:?}", moved_at.elapsed());
+    assert_eq!(peers.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_is_refused_after_a_lost_answer_may_be_open() {
+    let refusal = Refusal::Merchant(MerchantRefusal::NotFound);
+    let refused = raw::<Opened>(&Err(refusal.clone()));
+    let (ledger, _routes, _) = ledger([Some(unknown()), Some(Ok(refused))], leader("a", 1));
+    let may_be_open = AtomicBool::new(false);
+    let answer = ledger.open(PARTITION, opening(), &may_be_open).await;
+    assert_eq!(answer.err(), Some(Error::Refused(refusal)));
+    assert!(may_be_open.into_inner());
+}
+
+#[tokio::test]
+async fn a_command_for_another_term_is_not_decided() {
+    // No appender would take it.
+    let (ledger, _routes, _) = ledger([], Route::Here(7));
+    for term in [6, 8] {
+        let work = Work::OpenAgain(opening().into());
+        let request = Request { partition: 0, term, sent_at: DateTime::UNIX_EPOCH, work };
+        assert!(matches!(ledger.serve(request).await, Reply::Failed(Failed::Moved)));
+    }
+}
