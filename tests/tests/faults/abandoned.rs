@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::{Instance, kill, signal};
+use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::leader::spread;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
@@ -17,6 +18,8 @@ const CALLS: usize = 12;
 
 /// The timeout for a dead gateway's calls to be ended.
 pub(crate) const SWEEP: Duration = Duration::from_secs(40);
+
+const HEARTBEATS: &str = "SELECT count(*) FROM ledger.gateway_lease WHERE gateway_id = $1";
 
 struct Scene {
     instance: &'static Instance,
@@ -127,5 +130,55 @@ fn a_gateway_that_hung_and_was_swept_completes_no_uncharged_response() {
         }
         scene.nothing_was_charged(&swept).await;
         put_away(scene.instance).await;
+    });
+}
+
+#[test]
+fn the_calls_of_a_dead_gateway_are_swept_in_the_partitions_of_every_leader() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let side = SideGateway::start(instance, &["--allow-address=127.0.0.0/8"]).await;
+        let log = instance.log().await;
+        let side_id = side.id().await;
+        let gate = Gate::default();
+        let wait = gate.clone();
+        let endpoint = instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(wait.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
+            steps
+        });
+        let (mut merchants, mut calls) = (Vec::new(), Vec::new());
+        for leader in spread(&log.sql, 3).await.keys() {
+            let merchant = Merchant::led_by(instance, leader).await;
+            merchant.credit_own("10").await;
+            let (customer, meter) = (merchant.customer("10").await, merchant.call_meter("0.5").await);
+            let mut call = Connection::open(side.address).await.unwrap();
+            call.send(&forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter)))
+                .await
+                .unwrap();
+            calls.push(call);
+            merchants.push(merchant);
+        }
+        eventually("all calls are in flight", async || {
+            (endpoint.calls().len() == merchants.len()).then_some(())
+        })
+        .await;
+        kill(side.pid());
+        for merchant in &merchants {
+            let ended = within(SWEEP, "the call is swept", async || {
+                merchant.of_kind("request.failed").await.into_iter().next()
+            })
+            .await;
+            assert_eq!(ended.body["reason"], "abandoned");
+            merchant.nothing_is_held().await;
+        }
+        eventually("the dead gateway is forgotten", async || {
+            let row = log.sql.query_one(HEARTBEATS, &[&side_id]).await.unwrap();
+            (row.get::<_, i64>(0) == 0).then_some(())
+        })
+        .await;
+        gate.open();
+        drop(side);
+        put_away(instance).await;
     });
 }

@@ -283,8 +283,9 @@ fn post(merchant: &Merchant, number: usize) -> Request {
     request.header("Idempotency-Key", name)
 }
 
-/// Sends the posts through the follower, kills the leader when it has appended the first, and expects every answer.
-async fn answered_once(follower: SocketAddr, leader: u32, merchant: &Merchant) {
+/// Sends the posts through the follower, sends the leader a signal when it has appended the first, and expects every
+/// answer. Returns the number of things that they created.
+async fn answered_once(follower: SocketAddr, leader: u32, name: &str, merchant: &Merchant) -> usize {
     // The follower knows the key. Few unknown keys are looked up at once, and each look-up would wait for the next leader.
     let known = Request::new("GET", "/v1/customers").bearer(&merchant.secret_key);
     known.send(follower).await.unwrap().expect(200);
@@ -299,7 +300,7 @@ async fn answered_once(follower: SocketAddr, leader: u32, merchant: &Merchant) {
         (merchant.events().await.len() > before).then_some(())
     })
     .await;
-    kill(leader);
+    signal(leader, name);
     for (number, call) in calls.iter_mut().enumerate() {
         let answer = call.response("POST").await.unwrap();
         answer.expect(201);
@@ -307,10 +308,16 @@ async fn answered_once(follower: SocketAddr, leader: u32, merchant: &Merchant) {
         assert_eq!((again.status, &again.body), (answer.status, &answer.body));
         assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
     }
+    created(merchant).await
+}
+
+/// The number of customers and spend keys that were ever created.
+async fn created(merchant: &Merchant) -> usize {
     let events = merchant.events().await;
-    let created = |kind: &str| ["customer.created", "spend_key.created"].contains(&kind);
-    let created = events.iter().skip(before).filter(|event| created(&event.kind)).count();
-    assert_eq!(created, KEYS, "one effect for each key");
+    events
+        .iter()
+        .filter(|event| ["customer.created", "spend_key.created"].contains(&event.kind.as_str()))
+        .count()
 }
 
 #[test]
@@ -325,12 +332,38 @@ fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
         let merchant = Merchant::led_by(instance, &side_id).await;
         let load = Load::of(merchant, Arc::new(|_| instance.try_gateway(0))).await;
         load.calls(200).await;
-        answered_once(instance.gateway(0), side.pid(), &posting).await;
+        let created = answered_once(instance.gateway(0), side.pid(), "KILL", &posting).await;
+        assert_eq!(created, KEYS, "one effect for each key");
         load.calls(200).await;
         let load = load.stop().await;
         all_answered(&load, |_| true);
         posting.nothing_is_held().await;
         aftermath::check(instance, &load).await;
+        drop(side);
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn posts_that_a_follower_sent_to_a_leader_that_hangs_are_answered_by_the_next_one() {
+    run(async {
+        let instance = instance_of(1).await;
+        let side = SideGateway::start(instance, &FLAGS).await;
+        let log = instance.log().await;
+        let led = spread(&log.sql, 2).await;
+        let side_id = side.id().await;
+        let hung_id = led.keys().find(|gateway| **gateway != side_id).unwrap();
+        let merchant = Merchant::led_by(instance, hung_id).await;
+        let hung = instance.ready().pids.gateways[0];
+        let answered = answered_once(side.address, hung, "STOP", &merchant).await;
+        assert_eq!(answered, KEYS, "one effect for each key");
+        signal(hung, "CONT");
+        spread(&log.sql, 2).await;
+        // What the hung gateway had not read yet is refused.
+        merchant.post("/v1/customers", &json!({"name": "one more"})).await.expect(201);
+        assert_eq!(created(&merchant).await, KEYS + 1);
+        let report = instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
         drop(side);
         put_away(instance).await;
     });
