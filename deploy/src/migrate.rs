@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// Number of partitions of the log, from 1 to 1024. The first run sets it; it never changes [default: 8].
     #[arg(long, env = "FARTHING_PARTITIONS", value_name = "N", value_parser = clap::value_parser!(i16).range(1..=i64::from(Partitions::MAX)))]
     partitions: Option<i16>,
+    /// Distribute all tables by partition over the nodes of a Citus cluster. The database is the coordinator's. Later runs
+    /// need not repeat it.
+    #[arg(long)]
+    citus: bool,
     #[command(flatten)]
     format: OutputFormat,
 }
@@ -43,6 +47,8 @@ struct Migrated {
     mode: String,
     /// The number of partitions of the log.
     partitions: i32,
+    /// Whether the tables are distributed over the nodes of a Citus cluster.
+    distributed: bool,
     migrations: Vec<String>,
     read_models: Vec<&'static str>,
     /// The number of states rebuilt because their stored shape was of another version.
@@ -59,7 +65,13 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         Mode::Test => "test",
     };
     let key = args.key.server_key.clone().unwrap_or_else(ServerKey::random).to_hex();
-    let options = Migrate { mode, server_key_hex: &key, partitions: args.partitions, shape: refold::VERSION };
+    let options = Migrate {
+        mode,
+        server_key_hex: &key,
+        partitions: args.partitions,
+        shape: refold::VERSION,
+        citus: args.citus,
+    };
     let report =
         farthing_schema::migrate(database_url, options).await.context("cannot migrate the database")?;
     ensure!(
@@ -73,6 +85,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     args.format.print(&Migrated {
         mode: report.mode,
         partitions: report.partitions,
+        distributed: report.distributed,
         migrations: report.applied,
         read_models: report.created,
         states_folded: refolded.map_or(0, |audit| audit.states),

@@ -13,7 +13,8 @@ use crate::output::{Listing, OutputFormat};
 /// A row per partition.
 const PARTITIONS: &str = "\
 SELECT h.partition, h.epoch, h.position, c.position AS stored, l.gateway, l.address,
-       extract(epoch FROM l.expires_at - clock_timestamp())::double precision AS lease_seconds,
+       CASE WHEN isfinite(l.expires_at) THEN extract(epoch FROM l.expires_at - clock_timestamp())::double precision END
+           AS lease_seconds,
        l.expires_at > clock_timestamp() AS is_led, w.position AS webhooks
 FROM ledger.heads AS h
 JOIN ledger.checkpoints AS c USING (partition)

@@ -258,6 +258,7 @@ async fn main() {
         server_key_hex: &key,
         partitions: Some(1),
         shape: refold::VERSION,
+        citus: false,
     };
     println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
     let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();

@@ -13,11 +13,13 @@ use crate::query::{PartitionClient, first_row};
 pub(crate) const SELECT: &str =
     "SELECT partition, position, generation FROM {schema}.checkpoint ORDER BY partition";
 
-/// Adds the partitions that a new generation lacks.
+/// Adds the partitions that a new generation lacks. Of the joins of all partitions with one, Citus executes only one with a
+/// subquery that cannot be flattened, hence the OFFSET.
 pub(crate) const ADD_PARTITIONS: &str = "\
 INSERT INTO {schema}.checkpoint (partition, position, generation)
-SELECT h.partition, 0, c.generation FROM ledger.heads AS h CROSS JOIN {schema}.checkpoint AS c
-WHERE c.partition = 0 AND h.partition <> 0
+SELECT h.partition, 0, c.generation FROM ledger.heads AS h
+CROSS JOIN (SELECT generation FROM {schema}.checkpoint WHERE partition = 0 OFFSET 0) AS c
+WHERE h.partition <> 0
 ON CONFLICT (partition) DO NOTHING";
 
 const SELECT_POSITION: &str = "SELECT position FROM {schema}.checkpoint WHERE partition = $1";

@@ -12,6 +12,7 @@ use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Entry};
 use farthing_log::tail::{Pace, Tail};
+use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
@@ -46,6 +47,9 @@ pub enum Error {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] reader::Error),
+    /// The tables of a new generation cannot be created.
+    #[error("the tables cannot be created: {0}")]
+    Tables(#[from] citus::Error),
     /// This program cannot read an event.
     #[error("the event at position {position} of partition {partition} cannot be read: {reason}")]
     Unreadable {
@@ -114,6 +118,7 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             }
             Error::Database(_)
             | Error::Log(_)
+            | Error::Tables(_)
             | Error::Webhook(_)
             | Error::Fenced
             | Error::NotMigrated(_)

@@ -6,6 +6,7 @@ use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Reader};
+use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -23,6 +24,10 @@ const LOCK_PREFIX: &str = "farthing.rebuild.";
 
 /// Keeps the live projection from writing. Readers continue; their reads are delayed only for a short time.
 const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
+
+/// Citus renames a schema in a transaction that has read its tables only if it read them over one connection to each node.
+/// To plain Postgres the setting means nothing.
+const ONE_BY_ONE: &str = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'";
 
 /// The schemas that an interrupted rebuild left behind.
 const LEFTOVERS: &str =
@@ -108,7 +113,7 @@ async fn build_compared<P: Projection>(
     let model = P::MODEL;
     let number = live_checkpoint(live, model).await?.generation + 1;
     let schema = model.generation_schema(number);
-    live.batch_execute(&model.ddl(&schema, number)).await?;
+    citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
 
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute("SET synchronous_commit = off").await?;
@@ -123,6 +128,7 @@ async fn build_compared<P: Projection>(
     }
 
     let hold = live.transaction().await?;
+    hold.batch_execute(ONE_BY_ONE).await?;
     hold.batch_execute(&HOLD_LIVE.replace("{schema}", model.name())).await?;
     let rows = hold.query(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
     let target = Positions::from_rows(&rows)?;
@@ -166,7 +172,7 @@ async fn build_uncompared<P: Projection>(
     // The number of the live generation may be unreadable too.
     let number = live_checkpoint(live, model).await.map_or(2, |live| live.generation.saturating_add(1));
     let schema = model.generation_schema(number);
-    live.batch_execute(&model.ddl(&schema, number)).await?;
+    citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
     let client = connect::connect(database_url, Role::Projector).await?;
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
@@ -180,6 +186,7 @@ async fn build_uncompared<P: Projection>(
         report.rows += live.query_one(&sql, &[]).await?.try_get::<_, i64>("rows")?;
     }
     let swap = live.transaction().await?;
+    swap.batch_execute(ONE_BY_ONE).await?;
     let (name, old) = (model.name(), model.generation_schema(number.saturating_sub(1)));
     swap.batch_execute(&format!(
         "ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}"

@@ -3,6 +3,7 @@
 //! Migrations are numbered and forward only. Read models are not migrated: each is a set of tables in a Postgres
 //! schema of its own, and a new generation is built from its template beside the live one.
 
+pub mod citus;
 mod migrate;
 pub mod read_model;
 

@@ -2,6 +2,7 @@
 
 use tokio_postgres::{Client, NoTls};
 
+use crate::citus;
 use crate::read_model::ReadModel;
 
 /// The advisory lock of a migration. It waits rather than polls, unlike `farthing_log::leadership`: migrations are
@@ -13,11 +14,10 @@ const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
 const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
 const COUNT_PARTITIONS: &str = "SELECT count(*)::integer FROM ledger.heads";
-const INSERT_PARTITIONS: &str = "\
-WITH partitions AS (SELECT n::smallint AS partition FROM generate_series(0, $1 - 1) AS n),
-    heads AS (INSERT INTO ledger.heads (partition, shape) SELECT partition, $2 FROM partitions),
-    checkpoints AS (INSERT INTO ledger.checkpoints (partition) SELECT partition FROM partitions)
-INSERT INTO ledger.leases (partition) SELECT partition FROM partitions";
+const INSERT_HEADS: &str = "INSERT INTO ledger.heads (partition, shape) SELECT n::smallint, $2 FROM generate_series(0, $1::integer - 1) AS n";
+const INSERT_CHECKPOINTS: &str = "INSERT INTO ledger.checkpoints (partition) SELECT n::smallint FROM generate_series(0, $1::integer - 1) AS n";
+const INSERT_LEASES: &str =
+    "INSERT INTO ledger.leases (partition) SELECT n::smallint FROM generate_series(0, $1::integer - 1) AS n";
 const SET_VERSION: &str = "\
 INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET version = excluded.version";
@@ -42,6 +42,8 @@ pub struct Migrate<'a> {
     pub partitions: Option<i16>,
     /// The shape of the states that this program writes to a new log.
     pub shape: i64,
+    /// Whether the tables become distributed by partition over the nodes of a Citus cluster. Tables that are, stay so.
+    pub citus: bool,
 }
 
 /// The result of a migration.
@@ -55,6 +57,8 @@ pub struct Report {
     pub mode: String,
     /// The number of partitions of the log, set by its first migration.
     pub partitions: i32,
+    /// Whether the tables are distributed over the nodes of a Citus cluster.
+    pub distributed: bool,
 }
 
 /// Why a database cannot be migrated.
@@ -77,6 +81,9 @@ pub enum Error {
         /// The number that the log has.
         found: i32,
     },
+    /// The tables cannot be distributed.
+    #[error(transparent)]
+    Citus(#[from] citus::Error),
 }
 
 fn detail(error: &tokio_postgres::Error) -> String {
@@ -113,6 +120,11 @@ pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report,
 async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Error> {
     let applied = embedded::migrations::runner().run_async(client).await?;
     let applied = applied.applied_migrations().iter().map(ToString::to_string).collect();
+    let distributed = options.citus || citus::is_distributed(client).await?;
+    if distributed {
+        let found: i32 = client.query_one(COUNT_PARTITIONS, &[]).await?.try_get(0)?;
+        citus::distribute_log(client, if found == 0 { chosen(options) } else { found }).await?;
+    }
     client.execute(INSERT_INSTANCE, &[&options.mode, &options.server_key_hex]).await?;
     let mode = client.query_one(SELECT_INSTANCE_MODE, &[]).await?.try_get(0)?;
     let partitions = create_partitions(client, options).await?;
@@ -122,15 +134,24 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
             created.push(model.name());
         }
     }
-    Ok(Report { applied, created, mode, partitions })
+    Ok(Report { applied, created, mode, partitions, distributed })
+}
+
+/// The number of partitions of a new log.
+fn chosen(options: Migrate<'_>) -> i32 {
+    i32::from(options.partitions.unwrap_or(DEFAULT_PARTITIONS))
 }
 
 /// Creates the partitions of a new log, or checks their number. Returns it.
-async fn create_partitions(client: &Client, options: Migrate<'_>) -> Result<i32, Error> {
+async fn create_partitions(client: &mut Client, options: Migrate<'_>) -> Result<i32, Error> {
     let found: i32 = client.query_one(COUNT_PARTITIONS, &[]).await?.try_get(0)?;
     if found == 0 {
-        let partitions = i32::from(options.partitions.unwrap_or(DEFAULT_PARTITIONS));
-        client.execute(INSERT_PARTITIONS, &[&partitions, &options.shape]).await?;
+        let partitions = chosen(options);
+        let transaction = client.transaction().await?;
+        transaction.execute(INSERT_HEADS, &[&partitions, &options.shape]).await?;
+        transaction.execute(INSERT_CHECKPOINTS, &[&partitions]).await?;
+        transaction.execute(INSERT_LEASES, &[&partitions]).await?;
+        transaction.commit().await?;
         return Ok(partitions);
     }
     match options.partitions {
@@ -143,10 +164,14 @@ async fn create_partitions(client: &Client, options: Migrate<'_>) -> Result<i32,
 async fn create_first_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
     let transaction = client.transaction().await?;
     let exists: bool = transaction.query_one(SCHEMA_EXISTS, &[&model.name()]).await?.try_get(0)?;
+    // The nodes of a cluster see what one role has created in a transaction only under that role.
+    transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
     if !exists {
-        transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
         transaction.batch_execute(&model.ddl(model.name(), 1)).await?;
-        transaction.batch_execute("RESET ROLE").await?;
+    }
+    citus::distribute_schema(&transaction, model.name()).await?;
+    transaction.batch_execute("RESET ROLE").await?;
+    if !exists {
         transaction.execute(SET_VERSION, &[&model.name(), &model.version()]).await?;
     }
     transaction.commit().await?;

@@ -13,11 +13,14 @@ pub const VERSION: i64 = 2;
 
 const IS_CURRENT: &str = "SELECT coalesce(bool_and(shape = $1), false) FROM ledger.heads";
 
-/// The holder of these locks is the only writer; a gateway that waits too long for one gives up its append.
-const LOCK_HEADS: &str = "SELECT position FROM ledger.heads ORDER BY partition FOR UPDATE";
+const PARTITIONS: &str = "SELECT partition FROM ledger.heads ORDER BY partition";
+
+/// The holder of these locks is the only writer; a gateway that waits too long for one gives up its append. Citus locks
+/// rows of one partition at a time.
+const LOCK_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = $1 FOR UPDATE";
 
 /// A leader that stores states locks its checkpoint first.
-const LOCK_CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition FOR UPDATE";
+const LOCK_CHECKPOINT: &str = "SELECT position FROM ledger.checkpoints WHERE partition = $1 FOR UPDATE";
 
 /// A program of another shape, which may have decided on the old states, appends nothing and stores nothing from now on.
 const SET_SHAPE: &str = "UPDATE ledger.heads SET shape = $1, epoch = epoch + 1";
@@ -69,8 +72,12 @@ pub async fn is_current(client: &impl GenericClient) -> Result<bool, tokio_postg
 pub async fn refold(database_url: &str) -> Result<Option<Report>, Error> {
     let mut client = connect::connect(database_url, Role::Owner).await?;
     let transaction = client.transaction().await?;
-    transaction.query(LOCK_HEADS, &[]).await?;
-    transaction.query(LOCK_CHECKPOINTS, &[]).await?;
+    let partitions = transaction.query(PARTITIONS, &[]).await?;
+    for lock in [LOCK_HEAD, LOCK_CHECKPOINT] {
+        for row in &partitions {
+            transaction.query(lock, &[&row.try_get::<_, i16>(0)?]).await?;
+        }
+    }
     if is_current(&transaction).await? {
         return Ok(None);
     }

@@ -50,7 +50,7 @@ macro_rules! select_connections {
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM connections.connections AS c ",
             "JOIN connections.wallets AS w ON w.partition = c.partition AND w.wallet_id = c.wallet_id ",
-            "LEFT JOIN personal.customer AS p ON p.customer_id = c.connection_id ",
+            "LEFT JOIN personal.customer AS p ON p.partition = c.partition AND p.customer_id = c.connection_id ",
             "WHERE c.partition = $1 AND c.merchant_id = $2 AND c.deleted_at IS NULL ",
             $rest
         )

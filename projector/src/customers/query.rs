@@ -63,7 +63,7 @@ macro_rules! select_customers {
             "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, c.subscription, ",
             "p.first_name, p.last_name, p.email, p.phone ",
             "FROM customers.customers AS c ",
-            "LEFT JOIN personal.customer AS p ON p.customer_id = c.customer_id ",
+            "LEFT JOIN personal.customer AS p ON p.partition = c.partition AND p.customer_id = c.customer_id ",
             "WHERE c.partition = $1 AND c.merchant_id = $2 ",
             $rest
         )

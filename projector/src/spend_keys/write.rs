@@ -68,8 +68,8 @@ unnest_rows! {
 unnest_rows! {
     ADD_SPENDING, add_spending<'a>,
     ["INSERT INTO {schema}.spending AS s (" (columns) ") SELECT " (columns) " FROM " (rows as more)
-     " WHERE EXISTS (SELECT FROM {schema}.spend_keys AS k WHERE k.partition = more.partition AND k.spend_key_id = more.spend_key_id COLLATE \"C\" \
-                     AND k.deleted_at IS NULL) \
+     " JOIN (SELECT partition AS of_partition, spend_key_id AS id FROM {schema}.spend_keys WHERE deleted_at IS NULL) AS k \
+          ON k.of_partition = more.partition AND k.id = more.spend_key_id COLLATE \"C\" \
       ON CONFLICT (partition, spend_key_id, cycle, started_at) \
       DO UPDATE SET spent = s.spent + excluded.spent, requests = s.requests + excluded.requests"],
     for ((id, kind, start), sum) in (&'a (SpendKeyId, Cycle, DateTime<Utc>), &'a Spending) => {

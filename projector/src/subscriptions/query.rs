@@ -98,7 +98,7 @@ macro_rules! select_subscriptions {
             $columns,
             " FROM subscriptions.subscriptions AS s ",
             "LEFT JOIN subscriptions.bundle_credit AS b ON b.partition = s.partition AND b.wallet_id = s.wallet_id ",
-            "LEFT JOIN personal.customer AS p ON p.customer_id = s.customer_id ",
+            "LEFT JOIN personal.customer AS p ON p.partition = s.partition AND p.customer_id = s.customer_id ",
             $joins,
             "WHERE s.partition = $1 AND s.merchant_id = $2 ",
             $rest

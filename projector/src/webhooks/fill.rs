@@ -52,14 +52,10 @@ UPDATE webhooks.cursor AS c SET position = moved.after
 FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS moved(partition, before, after)
 WHERE c.partition = moved.partition AND c.position = moved.before";
 
-/// The webhooks of some merchants. A merchant has few.
+/// The webhooks of the merchants $2, each in one of the partitions $1. A merchant has few.
 const KNOWN: &str = "\
-SELECT w.webhook_id, w.merchant_id, w.settings
-FROM unnest($1::smallint[], $2::text[]) AS merchants(partition, merchant_id) CROSS JOIN LATERAL (
-    SELECT webhook_id, merchant_id, settings FROM webhooks.webhook
-    WHERE webhook.partition = merchants.partition
-        AND webhook.merchant_id = merchants.merchant_id COLLATE \"C\" LIMIT 100
-) AS w";
+SELECT webhook_id, merchant_id, settings FROM webhooks.webhook
+WHERE partition = ANY($1::smallint[]) AND merchant_id = ANY($2::text[])";
 
 const UPSERT_WEBHOOK: &str = "\
 INSERT INTO webhooks.webhook (partition, webhook_id, merchant_id, settings) VALUES ($1, $2, $3, $4)

@@ -77,7 +77,7 @@ const QUEUE_OF: &str =
 /// Makes a queue due now. A claimed queue stays claimed.
 const OPEN: &str = "\
 INSERT INTO webhooks.lane AS l (partition, webhook_id, lane) VALUES ($1, $2, $3)
-ON CONFLICT (partition, webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN now() ELSE l.due_at END";
+ON CONFLICT (partition, webhook_id, lane) DO UPDATE SET due_at = CASE WHEN l.claim IS NULL THEN excluded.due_at ELSE l.due_at END";
 
 /// Queues a delivery again. A pending one stays where it is in its queue. A finished one moves to a separate queue, so
 /// that it cannot block newer deliveries.

@@ -19,12 +19,14 @@ use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
-/// are small and their statistics are old, and plan each statement once.
+/// are small and their statistics are old, and plan each statement once. Citus must know the partition when it plans, and
+/// then keeps the plan of its node.
 pub(super) const SETTINGS: &str = "\
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
-SET plan_cache_mode = force_generic_plan;
+SELECT set_config('plan_cache_mode', CASE WHEN to_regclass('pg_catalog.pg_dist_partition') IS NULL
+    THEN 'force_generic_plan' ELSE 'auto' END, false);
 SET synchronous_commit = on;
 SET statement_timeout = '10s'";
 
@@ -141,7 +143,9 @@ impl LogSession for PostgresSession {
     async fn append(&self, expected: Head, batch: Arc<AppendBatch>) -> StoreResult<bool> {
         match &self.group {
             Some(group) => group.append(self.partition, expected, batch).await,
-            None => append_statement::execute(&self.client, &self.append, self.partition, expected, &batch).await,
+            None => {
+                append_statement::execute(&self.client, &self.append, self.partition, expected, &batch).await
+            }
         }
     }
 
