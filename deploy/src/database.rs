@@ -27,7 +27,7 @@ pub(crate) struct KeyOverride {
 /// Flags that name the message server.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Nats {
-    /// NATS server: nats://HOST:PORT. Without it, readers poll the database and no events are published.
+    /// NATS servers: nats://HOST:PORT, with commas between those of a cluster. Without it, readers poll the database and no events are published.
     #[arg(long, env = "FARTHING_NATS_URL", value_name = "URL")]
     pub(crate) nats_url: Option<String>,
 }

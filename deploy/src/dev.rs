@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use farthing_dev::launcher::{self, Config, MockJournal};
+use farthing_dev::launcher::{self, Config, MockJournal, Servers};
 
 use crate::database::KeyOverride;
 use crate::gateway::Settings;
@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// Number of projectors.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4))]
     projectors: u16,
+    /// Run on a Citus cluster, of a coordinator and two workers, and on a cluster of three NATS servers. Citus must be
+    /// installed.
+    #[arg(long)]
+    cluster: bool,
     /// End the open requests of a gateway after this many seconds without its heartbeat.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     sweep_after_seconds: u64,
@@ -54,6 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         listen: args.listen,
         gateways: args.gateways,
         projectors: args.projectors,
+        servers: if args.cluster { Servers::Cluster } else { Servers::Single },
         sweep_after_seconds: args.sweep_after_seconds,
         grace_seconds: args.grace_seconds,
         mock_journal: if args.no_journal { MockJournal::Off } else { MockJournal::Write },

@@ -60,6 +60,12 @@ pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_pos
     Ok(client)
 }
 
+/// The NATS servers of a setting: URLs with commas between them. A client that has reached one of them learns the others,
+/// so one is enough while it runs.
+pub fn nats_servers(urls: &str) -> Vec<&str> {
+    urls.split(',').map(str::trim).collect()
+}
+
 /// The text of a Postgres error that may be shown: its message and SQLSTATE, or the cause of a broken connection. It
 /// leaves out the error's detail, which quotes the values of a statement.
 pub fn redacted(error: &tokio_postgres::Error) -> String {

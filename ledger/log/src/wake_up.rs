@@ -10,6 +10,8 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::connect;
+
 /// The core-NATS subjects of the notifications: one per partition, named after its number.
 const SUBJECTS: &str = "farthing.head.*";
 
@@ -27,7 +29,7 @@ pub(super) async fn publish(
     stop: CancellationToken,
 ) {
     let options = async_nats::ConnectOptions::new().retry_on_initial_connect();
-    let Ok(nats) = options.connect(nats_url).await else { return };
+    let Ok(nats) = options.connect(connect::nats_servers(&nats_url)).await else { return };
     let publishing = heads.into_iter().map(|(partition, head)| publish_head(&nats, partition, head));
     let _ = stop.run_until_cancelled(join_all(publishing)).await;
 }
@@ -50,7 +52,7 @@ async fn publish_head(nats: &async_nats::Client, partition: Partition, mut head:
 pub(super) async fn listen(nats_url: String, notifications: watch::Sender<()>) {
     loop {
         let options = async_nats::ConnectOptions::new().name("farthing tail").retry_on_initial_connect();
-        if let Ok(client) = options.connect(&nats_url).await
+        if let Ok(client) = options.connect(connect::nats_servers(&nats_url)).await
             && let Ok(mut messages) = client.subscribe(SUBJECTS).await
         {
             while messages.next().await.is_some() {

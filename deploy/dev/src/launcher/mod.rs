@@ -1,8 +1,8 @@
-//! The launcher: runs a private instance as child processes of this one, under one data folder: a Postgres cluster, a
-//! nats-server, gateways, projectors, the mock provider and, created on the first start, a demo merchant. Invariant:
+//! The launcher: runs a private instance as child processes of this one, under one data folder: Postgres, NATS, gateways, projectors, the mock provider and, created on the first start, a demo merchant. Invariant:
 //! it touches nothing outside the data folder, and no child outlives this process.
 
 mod account;
+mod citus;
 mod data_folder;
 mod demo;
 mod examples;
@@ -35,6 +35,9 @@ use self::processes::Processes;
 use self::ready_file::Ready;
 use self::roles::Roles;
 
+/// The NATS servers of a cluster. All of them store the feed.
+const NATS_SERVERS: u8 = 3;
+
 /// The processes to run, their settings and the data folder.
 pub struct Config {
     /// The `farthing` program. Its subcommands are the child processes.
@@ -47,6 +50,8 @@ pub struct Config {
     pub gateways: u16,
     /// The number of projectors.
     pub projectors: u16,
+    /// The database and message servers.
+    pub servers: Servers,
     /// Gateways end the open requests of a gateway without a heartbeat for this long.
     pub sweep_after_seconds: u64,
     /// The time for open calls to end at shutdown, in seconds.
@@ -61,6 +66,15 @@ pub struct Config {
     pub gateway_environment: Vec<(String, String)>,
     /// The file to describe the running instance in.
     pub ready_file: Option<PathBuf>,
+}
+
+/// The database and message servers of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Servers {
+    /// A Postgres and a NATS server.
+    Single,
+    /// A Citus coordinator with two workers, and a cluster of three NATS servers.
+    Cluster,
 }
 
 /// Whether the mock provider keeps a journal in the data folder.
@@ -101,19 +115,32 @@ async fn run_instance(
 ) -> Result<()> {
     let mut ports = Ports::remembered(folder);
     let account = Account::find(folder)?;
-    let cluster = postgres::Cluster::open(folder, account, &mut ports).await?;
+    let (kind, layout) = match config.servers {
+        Servers::Single => (postgres::Kind::Plain, nats::Layout::Single),
+        Servers::Cluster => (postgres::Kind::Citus, nats::Layout::Cluster(NATS_SERVERS)),
+    };
+    let cluster = postgres::Cluster::open(folder, &account, &mut ports, "postgres", kind).await?;
     processes.start_postgres(cluster.spec());
     let database_url = cluster.wait_until_ready(processes.postgres()?).await?;
+    if config.servers == Servers::Cluster {
+        citus::start_workers(folder, &account, &mut ports, &database_url, &cluster, processes).await?;
+    }
     let operator = Operator {
         program: &config.program,
         database_url: &database_url,
         server_key: config.server_key.as_ref(),
     };
-    operator.migrate().await?;
+    operator.migrate(config.servers).await?;
 
-    let server = nats::Server::open(folder, &mut ports)?;
-    processes.start_nats(server.spec());
-    let nats_url = server.wait_until_ready(processes.nats()?).await?;
+    let servers = nats::Server::open_all(folder, &mut ports, layout)?;
+    for server in &servers {
+        processes.start_nats(server.spec());
+    }
+    let mut nats_urls = Vec::new();
+    for (server, process) in servers.iter().zip(processes.nats()) {
+        nats_urls.push(server.wait_until_ready(process).await?);
+    }
+    let nats_url = nats_urls.join(",");
 
     let local_url = cluster.local_url(&database_url);
     let roles = Roles { config, folder, database_url: &local_url, nats_url: &nats_url };

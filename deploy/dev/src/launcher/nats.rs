@@ -1,4 +1,4 @@
-//! The private nats-server with JetStream. Its store may be deleted at any time: the server is then restarted and the
+//! The private nats-server with JetStream, or a cluster of them. A store may be deleted at any time: the server is then restarted and the
 //! relay publishes the log again.
 
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +19,18 @@ use super::process::{Process, ProcessSpec, StopMethod, command_line, send_signal
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The number of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One server.
+    Single,
+    /// A cluster of so many servers.
+    Cluster(u8),
+}
+
 /// A configured server.
 pub(super) struct Server {
+    name: String,
     program: PathBuf,
     folder: PathBuf,
     config: PathBuf,
@@ -29,12 +39,35 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Writes the configuration; kills a server of an earlier run that is still running.
-    pub(super) fn open(folder: &DataFolder, ports: &mut Ports) -> Result<Self> {
+    /// Writes the configuration of a single server, or of each server of a cluster; kills servers of an earlier run that
+    /// are still running.
+    pub(super) fn open_all(folder: &DataFolder, ports: &mut Ports, layout: Layout) -> Result<Vec<Self>> {
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let Layout::Cluster(count) = layout else {
+            return Ok(vec![Self::open(folder, ports, "nats", "")?]);
+        };
+        let names: Vec<_> = (0..count).map(|number| format!("nats-{number}")).collect();
+        let mut addresses = Vec::new();
+        for name in &names {
+            addresses.push(SocketAddr::new(local, ports.take(&format!("{name}-cluster"), local)?));
+        }
+        let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats-route://{address}\"")).collect();
+        let routes = routes.join(", ");
+        let open = |(name, address): (&String, &SocketAddr)| {
+            let cluster = format!(
+                "server_name: {name}\ncluster {{ name: farthing, listen: \"{address}\", routes: [{routes}] }}\n"
+            );
+            Self::open(folder, ports, name, &cluster)
+        };
+        names.iter().zip(&addresses).map(open).collect()
+    }
+
+    fn open(folder: &DataFolder, ports: &mut Ports, name: &str, cluster: &str) -> Result<Self> {
         let program = program()?;
-        let (home, log) = (folder.path("nats"), folder.log("nats"));
+        let (home, log) = (folder.path(name), folder.log(name));
         std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
-        let (config, pid_file) = (folder.path("nats.conf"), folder.path("run/nats.pid"));
+        let (config, pid_file) =
+            (folder.path(&format!("{name}.conf")), folder.path(&format!("run/{name}.pid")));
         let shown = config.display().to_string();
         let pid = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
         if let Some(pid) = pid
@@ -42,21 +75,21 @@ impl Server {
         {
             tracing::warn!(
                 event = "dev.orphan_stopped",
-                process = "nats",
+                process = name,
                 pid,
                 "a process of an earlier run is stopped"
             );
             send_signal(pid, "KILL");
         }
         let local = IpAddr::from([127, 0, 0, 1]);
-        let address = SocketAddr::new(local, ports.take("nats", local)?);
+        let address = SocketAddr::new(local, ports.take(name, local)?);
         let text = format!(
-            "listen: \"{address}\"\npid_file: \"{}\"\njetstream {{ store_dir: \"{}\" }}\n",
+            "listen: \"{address}\"\npid_file: \"{}\"\njetstream {{ store_dir: \"{}\" }}\n{cluster}",
             pid_file.display(),
             home.display()
         );
         std::fs::write(&config, text).with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { program, folder: home, config, log, address })
+        Ok(Self { name: name.to_owned(), program, folder: home, config, log, address })
     }
 
     /// How to run the server.
@@ -82,7 +115,7 @@ impl Server {
             lost_streams || !store.exists()
         };
         ProcessSpec {
-            name: "nats".to_owned(),
+            name: self.name.clone(),
             command: Box::new(command),
             is_unhealthy: Some(Box::new(is_unhealthy)),
             log: self.log.clone(),

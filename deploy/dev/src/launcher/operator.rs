@@ -10,6 +10,7 @@ use farthing_core::secret::ServerKey;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::Servers;
 use super::account::child_command;
 
 /// Runs operator commands. Secrets reach them in their environment, never on their command line.
@@ -33,8 +34,12 @@ pub(super) struct NewMerchant {
 
 impl Operator<'_> {
     /// Creates or upgrades the database, in test mode.
-    pub(super) async fn migrate(&self) -> Result<()> {
-        self.run(&["migrate", "--mode=test"]).await.map(drop)
+    pub(super) async fn migrate(&self, servers: Servers) -> Result<()> {
+        let arguments: &[&str] = match servers {
+            Servers::Single => &["migrate", "--mode=test"],
+            Servers::Cluster => &["migrate", "--mode=test", "--citus"],
+        };
+        self.run(arguments).await.map(drop)
     }
 
     /// Creates a merchant.

@@ -41,38 +41,88 @@ const SETTINGS: [&str; 11] = [
     "log_line_prefix=%m [%p] ",
 ];
 
+/// Settings of the nodes of a Citus cluster. A statement uses one connection to each node, and a transaction that a node
+/// has prepared but not committed when it dies is completed within seconds.
+const CITUS_SETTINGS: [&str; 7] = [
+    "shared_preload_libraries=citus",
+    "max_connections=300",
+    "shared_buffers=128MB",
+    "citus.node_conninfo=sslmode=disable",
+    "citus.max_adaptive_executor_pool_size=1",
+    "citus.recover_2pc_interval=2s",
+    "citus.enable_statistics_collection=off",
+];
+
 const EXISTS: &str = "SELECT 1 FROM pg_database WHERE datname = 'farthing'";
 const CREATE: &str = "CREATE DATABASE farthing";
 
 /// The oldest supported version.
 const OLDEST: u32 = 15;
 
+/// Whether a server is a node of a Citus cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Plain Postgres.
+    Plain,
+    /// A node of a Citus cluster.
+    Citus,
+}
+
 /// A cluster that exists and does not run yet.
 pub(super) struct Cluster {
+    name: String,
+    kind: Kind,
     bin: PathBuf,
     data: PathBuf,
     log: PathBuf,
+    passwords: PathBuf,
     account: Account,
     port: u16,
     password: String,
 }
 
 impl Cluster {
-    /// Finds the cluster in `folder`, or creates it; stops a server of an earlier run that still uses it.
-    pub(super) async fn open(folder: &DataFolder, account: Account, ports: &mut Ports) -> Result<Self> {
+    /// Finds the cluster called `name` in `folder`, or creates it; stops a server of an earlier run that still uses it.
+    pub(super) async fn open(
+        folder: &DataFolder,
+        account: &Account,
+        ports: &mut Ports,
+        name: &str,
+        kind: Kind,
+    ) -> Result<Self> {
         let bin = programs()?;
-        let (data, log) = (folder.path("postgres"), folder.log("postgres"));
-        let password_file = folder.path("postgres-password");
+        let (data, log) = (folder.path(name), folder.log(name));
+        let password = password(folder)?;
         if !data.join("PG_VERSION").exists() {
-            create(&bin, folder, &account, &password_file, &data).await?;
+            create(&bin, folder, account, &password, &data).await?;
         }
         stop_orphan(&data).await?;
-        let password = std::fs::read_to_string(&password_file)
-            .with_context(|| format!("cannot read {}", password_file.display()))?
-            .trim()
-            .to_owned();
-        let port = ports.take("postgres", IpAddr::from([127, 0, 0, 1]))?;
-        Ok(Self { bin, data, log, account, port, password })
+        // The nodes of a Citus cluster connect to each other, under the roles of their sessions.
+        let passwords = folder.path("run/pgpass");
+        private_file::write(&passwords, format!("*:*:*:*:{password}\n").as_bytes())?;
+        account.own(&passwords)?;
+        let port = ports.take(name, IpAddr::from([127, 0, 0, 1]))?;
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+            bin,
+            data,
+            log,
+            passwords,
+            account: account.clone(),
+            port,
+            password,
+        })
+    }
+
+    /// Its port on 127.0.0.1.
+    pub(super) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The password of its roles with a login.
+    pub(super) fn password(&self) -> &str {
+        &self.password
     }
 
     /// How to run the server.
@@ -84,17 +134,21 @@ impl Cluster {
         sockets_setting.push(sockets);
         let (program, data, account, port) =
             (self.bin.join("postgres"), self.data.clone(), self.account.clone(), self.port);
+        let (kind, passwords) = (self.kind, self.passwords.clone());
         let command = move || {
             let mut command = account.child_command(&program, "INT");
+            // It finds no credentials of the user who starts it.
+            command.env("HOME", &data).env("PGPASSFILE", &passwords);
             command.arg("-D").arg(&data).arg("-c").arg(&sockets_setting).arg("-p").arg(port.to_string());
-            for setting in SETTINGS {
+            let citus = if kind == Kind::Citus { CITUS_SETTINGS.as_slice() } else { &[] };
+            for setting in SETTINGS.iter().chain(citus) {
                 command.args(["-c", setting]);
             }
             command.current_dir("/");
             Ok(command)
         };
         ProcessSpec {
-            name: "postgres".to_owned(),
+            name: self.name.clone(),
             command: Box::new(command),
             is_unhealthy: None,
             log: self.log.clone(),
@@ -151,15 +205,29 @@ fn programs() -> Result<PathBuf> {
     })
 }
 
+/// The password of the clusters in `folder`, made at the first start.
+fn password(folder: &DataFolder) -> Result<String> {
+    let file = folder.path("postgres-password");
+    if file.exists() {
+        let text = std::fs::read_to_string(&file);
+        return Ok(text.with_context(|| format!("cannot read {}", file.display()))?.trim().to_owned());
+    }
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random bytes: {error}"))?;
+    let password = farthing_core::secret::hex(&bytes);
+    private_file::write(&file, password.as_bytes())?;
+    Ok(password)
+}
+
 /// Creates a cluster in a sibling folder, then renames it: `data` never holds half a cluster.
 async fn create(
     bin: &Path,
     folder: &DataFolder,
     account: &Account,
-    password_file: &Path,
+    password: &str,
     data: &Path,
 ) -> Result<()> {
-    let unfinished = folder.path("postgres.new");
+    let unfinished = data.with_extension("new");
     if unfinished.exists() {
         std::fs::remove_dir_all(&unfinished)
             .with_context(|| format!("cannot remove {}", unfinished.display()))?;
@@ -168,12 +236,10 @@ async fn create(
         .create(&unfinished)
         .with_context(|| format!("cannot create {}", unfinished.display()))?;
     account.own(&unfinished)?;
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random bytes: {error}"))?;
-    let password = farthing_core::secret::hex(&bytes);
-    // The file belongs to the account of initdb, which must read it, until initdb is done.
-    private_file::write(password_file, password.as_bytes())?;
-    account.own(password_file)?;
+    // The file belongs to the account of initdb, which must read it.
+    let password_file = folder.path("run/initdb-password");
+    private_file::write(&password_file, password.as_bytes())?;
+    account.own(&password_file)?;
     let log = folder.log("initdb");
     let cannot_write = || format!("cannot write {}", log.display());
     let output = std::fs::File::create(&log).with_context(cannot_write)?;
@@ -183,7 +249,7 @@ async fn create(
         .args(["--username", NAME, "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"])
         .arg("--data-checksums")
         .arg("--pwfile")
-        .arg(password_file)
+        .arg(&password_file)
         .arg("-D")
         .arg(&unfinished)
         .current_dir("/")
@@ -198,8 +264,8 @@ async fn create(
         log.display(),
         last_lines(&log)
     );
-    // A new file, owned by this process's own account.
-    private_file::write(password_file, password.as_bytes())?;
+    std::fs::remove_file(&password_file)
+        .with_context(|| format!("cannot remove {}", password_file.display()))?;
     std::fs::rename(&unfinished, data).context("cannot rename the new cluster")
 }
 

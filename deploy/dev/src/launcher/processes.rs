@@ -9,8 +9,10 @@ use super::process::{Process, ProcessSpec};
 /// The child processes of one instance.
 pub(super) struct Processes {
     starts: watch::Sender<()>,
+    /// Of a Citus cluster, the coordinator.
     postgres: Option<Process>,
-    nats: Option<Process>,
+    workers: Vec<Process>,
+    nats: Vec<Process>,
     provider: Option<Process>,
     gateways: Vec<Process>,
     projectors: Vec<Process>,
@@ -20,7 +22,11 @@ pub(super) struct Processes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Pids {
     postgres: Option<u32>,
+    /// The workers of a Citus cluster.
+    workers: Vec<Option<u32>>,
+    /// The first of `nats_servers`.
     nats: Option<u32>,
+    nats_servers: Vec<Option<u32>>,
     gateways: Vec<Option<u32>>,
     projectors: Vec<Option<u32>>,
     provider: Option<u32>,
@@ -32,7 +38,8 @@ impl Processes {
         Self {
             starts,
             postgres: None,
-            nats: None,
+            workers: Vec::new(),
+            nats: Vec::new(),
             provider: None,
             gateways: Vec::new(),
             projectors: Vec::new(),
@@ -48,9 +55,14 @@ impl Processes {
         self.postgres = Some(self.start(spec));
     }
 
-    /// Starts NATS.
+    /// Starts another worker of a Citus cluster.
+    pub(super) fn start_worker(&mut self, spec: ProcessSpec) {
+        self.workers.push(self.start(spec));
+    }
+
+    /// Starts another NATS server.
     pub(super) fn start_nats(&mut self, spec: ProcessSpec) {
-        self.nats = Some(self.start(spec));
+        self.nats.push(self.start(spec));
     }
 
     /// Starts the mock provider.
@@ -73,9 +85,14 @@ impl Processes {
         self.postgres.as_ref().context("Postgres was not started")
     }
 
-    /// NATS.
-    pub(super) fn nats(&self) -> Result<&Process> {
-        self.nats.as_ref().context("NATS was not started")
+    /// The workers of a Citus cluster.
+    pub(super) fn workers(&self) -> &[Process] {
+        &self.workers
+    }
+
+    /// The NATS servers.
+    pub(super) fn nats(&self) -> &[Process] {
+        &self.nats
     }
 
     /// The processes that run roles of the `farthing` program.
@@ -87,7 +104,9 @@ impl Processes {
     pub(super) fn pids(&self) -> Pids {
         Pids {
             postgres: self.postgres.as_ref().and_then(Process::pid),
-            nats: self.nats.as_ref().and_then(Process::pid),
+            workers: self.workers.iter().map(Process::pid).collect(),
+            nats: self.nats.first().and_then(Process::pid),
+            nats_servers: self.nats.iter().map(Process::pid).collect(),
             gateways: self.gateways.iter().map(Process::pid).collect(),
             projectors: self.projectors.iter().map(Process::pid).collect(),
             provider: self.provider.as_ref().and_then(Process::pid),
@@ -96,11 +115,10 @@ impl Processes {
 
     /// Stops all processes, each before those it depends on.
     pub(super) async fn stop(self) {
-        for group in [self.gateways, self.projectors, self.provider.into_iter().collect()] {
+        let postgres = self.postgres.into_iter().collect();
+        let provider = self.provider.into_iter().collect();
+        for group in [self.gateways, self.projectors, provider, self.nats, postgres, self.workers] {
             stop_together(group).await;
-        }
-        for server in self.nats.into_iter().chain(self.postgres) {
-            server.stop().await;
         }
     }
 }

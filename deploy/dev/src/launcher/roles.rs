@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use super::data_folder::DataFolder;
 use super::process::{Process, ProcessSpec, StopMethod};
-use super::{Config, MockJournal};
+use super::{Config, MockJournal, NATS_SERVERS, Servers};
 
 const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -31,7 +31,7 @@ pub(super) struct Roles<'a> {
     pub(super) folder: &'a DataFolder,
     /// The database, as processes of this machine reach it.
     pub(super) database_url: &'a str,
-    /// The NATS server.
+    /// The NATS servers, with commas between them.
     pub(super) nats_url: &'a str,
 }
 
@@ -54,7 +54,11 @@ impl Roles<'_> {
 
     /// A projector.
     pub(super) fn projector(&self, index: u16) -> ProcessSpec {
-        let arguments = vec!["projector".to_owned()];
+        let replicas = match self.config.servers {
+            Servers::Single => 1,
+            Servers::Cluster => NATS_SERVERS,
+        };
+        let arguments = vec!["projector".to_owned(), format!("--feed-replicas={replicas}")];
         self.spec(format!("projector-{index}"), arguments, Vec::new(), Duration::from_secs(15))
     }
 

@@ -79,7 +79,7 @@ pub struct RelayConfig {
     pub database_url: String,
     /// The role to read under.
     pub role: Role,
-    /// The NATS server.
+    /// The NATS servers, with commas between them.
     pub nats_url: String,
     /// The number of servers that store the stream.
     pub replicas: usize,
@@ -117,7 +117,7 @@ async fn lead(config: &RelayConfig, tail: &Tail) -> Result<std::convert::Infalli
     let partitions = partitions::load(leadership.client()).await?.ok_or(Error::NoPartitions)?;
     let options =
         ConnectOptions::new().name("farthing relay").retry_on_initial_connect().skip_subject_validation(true);
-    let client = options.connect(&config.nats_url).await.map_err(nats)?;
+    let client = options.connect(connect::nats_servers(&config.nats_url)).await.map_err(nats)?;
     let relay = Relay { leadership, client, replicas: config.replicas, follower: tail.follow(Pace::Apart) };
     let mut ended = try_join_all(partitions.all().map(|partition| relay.publish(partition))).await?;
     ended.pop().ok_or(Error::NoPartitions)
