@@ -74,7 +74,9 @@ impl Headers {
 
 /// The stream of a partition, if it exists.
 pub async fn stream_of(instance: &Instance, partition: i16) -> Option<Stream> {
-    let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(instance.try_ready()?.nats_url));
+    let urls = instance.try_ready()?.nats_url;
+    let urls: Vec<_> = urls.split(',').collect();
+    let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(urls));
     jetstream::new(client.await.ok()?.ok()?).get_stream(name(partition)).await.ok()
 }
 

@@ -25,6 +25,9 @@ const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// gateway keeps its calls.
 const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
 
+/// The flags of an instance on a Citus cluster and a cluster of NATS servers, with two projectors.
+pub const CLUSTER: [&str; 2] = ["--cluster", "--projectors=2"];
+
 /// Runs `farthing dev` until stdin says `stop` or closes, then stops it. If stdin closes, the test process has ended, and the
 /// data folder is removed.
 const KEEPER: &str = r#"
@@ -43,10 +46,14 @@ exit "$ended"
 /// The process ids in the ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Pids {
-    /// The Postgres server.
+    /// The Postgres server; of a Citus cluster, the coordinator.
     pub postgres: u32,
-    /// The NATS server.
+    /// The workers of a Citus cluster.
+    pub workers: Vec<u32>,
+    /// The first NATS server.
     pub nats: u32,
+    /// All NATS servers.
+    pub nats_servers: Vec<u32>,
     /// Each gateway.
     pub gateways: Vec<u32>,
     /// Each projector.
@@ -82,7 +89,7 @@ pub struct Ready {
     pub provider_url: String,
     /// The database, as its owner.
     pub database_url: String,
-    /// The NATS server.
+    /// The NATS servers, with commas between them.
     pub nats_url: String,
     /// The processes.
     pub pids: Pids,
@@ -160,6 +167,7 @@ impl Instance {
             .arg(self.ready_file())
             .args(["--provider-host", &format!("openai={}", self.openai.authority())])
             .args(self.flags)
+            .args(self.cluster_flags())
             .env("FOLDER", &self.folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -172,6 +180,16 @@ impl Instance {
             self.ready_file().exists().then_some(())
         })
         .await;
+    }
+
+    /// The flags that put it on clusters, if all instances of this run are to be on them and its own flags do not say so.
+    fn cluster_flags(&self) -> Vec<&'static str> {
+        let is_asked = std::env::var_os("FARTHING_TEST_CLUSTER").is_some_and(|set| !set.is_empty());
+        let lacks = |flag: &str| !self.flags.iter().any(|own| own.starts_with(flag));
+        if !is_asked || !lacks(CLUSTER[0]) {
+            return Vec::new();
+        }
+        if lacks("--projectors") { CLUSTER.to_vec() } else { vec![CLUSTER[0]] }
     }
 
     /// Stops it as Ctrl-C does, and waits for its end. The data is kept until [`Self`] is dropped.
@@ -243,7 +261,8 @@ impl Instance {
 
     /// A NATS client.
     pub async fn nats(&self) -> async_nats::Client {
-        async_nats::connect(self.ready().nats_url).await.expect("NATS can be reached")
+        let urls = self.ready().nats_url;
+        async_nats::connect(urls.split(',').collect::<Vec<_>>()).await.expect("NATS can be reached")
     }
 
     /// A connection to the log.

@@ -7,6 +7,7 @@
 
 pub mod books;
 pub mod client;
+pub mod cluster;
 pub mod document;
 pub mod feed;
 pub mod instance;

@@ -239,7 +239,8 @@ fn an_early_response_is_passed_back_and_settled() {
 fn refusing(merchant: &Merchant) -> String {
     let name = format!("unsettleable_{}", merchant.id);
     format!(
-        "CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        "SET citus.enable_unsafe_triggers = on; -- On a cluster. It means nothing to plain Postgres.
+        CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'a test' USING ERRCODE = 'check_violation';
         END $$;
         CREATE TRIGGER {name} BEFORE INSERT ON ledger.batches FOR EACH ROW

@@ -46,6 +46,9 @@ const READS_ALL: [&str; 5] = [
 const BEGINNINGS: [&str; 2] =
     ["projector/src/requests/query.rs LIST", "projector/src/usage/request_sums.rs SUMS"];
 
+/// Files with statements that only Citus knows. The tests on a cluster execute them.
+const ON_CITUS: [&str; 2] = ["schema/src/citus.rs ", "deploy/dev/src/launcher/citus.rs "];
+
 const TABLES: &str = "\
 SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2";
@@ -147,6 +150,12 @@ async fn fill(sql: &Client, table: &str) {
     sql.batch_execute(&insert).await.unwrap_or_else(|error| panic!("{insert}: {error:?}"));
 }
 
+/// Whether a statement is not the beginning of one, and any Postgres knows it.
+fn is_whole(statement: &Statement) -> bool {
+    let name = statement.name.as_str();
+    !BEGINNINGS.contains(&name) && !ON_CITUS.iter().any(|file| name.starts_with(file))
+}
+
 /// A statement with its template parameters filled in, once per read model.
 fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<String> {
     if !["{schema}", "{live}", "{new}", "{table}"].iter().any(|place| statement.sql.contains(place)) {
@@ -195,6 +204,61 @@ async fn scanned(sql: &Client, statement: &str, large: &BTreeSet<String>) -> Res
     Ok(scans(&plan, large))
 }
 
+/// Plans a statement of the database `sql` for values of its parameters. On a Citus cluster only then the nodes are known,
+/// and the statements for them.
+async fn planned(sql: &Client, statement: &str) -> Result<(), tokio_postgres::Error> {
+    if statement.starts_with("COPY") {
+        return sql.copy_in::<_, &'static [u8]>(statement).await.map(drop);
+    }
+    sql.batch_execute(&format!("PREPARE planned AS {statement}")).await?;
+    let types = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'planned'";
+    let types: Vec<String> = sql.query_one(types, &[]).await?.get(0);
+    let values: Vec<_> = types.iter().map(|name| value_of(name)).collect();
+    let values = if values.is_empty() { String::new() } else { format!("({})", values.join(", ")) };
+    let explained = sql.batch_execute(&format!("EXPLAIN EXECUTE planned{values}")).await;
+    sql.batch_execute("DEALLOCATE planned").await?;
+    explained
+}
+
+/// A value of an SQL type.
+fn value_of(name: &str) -> &'static str {
+    match name {
+        "smallint" | "integer" | "bigint" | "numeric" | "double precision" => "1",
+        "text" => "'1'",
+        "boolean" => "true",
+        "bytea" => "'\\x00'",
+        "json" | "jsonb" => "'[]'",
+        "timestamp with time zone" => "now()",
+        "smallint[]" | "integer[]" | "bigint[]" | "numeric[]" => "'{1}'",
+        "text[]" => "'{v}'",
+        "bytea[]" => "ARRAY['\\x00'::bytea]",
+        _ => "NULL",
+    }
+}
+
+#[test]
+fn every_statement_can_be_planned_on_a_running_instance() {
+    run(async {
+        let sql = Instance::shared().await.log().await.sql;
+        let tables = sql.query(TABLES, &[]).await.unwrap();
+        let tables: Vec<(&str, &str)> = tables.iter().map(|table| (table.get(0), table.get(1))).collect();
+        // The live read models, without those that another test builds.
+        let is_live = |schema: &str| tables.contains(&(schema, "checkpoint")) && !schema.contains("_g");
+        let live = tables.iter().filter(|(schema, _)| is_live(schema));
+        let tables: BTreeSet<_> = live.map(|(schema, name)| format!("{schema}.{name}")).collect();
+        let mut wrong = Vec::new();
+        for statement in statements::of_the_program().statements.into_iter().filter(is_whole) {
+            for instance in instances_of(&statement, &tables) {
+                if let Err(error) = planned(&sql, &instance).await {
+                    let error = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
+                    wrong.push(format!("{}: {error}", statement.name));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
+}
+
 /// The large tables that a plan scans.
 fn scans(plan: &Value, large: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
@@ -227,7 +291,7 @@ fn every_statement_stands_in_a_constant() {
     let found = statements::of_the_program();
     assert!(found.astray.is_empty(), "SQL outside of constants:\n{}", found.astray.join("\n"));
     for name in [
-        "ledger/log/src/appender/session.rs APPEND",
+        "ledger/log/src/appender/append_statement.rs APPEND",
         "projector/src/requests/query.rs FIND",
         "projector/src/requests/write.rs COPY_OPENED",
         "projector/src/connections/write.rs UPDATE_WALLETS",
@@ -246,8 +310,7 @@ fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
         let sql = Log::open(url).await.sql;
         sql.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
         let mut wrong = Vec::new();
-        let whole = |statement: &Statement| !BEGINNINGS.contains(&statement.name.as_str());
-        for statement in statements::of_the_program().statements.into_iter().filter(whole) {
+        for statement in statements::of_the_program().statements.into_iter().filter(is_whole) {
             let instances = instances_of(&statement, large);
             assert!(!instances.is_empty(), "{}", statement.name);
             for instance in instances {

@@ -26,7 +26,8 @@ const FORGET_FACT: &str = "DELETE FROM ledger.facts WHERE partition = $1 AND key
 /// The transaction that moved a head last.
 const MOVED_BY: &str = "SELECT xmin::text FROM ledger.heads WHERE partition = $1";
 
-const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%append%'";
+const BLOCKED: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%append%'";
 
 /// A partition that the test leads.
 struct Led {
@@ -59,7 +60,11 @@ impl Led {
     /// Whether the key's fact is in the log.
     async fn has(&self, id: SecretKeyId) -> bool {
         let id = id.to_string();
-        self.merchant.events().await.iter().any(|event| event.kind == "secret_key.issued" && event.key.contains(&id))
+        self.merchant
+            .events()
+            .await
+            .iter()
+            .any(|event| event.kind == "secret_key.issued" && event.key.contains(&id))
     }
 }
 

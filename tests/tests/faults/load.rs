@@ -127,6 +127,11 @@ impl Load {
         Self { parties, stop, answered, tasks }
     }
 
+    /// The merchant that is called.
+    pub(crate) fn merchant(&self) -> &Merchant {
+        &self.parties.merchant
+    }
+
     /// Waits until `count` more calls got a complete response with status 200.
     pub(crate) async fn calls(&self, count: u64) {
         let goal = self.answered.load(Ordering::SeqCst) + count;

@@ -8,6 +8,7 @@
 
 mod abandoned;
 mod aftermath;
+mod cluster;
 mod documented;
 mod feed;
 mod group_commit;
