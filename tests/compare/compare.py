@@ -310,6 +310,8 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Postgres")
     parser.add_argument("--keep", action="store_true", help="keep the folder with data and logs")
     options = parser.parse_args()
+    # What was started is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     folder = tempfile.mkdtemp(prefix="farthing-compare-")
     os.chmod(folder, 0o755)
     builds, others = [], []

@@ -45,7 +45,13 @@ fn a_gateway_that_stops_without_postgres_logs_the_usage_of_each_call() {
         let head = calls[0].head("GET").await.unwrap();
         let id = head.header("x-service-request-id").unwrap().to_owned();
         calls[0].read.piece().await.unwrap();
-        eventually("both are in flight", async || (failed.calls().len() == 1).then_some(())).await;
+        // A call is sent while its opening commits, and one whose opening fails never was.
+        eventually("both are open and in flight", async || {
+            let events = merchant.events().await;
+            let opened = events.iter().filter(|event| event.kind == "request.opened").count();
+            (opened == 2 && failed.calls().len() == 1).then_some(())
+        })
+        .await;
 
         proxy.sever();
         gate.open();

@@ -45,15 +45,17 @@ const MAX_WHOLE: u64 = 64 * 1024;
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
     phase: ResponsePhase,
-    /// A frame that was read before the head was sent. It comes before all others.
+    /// A frame that was read before the head was sent, or the failure of the provider. It comes before all others.
     first: Option<Result<Frame<Bytes>, ResponseError>>,
+    /// Whether the head was sent before `first`, if that is an error.
+    is_head_sent: bool,
     silence: SilenceTimer,
 }
 
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
         let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
-        Self { phase: ResponsePhase::Streaming(Box::new(response)), first: None, silence }
+        Self { phase: ResponsePhase::Streaming(Box::new(response)), first: None, is_head_sent: false, silence }
     }
 
     /// Settles the call at once if the whole body came with its head. Head and body are then sent in one write, and a
@@ -162,6 +164,12 @@ impl Body for MeteredBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
+        if matches!(this.first, Some(Err(_))) && !this.is_head_sent {
+            // The server sends the head when the body is not ready, and would drop it with an error.
+            this.is_head_sent = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if let Some(first) = this.first.take() {
             return Poll::Ready(Some(first));
         }
