@@ -235,19 +235,24 @@ fn an_early_response_is_passed_back_and_settled() {
     });
 }
 
-/// Makes the database refuse the settlements of one merchant for good, as a bug would.
-fn refusing(merchant: &Merchant) -> String {
+/// The statements that make the database refuse the settlements of one merchant for good, as a bug would. On a cluster
+/// each is executed alone; the setting means nothing to plain Postgres.
+fn refusing(merchant: &Merchant) -> [String; 3] {
     let name = format!("unsettleable_{}", merchant.id);
-    format!(
-        "SET citus.enable_unsafe_triggers = on; -- On a cluster. It means nothing to plain Postgres.
-        CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            RAISE EXCEPTION 'a test' USING ERRCODE = 'check_violation';
-        END $$;
-        CREATE TRIGGER {name} BEFORE INSERT ON ledger.batches FOR EACH ROW
-            WHEN (convert_from(NEW.events, 'UTF8') ~ '\"request.metered\"[^\\n]*\"{}\"')
-            EXECUTE FUNCTION ledger.{name}()",
-        merchant.id
-    )
+    [
+        "SET citus.enable_unsafe_triggers = on".to_owned(),
+        format!(
+            "CREATE FUNCTION ledger.{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'a test' USING ERRCODE = 'check_violation';
+            END $$"
+        ),
+        format!(
+            "CREATE TRIGGER {name} BEFORE INSERT ON ledger.batches FOR EACH ROW
+                WHEN (convert_from(NEW.events, 'UTF8') ~ '\"request.metered\"[^\\n]*\"{}\"')
+                EXECUTE FUNCTION ledger.{name}()",
+            merchant.id
+        ),
+    ]
 }
 
 #[test]
@@ -258,7 +263,9 @@ fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
         let endpoint =
             merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 500_000}})));
         let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
-        merchant.log.sql.batch_execute(&refusing(&merchant)).await.unwrap();
+        for statement in refusing(&merchant) {
+            merchant.log.sql.batch_execute(&statement).await.unwrap();
+        }
         let mut connection = Connection::open(gateway.address).await.unwrap();
         connection.send(&forward("GET", &endpoint.url).bearer(&credential)).await.unwrap();
         let response = connection.response("GET").await;

@@ -49,6 +49,9 @@ const BEGINNINGS: [&str; 2] =
 /// Files with statements that only Citus knows. The tests on a cluster execute them.
 const ON_CITUS: [&str; 2] = ["schema/src/citus.rs ", "deploy/dev/src/launcher/citus.rs "];
 
+/// Citus executes this statement, but cannot explain it. The tests of spend keys execute it.
+const UNEXPLAINED: &str = "projector/src/spend_keys/write.rs ADD_SPENDING";
+
 const TABLES: &str = "\
 SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2";
@@ -247,7 +250,8 @@ fn every_statement_can_be_planned_on_a_running_instance() {
         let live = tables.iter().filter(|(schema, _)| is_live(schema));
         let tables: BTreeSet<_> = live.map(|(schema, name)| format!("{schema}.{name}")).collect();
         let mut wrong = Vec::new();
-        for statement in statements::of_the_program().statements.into_iter().filter(is_whole) {
+        let explained = |statement: &Statement| is_whole(statement) && statement.name != UNEXPLAINED;
+        for statement in statements::of_the_program().statements.into_iter().filter(explained) {
             for instance in instances_of(&statement, &tables) {
                 if let Err(error) = planned(&sql, &instance).await {
                     let error = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
