@@ -60,20 +60,27 @@ CROSS JOIN LATERAL json_to_record(line.text::json)
 
 -- One row per partition; `farthing migrate` fixes their number. An append moves it. The epoch is raised when another
 -- gateway takes the partition over, and when an append without an answer is given up, so that what arrives later writes
--- nothing. The shape is that of the program's states: a program of another shape appends nothing.
+-- nothing. The shape is that of the newest program that has led the partition: an older one appends nothing any more.
+-- The generation is that of the states that the leader keeps.
 CREATE TABLE ledger.heads (
-    partition smallint PRIMARY KEY,
-    position  bigint   NOT NULL DEFAULT 0,
-    hash      bytea    NOT NULL DEFAULT decode(repeat('00', 32), 'hex'),
-    epoch     bigint   NOT NULL DEFAULT 0,
-    shape     bigint   NOT NULL
+    partition  smallint PRIMARY KEY,
+    position   bigint   NOT NULL DEFAULT 0,
+    hash       bytea    NOT NULL DEFAULT decode(repeat('00', 32), 'hex'),
+    epoch      bigint   NOT NULL DEFAULT 0,
+    shape      bigint   NOT NULL,
+    generation smallint NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- The position up to which the states of each partition are stored, and the epoch of the leader that stores them.
+-- The position up to which the states of each partition and generation are stored, and the epoch of the leader that
+-- stores them. The epoch is below zero while a gateway builds the generation beside the live one; once it has reached the
+-- head, the generation is built, and a leader can go on with it.
 CREATE TABLE ledger.checkpoints (
-    partition smallint PRIMARY KEY,
-    position  bigint   NOT NULL DEFAULT 0,
-    epoch     bigint   NOT NULL DEFAULT 0
+    partition  smallint NOT NULL,
+    generation smallint NOT NULL,
+    position   bigint   NOT NULL DEFAULT 0,
+    epoch      bigint   NOT NULL DEFAULT 0,
+    built      boolean  NOT NULL DEFAULT true,
+    PRIMARY KEY (partition, generation)
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
 -- The gateway that leads each partition until its lease expires, by this server's clock, with its address for the commands
@@ -87,9 +94,11 @@ CREATE TABLE ledger.leases (
     expires_at timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- The gateways that share the partitions, each with those that it could not lead lately.
+-- The gateways that share the partitions, each with the shape of its states and the partitions that it could not lead
+-- lately. Those of the newest shape share alone.
 CREATE TABLE ledger.gateways (
     gateway    text PRIMARY KEY,
+    shape      smallint    NOT NULL,
     expires_at timestamptz NOT NULL,
     avoids     smallint[]  NOT NULL DEFAULT '{}'
 );
@@ -118,13 +127,16 @@ CREATE FUNCTION ledger.member(body text, pattern text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN substring(body FROM pattern);
 
--- The states folded from the log, one row per state, as of the checkpoint of their partition; the audit recomputes
--- them. An update of a state that is not indexed, or whose typed columns stay the same, touches no index.
+-- The states folded from the log, one row per state, as of the checkpoint of their partition and generation; the audit
+-- recomputes them. The shape is that of the program that wrote the row; a newer one of the same generation reads it too.
+-- An update of a state that is not indexed, or whose typed columns stay the same, touches no index.
 CREATE TABLE ledger.state (
-    partition smallint NOT NULL,
-    kind      text COLLATE "C" NOT NULL,
-    id        text COLLATE "C" NOT NULL,
-    body      text NOT NULL,
+    partition  smallint NOT NULL,
+    generation smallint NOT NULL,
+    kind       text COLLATE "C" NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    shape      smallint NOT NULL,
+    body       text NOT NULL,
     -- When a subscription is due, in milliseconds of Unix time.
     due_ms bigint GENERATED ALWAYS AS (
         CASE WHEN kind = 'subscription' THEN ledger.member(body, '"due_ms":(\d+)')::bigint END) STORED,
@@ -137,12 +149,12 @@ CREATE TABLE ledger.state (
     -- The gateway that forwards an open request.
     gateway_id text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN kind = 'request' THEN ledger.member(body, '"opened":\{"request_id":"req_[0-9A-Z]{26}","gateway_id":"(gw_[0-9A-Z]{26})"') END) STORED,
-    PRIMARY KEY (partition, kind, id)
+    PRIMARY KEY (partition, generation, kind, id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX subscription_due ON ledger.state (partition, due_ms) WHERE kind = 'subscription';
-CREATE INDEX subscription_of_merchant ON ledger.state (partition, merchant_id, due_ms) WHERE kind = 'subscription';
-CREATE INDEX clock_ahead ON ledger.state (partition, ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
-CREATE INDEX request_of_gateway ON ledger.state (partition, gateway_id, id) WHERE kind = 'request';
+CREATE INDEX subscription_due ON ledger.state (partition, generation, due_ms) WHERE kind = 'subscription';
+CREATE INDEX subscription_of_merchant ON ledger.state (partition, generation, merchant_id, due_ms) WHERE kind = 'subscription';
+CREATE INDEX clock_ahead ON ledger.state (partition, generation, ahead_seconds) WHERE kind = 'merchant' AND ahead_seconds > 0;
+CREATE INDEX request_of_gateway ON ledger.state (partition, generation, gateway_id, id) WHERE kind = 'request';
 
 -- Personal data, outside the log so that it can be erased; events carry only the customer's id.
 CREATE TABLE personal.customer (
@@ -170,8 +182,10 @@ CREATE TABLE ledger.idempotency (
 CREATE INDEX idempotency_by_age ON ledger.idempotency (partition, created_at);
 
 -- Makes a gateway that holds the lease of a partition its leader: raises the epoch, which fences out every append and
--- every checkpoint of an earlier leader. Returns no row if the lease is another gateway's.
-CREATE FUNCTION ledger.lead(of_partition smallint, by_gateway text)
+-- every checkpoint of an earlier leader, and with the first leader of a newer program the shape and the generation.
+-- Returns no row if the lease is another gateway's. If the partition belongs to a newer program, or the generation is
+-- not built, it changes nothing, and stored_position is null.
+CREATE FUNCTION ledger.lead(of_partition smallint, by_gateway text, of_shape bigint, of_generation smallint)
     RETURNS TABLE (head_position bigint, head_hash bytea, head_epoch bigint, head_shape bigint, stored_position bigint)
     LANGUAGE plpgsql AS $$
 BEGIN
@@ -182,9 +196,30 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    UPDATE ledger.heads AS h SET epoch = head_epoch WHERE h.partition = of_partition;
-    UPDATE ledger.checkpoints AS c SET epoch = head_epoch WHERE c.partition = of_partition
+    UPDATE ledger.checkpoints AS c SET epoch = head_epoch
+    WHERE c.partition = of_partition AND c.generation = of_generation AND c.built AND head_shape <= of_shape
     RETURNING c.position INTO stored_position;
+    IF stored_position IS NOT NULL THEN
+        UPDATE ledger.heads AS h SET epoch = head_epoch, shape = of_shape, generation = of_generation
+        WHERE h.partition = of_partition;
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- Begins to store the states of a generation that is not live yet, or goes on with it. Fences out an earlier builder by
+-- an epoch that no leader has. Returns no row if the generation is live, or older.
+CREATE FUNCTION ledger.build_states(of_partition smallint, of_generation smallint)
+    RETURNS TABLE (stored_position bigint, build_epoch bigint)
+    LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM ledger.heads AS h WHERE h.partition = of_partition AND h.generation < of_generation FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO ledger.checkpoints AS c (partition, generation, epoch, built)
+    VALUES (of_partition, of_generation, -1, false)
+    ON CONFLICT (partition, generation) DO UPDATE SET epoch = least(c.epoch, 0) - 1
+    RETURNING c.position, c.epoch INTO stored_position, build_epoch;
     RETURN NEXT;
 END $$;
 
@@ -203,23 +238,25 @@ BEGIN
     RETURN false;
 END $$;
 
--- Stores the states that changed since the last checkpoint, as they are at a position. Returns whether it did; if not,
--- another leader has taken over, and nothing is written.
+-- Stores the states that changed since the last checkpoint of a generation, as they are at a position. Returns whether
+-- it did; if not, another leader or builder has taken over, and nothing is written.
 CREATE FUNCTION ledger.store_states(
-    of_partition smallint, of_epoch bigint, at_position bigint,
+    of_partition smallint, of_generation smallint, of_shape smallint, of_epoch bigint, at_position bigint,
     put_kinds text[], put_ids text[], put_bodies text[], deleted_kinds text[], deleted_ids text[]
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE ledger.checkpoints AS c SET position = at_position
-    WHERE c.partition = of_partition AND c.epoch = of_epoch AND c.position <= at_position;
+    WHERE c.partition = of_partition AND c.generation = of_generation AND c.epoch = of_epoch
+        AND c.position <= at_position;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    INSERT INTO ledger.state (partition, kind, id, body)
-    SELECT of_partition, s.kind, s.id, s.body FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
-    ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body;
+    INSERT INTO ledger.state (partition, generation, kind, id, shape, body)
+    SELECT of_partition, of_generation, s.kind, s.id, of_shape, s.body
+    FROM unnest(put_kinds, put_ids, put_bodies) AS s(kind, id, body)
+    ON CONFLICT (partition, generation, kind, id) DO UPDATE SET shape = excluded.shape, body = excluded.body;
     DELETE FROM ledger.state AS s USING unnest(deleted_kinds, deleted_ids) AS d(kind, id)
-    WHERE s.partition = of_partition AND s.kind = d.kind AND s.id = d.id;
+    WHERE s.partition = of_partition AND s.generation = of_generation AND s.kind = d.kind AND s.id = d.id;
     RETURN true;
 END $$;
 

@@ -15,7 +15,8 @@ END $$;
 GRANT USAGE ON SCHEMA ledger, personal TO farthing_gateway;
 GRANT INSERT, SELECT ON ledger.batches, ledger.facts, ledger.directory TO farthing_gateway;
 GRANT SELECT ON ledger.events TO farthing_gateway;
-GRANT SELECT, UPDATE ON ledger.heads, ledger.checkpoints, ledger.leases TO farthing_gateway;
+GRANT SELECT, UPDATE ON ledger.heads, ledger.leases TO farthing_gateway;
+GRANT SELECT, INSERT, UPDATE ON ledger.checkpoints TO farthing_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ledger.state, ledger.gateway_lease, ledger.gateways, ledger.idempotency
     TO farthing_gateway;
 GRANT SELECT ON ledger.instance TO farthing_gateway;

@@ -11,11 +11,11 @@ use crate::output::{Listing, OutputFormat, timestamp};
 
 /// One page over all partitions, by the primary key in each. Ids sort by their time of creation.
 const LIST: &str = "\
-SELECT s.id, s.body
+SELECT s.id, s.shape, s.body
 FROM ledger.heads AS h
 CROSS JOIN LATERAL (
-    SELECT id, body FROM ledger.state
-    WHERE partition = h.partition AND kind = 'merchant' AND id > $1 ORDER BY id LIMIT $2
+    SELECT id, shape, body FROM ledger.state
+    WHERE partition = h.partition AND generation = h.generation AND kind = 'merchant' AND id > $1 ORDER BY id LIMIT $2
 ) AS s
 ORDER BY s.id LIMIT $2";
 
@@ -53,15 +53,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let rows = rows.context("cannot list the merchants")?;
     let has_more = rows.len() > usize::from(args.limit);
     let page = rows.iter().take(args.limit.into());
-    let data = page.map(|row| merchant(row.get(0), row.get(1))).collect::<Result<Vec<_>>>()?;
+    let data = page.map(|row| merchant(row.get(0), row.get(1), row.get(2))).collect::<Result<Vec<_>>>()?;
     let last = data.last().map(|merchant| merchant.merchant_id.to_string());
     args.format.print_list(&Listing::new(data, has_more, last))
 }
 
-fn merchant(id: &str, body: &str) -> Result<MerchantRow> {
+fn merchant(id: &str, shape: i16, body: &str) -> Result<MerchantRow> {
     let merchant_id: MerchantId =
         id.parse().with_context(|| format!("the merchant id {id:?} is malformed"))?;
-    match State::from_json(&StateKey::Merchant(merchant_id), body) {
+    match State::from_json(&StateKey::Merchant(merchant_id), shape, body) {
         Ok(State::Merchant(state)) => Ok(MerchantRow {
             merchant_id,
             wallet_id: state.wallet_id,

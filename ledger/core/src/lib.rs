@@ -18,6 +18,7 @@ pub mod partition;
 pub mod period;
 pub mod plan;
 pub mod pricing;
+pub mod release;
 pub mod secret;
 pub mod spending;
 pub mod state;

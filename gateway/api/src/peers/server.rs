@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use farthing_core::secret::ServerKey;
-use farthing_log::ledger::{Failed, Ledger, Reply};
+use farthing_log::ledger::{self, Ledger};
 use futures_util::future::join_all;
 use http::HeaderValue;
 use subtle::ConstantTimeEq as _;
@@ -44,11 +44,15 @@ async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, n
 /// Carries out a message of commands, and answers each.
 async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Result<Vec<u8>, StatusCode> {
     let lines = message.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let served = lines.map(async |line| match serde_json::from_slice(line) {
+    let served = lines.map(async |line| match ledger::Request::read(line) {
         Ok(request) => ledger.serve(request).await,
-        Err(error) => {
-            tracing::warn!(event = "gateways.command_unknown", %error, "another gateway sent an unknown command");
-            Reply::Failed(Failed::Internal("the leader does not know the command".to_owned()))
+        Err(reply) => {
+            tracing::warn!(
+                event = "gateways.command_unknown",
+                ?reply,
+                "another gateway sent an unknown command"
+            );
+            reply
         }
     });
     let mut answers = Vec::new();

@@ -33,7 +33,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Open payments of a partition, the oldest first, without those whose last attempt by this process failed.
 const OPEN_PAYMENTS: &str = "\
 SELECT id FROM ledger.state
-WHERE partition = $1 AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $3";
+WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+    AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $3";
 
 /// Runs both tasks until `stop`.
 pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {

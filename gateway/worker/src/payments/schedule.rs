@@ -32,7 +32,8 @@ const ADVANCED_AT_ONCE: usize = 64;
 /// The subscriptions of partition $1 that have been due longest. Times are Unix milliseconds.
 const DUE: &str = "\
 SELECT id FROM ledger.state
-WHERE partition = $1 AND kind = 'subscription' AND due_ms <= $2
+WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+    AND kind = 'subscription' AND due_ms <= $2
 ORDER BY due_ms LIMIT $3";
 
 /// The next merchants of partition $1 after $2 in the order of their ids, each found by one index lookup, with their due
@@ -40,19 +41,21 @@ ORDER BY due_ms LIMIT $3";
 const DUE_BY_MERCHANT: &str = "\
 WITH RECURSIVE merchant (id, number) AS (
     (SELECT merchant_id, 1 FROM ledger.state
-     WHERE partition = $1 AND kind = 'subscription' AND merchant_id > $2
+     WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+       AND kind = 'subscription' AND merchant_id > $2
      ORDER BY merchant_id LIMIT 1)
     UNION ALL
     SELECT (SELECT merchant_id FROM ledger.state
-            WHERE partition = $1 AND kind = 'subscription' AND merchant_id > merchant.id
+            WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+              AND kind = 'subscription' AND merchant_id > merchant.id
             ORDER BY merchant_id LIMIT 1), merchant.number + 1
     FROM merchant WHERE merchant.id IS NOT NULL AND merchant.number < $4::bigint
 )
 SELECT merchant.id, due.id
 FROM merchant LEFT JOIN LATERAL (
     SELECT id FROM ledger.state
-    WHERE partition = $1 AND kind = 'subscription' AND merchant_id BETWEEN merchant.id AND merchant.id
-      AND due_ms <= $3
+    WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+      AND kind = 'subscription' AND merchant_id BETWEEN merchant.id AND merchant.id AND due_ms <= $3
     ORDER BY merchant_id, due_ms LIMIT $5) AS due ON true
 WHERE merchant.id IS NOT NULL ORDER BY merchant.id";
 
@@ -64,12 +67,14 @@ FROM ledger.state AS merchant
 CROSS JOIN LATERAL (
     SELECT id, due_ms FROM ledger.state
     WHERE partition = $1
+      AND generation = merchant.generation
       AND kind = 'subscription'
       AND merchant_id >= merchant.id
       AND merchant_id <= merchant.id
       AND due_ms <= $2 + merchant.ahead_seconds * 1000
     ORDER BY merchant_id, due_ms LIMIT $4) AS due
-WHERE merchant.partition = $1 AND merchant.kind = 'merchant' AND merchant.ahead_seconds > 0
+WHERE merchant.partition = $1 AND merchant.generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+  AND merchant.kind = 'merchant' AND merchant.ahead_seconds > 0
 ORDER BY row_number() OVER (PARTITION BY merchant.id ORDER BY due.due_ms), random() LIMIT $3";
 
 /// The state between rounds.

@@ -35,11 +35,11 @@ const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 const GATEWAYS: &str = "\
 WITH RECURSIVE of (gateway_id) AS (
     (SELECT gateway_id FROM ledger.state
-     WHERE partition = $1 AND kind = 'request' AND gateway_id > ''
+     WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1) AND kind = 'request' AND gateway_id > ''
      ORDER BY gateway_id LIMIT 1)
     UNION ALL
     SELECT (SELECT gateway_id FROM ledger.state
-            WHERE partition = $1 AND kind = 'request' AND gateway_id > of.gateway_id
+            WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1) AND kind = 'request' AND gateway_id > of.gateway_id
             ORDER BY gateway_id LIMIT 1)
     FROM of WHERE of.gateway_id IS NOT NULL
 )
@@ -48,7 +48,8 @@ SELECT gateway_id FROM of WHERE gateway_id IS NOT NULL";
 /// Open requests of gateway $2 in partition $1, after the id $3.
 const OPEN_REQUESTS: &str = "\
 SELECT id FROM ledger.state
-WHERE partition = $1 AND kind = 'request' AND gateway_id = $2 AND id > $3
+WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+    AND kind = 'request' AND gateway_id = $2 AND id > $3
 ORDER BY gateway_id, id LIMIT $4";
 
 /// The requests that are read at once.

@@ -12,6 +12,7 @@ use crate::ids::{
     CreditBundleId, CustomerId, MerchantId, MeterId, PaymentId, PaymentMethodId, SubscriptionId,
 };
 use crate::money::{Amount, Error};
+use crate::release::{self, Change};
 
 /// The most money that a request may bring a wallet to: 10^11, a tenth of the largest amount. The rest is headroom for
 /// open payments, so that money that was paid can always be credited.
@@ -94,6 +95,9 @@ pub struct Wallet {
     /// No automatic recharge before this instant: the last one was declined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_again_before: Option<DateTime<Utc>>,
+    /// The number of debits, in the tests' next release alone (see [`release`]).
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub debits: u32,
 }
 
 fn is_zero(amount: &Amount) -> bool {
@@ -123,6 +127,7 @@ impl Wallet {
             autopay_revision: 0,
             auto_recharge_payment_id: None,
             not_again_before: None,
+            debits: 0,
         }
     }
 
@@ -203,6 +208,9 @@ impl Wallet {
 
     /// Debits the sources.
     pub fn debit(&mut self, sources: &[WalletSource]) -> Result<(), Error> {
+        if release::next() == Some(Change::Fold) {
+            self.debits += 1;
+        }
         for WalletSource { source, amount } in sources {
             match source {
                 Source::Balance => self.balance = self.balance.minus(*amount)?,

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
 use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
 use farthing_core::event::Fact;
-use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, shape};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -36,7 +36,8 @@ impl Till {
     /// Loads the state of `missing` from the store.
     pub(crate) fn load(&mut self, Missing(key): Missing) {
         assert!(!self.states.knows(&key), "asked for what is known");
-        let state = self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, json).unwrap());
+        let state =
+            self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, shape(), json).unwrap());
         self.states.load(key, state);
     }
 
@@ -111,7 +112,7 @@ impl Till {
     fn is_refused_with_everything_loaded<C: Command>(&self, command: &C, refusal: &Refusal) {
         let mut states = StateCache::default();
         for (key, json) in self.store.values() {
-            states.load(key.clone(), Some(State::from_json(key, json).unwrap()));
+            states.load(key.clone(), Some(State::from_json(key, shape(), json).unwrap()));
         }
         loop {
             match decide(command, &states) {
@@ -128,6 +129,6 @@ impl Till {
     /// The stored states of one kind.
     pub(crate) fn stored(&self, kind: &str) -> Vec<State> {
         let rows = self.store.iter().filter(|((there, _), _)| *there == kind);
-        rows.map(|(_, (key, json))| State::from_json(key, json).unwrap()).collect()
+        rows.map(|(_, (key, json))| State::from_json(key, shape(), json).unwrap()).collect()
     }
 }

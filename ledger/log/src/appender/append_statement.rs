@@ -6,11 +6,11 @@ use tokio_postgres::{Client, Error, Statement};
 
 use super::batch::AppendBatch;
 use super::store::{Head, StoreResult};
-use crate::refold;
 use farthing_core::command::PersonalChange;
 use farthing_core::event::ContactPart;
 use farthing_core::ids::CustomerId;
 use farthing_core::partition::Partition;
+use farthing_core::state::shape;
 
 /// Appends a decided batch if the head is still at the position it was decided at.
 pub(super) const APPEND: &str = "\
@@ -42,7 +42,7 @@ pub(super) async fn try_execute(
         &partition.number(),
         &expected.position,
         &expected.epoch,
-        &refold::VERSION,
+        &i64::from(shape()),
         &batch.count,
         &batch.recorded_at,
         &batch.writer,

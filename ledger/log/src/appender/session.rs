@@ -12,11 +12,11 @@ use super::group_commit::GroupCommit;
 use super::store::{Head, LogSession, LogStore, StateChanges, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
 use crate::reader;
-use crate::{claims, connect, record, refold, states};
+use crate::{claims, connect, record, states};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::partition::Partition;
-use farthing_core::state::{State, StateKey};
+use farthing_core::state::{State, StateKey, generation, shape};
 
 /// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
 /// are small and their statistics are old, and plan each statement once. Citus must know the partition when it plans, and
@@ -34,9 +34,8 @@ SET statement_timeout = '10s'";
 const IS_DISTRIBUTED: &str = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')";
 
 const LEAD: &str = "\
-SELECT head_position, head_hash, head_epoch, head_shape, stored_position FROM ledger.lead($1, $2)";
+SELECT head_position, head_hash, head_epoch, head_shape, stored_position FROM ledger.lead($1, $2, $3, $4)";
 
-const STORE_STATES: &str = "SELECT ledger.store_states($1, $2, $3, $4, $5, $6, $7, $8)";
 
 const RESOLVE: &str = "SELECT ledger.resolve($1, $2, $3, $4)";
 
@@ -80,7 +79,7 @@ impl LogStore for PostgresStore {
             client.prepare(states::LOAD),
             client.prepare(claims::FIND),
             client.prepare(append_statement::APPEND),
-            client.prepare(STORE_STATES),
+            client.prepare(states::STORE),
             client.prepare(RESOLVE),
         )?;
         let is_distributed: bool = client.query_one(IS_DISTRIBUTED, &[]).await?.try_get(0)?;
@@ -110,8 +109,11 @@ impl LogSession for PostgresSession {
     }
 
     async fn lead(&self) -> StoreResult<Option<(Head, i64)>> {
-        let row = self.client.query_opt(&self.lead, &[&self.partition.number(), &self.gateway]).await?;
-        row.map(|row| Ok((read_head(&row)?, row.try_get("stored_position")?))).transpose()
+        let (shape, generation) = (i64::from(shape()), generation());
+        let parameters: [&(dyn ToSql + Sync); 4] =
+            [&self.partition.number(), &self.gateway, &shape, &generation];
+        let row = self.client.query_opt(&self.lead, &parameters).await?;
+        row.map(|row| read_head(&row)).transpose()
     }
 
     async fn read(&self, position: i64, limit: i64) -> StoreResult<Vec<Fact>> {
@@ -150,30 +152,8 @@ impl LogSession for PostgresSession {
     }
 
     async fn store_states(&self, epoch: i64, position: i64, changes: &StateChanges) -> StoreResult<bool> {
-        let stored: Vec<_> = changes.iter().map(|(key, body)| (key.stored(), body.as_deref())).collect();
-        let (mut put_kinds, mut put_ids, mut put_bodies) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut deleted_kinds, mut deleted_ids) = (Vec::new(), Vec::new());
-        for ((kind, id), body) in &stored {
-            if let Some(body) = body {
-                put_kinds.push(*kind);
-                put_ids.push(id.as_str());
-                put_bodies.push(*body);
-            } else {
-                deleted_kinds.push(*kind);
-                deleted_ids.push(id.as_str());
-            }
-        }
-        let parameters: [&(dyn ToSql + Sync); 8] = [
-            &self.partition.number(),
-            &epoch,
-            &position,
-            &put_kinds,
-            &put_ids,
-            &put_bodies,
-            &deleted_kinds,
-            &deleted_ids,
-        ];
-        Ok(self.client.query_one(&self.store_states, &parameters).await?.try_get(0)?)
+        let at = (epoch, position);
+        Ok(states::store_prepared(&self.client, &self.store_states, self.partition, at, changes).await?)
     }
 
     async fn resolve(&self, event: &EventId, epoch: i64) -> StoreResult<bool> {
@@ -196,16 +176,21 @@ fn is_about_data(code: &SqlState) -> bool {
     ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
 }
 
-/// Reads the head of a row of [`LEAD`]. Fails if the log's states have another program's shape: this one must not append.
-fn read_head(row: &Row) -> StoreResult<Head> {
-    let shape: i64 = row.try_get("head_shape")?;
-    if shape != refold::VERSION {
-        let why = format!("the log's states have shape {shape}, this program's have {}", refold::VERSION);
-        return Err(StoreError::Other(why));
-    }
+/// Reads the head and the position of the checkpoint of a row of [`LEAD`]. Fails if this program cannot lead the
+/// partition.
+fn read_head(row: &Row) -> StoreResult<(Head, i64)> {
+    let Some(stored) = row.try_get("stored_position")? else {
+        let (theirs, own) = (row.try_get::<_, i64>("head_shape")?, shape());
+        return Err(StoreError::Other(if theirs > i64::from(own) {
+            format!("a newer program leads the partition: its states have shape {theirs}, this one's {own}")
+        } else {
+            format!("the states of generation {} are not built yet", generation())
+        }));
+    };
     let hash = row.try_get::<_, &[u8]>("head_hash")?.try_into();
     let hash = hash.map_err(|_| StoreError::Other("the head's hash is not 32 bytes".to_owned()))?;
-    Ok(Head { position: row.try_get("head_position")?, hash, epoch: row.try_get("head_epoch")? })
+    let head = Head { position: row.try_get("head_position")?, hash, epoch: row.try_get("head_epoch")? };
+    Ok((head, stored))
 }
 
 #[cfg(test)]

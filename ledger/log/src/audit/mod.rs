@@ -21,7 +21,7 @@ use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::WalletId;
 use farthing_core::money::{self, Amount, Total};
 use farthing_core::partition::{Partition, Partitions};
-use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects};
+use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects, generation};
 
 /// A page of the record batches whose first position is above $2, in the order of their positions.
 const BATCHES: &str = "\
@@ -30,9 +30,11 @@ WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
 
 const HEAD: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
 
-const STATES: &str = "SELECT partition, kind, id, body FROM ledger.state";
+/// The stored states of generation $1.
+const STATES: &str = "SELECT partition, kind, id, shape, body FROM ledger.state WHERE generation = $1";
 
-const CHECKPOINTS: &str = "SELECT partition, position FROM ledger.checkpoints";
+/// The checkpoints of generation $1.
+const CHECKPOINTS: &str = "SELECT partition, position FROM ledger.checkpoints WHERE generation = $1";
 
 /// The record batches with events after position $2: those since the checkpoint.
 const TAIL: &str = "\
@@ -136,10 +138,10 @@ impl Report {
 }
 
 /// The states folded from the log, by partition.
-pub(super) type Folded = BTreeMap<Partition, BTreeMap<StateKey, State>>;
+type Folded = BTreeMap<Partition, BTreeMap<StateKey, State>>;
 
 /// The part of the log that was read: what follows is verified against it.
-pub(super) struct Progress {
+struct Progress {
     partitions: Partitions,
     chains: Vec<Chain>,
     states: Folded,
@@ -174,7 +176,7 @@ pub async fn verify(database_url: &str) -> Result<Report, Error> {
 }
 
 /// Reads and verifies the rest of the log after `progress`, and its heads. Returns the states folded from the whole log.
-pub(super) async fn read(
+async fn read(
     snapshot: &Transaction<'_>,
     report: &mut Report,
     mut progress: Progress,
@@ -202,7 +204,7 @@ pub(super) async fn read(
 
 impl Progress {
     /// Nothing was read yet.
-    pub(super) async fn start(client: &impl GenericClient) -> Result<Self, Error> {
+    async fn start(client: &impl GenericClient) -> Result<Self, Error> {
         let partitions = partitions::load(client).await?.ok_or(Error::NoPartitions)?;
         let start = |partition| Chain { partition, batch: 0, position: 0, hash: GENESIS };
         Ok(Self { partitions, chains: partitions.all().map(start).collect(), states: BTreeMap::new() })
@@ -304,17 +306,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// Compares the stored states with the folded ones, and verifies the sums. The stored ones are those of the checkpoints;
-/// the events since then are folded onto them.
-pub(super) async fn conclude(
-    snapshot: &Transaction<'_>,
-    report: &mut Report,
-    folded: &Folded,
-) -> Result<(), Error> {
-    let rows = snapshot.query(STATES, &[]).await?;
+/// Compares the stored states of this program's generation with the folded ones, and verifies the sums. The stored ones
+/// are those of the checkpoints; the events since then are folded onto them. In a partition without a checkpoint, where
+/// the generation is not built yet, nothing is compared.
+async fn conclude(snapshot: &Transaction<'_>, report: &mut Report, folded: &Folded) -> Result<(), Error> {
+    let rows = snapshot.query(STATES, &[&generation()]).await?;
     let mut stored = StoredStates::read(&rows);
-    for row in &snapshot.query(CHECKPOINTS, &[]).await? {
+    for row in &snapshot.query(CHECKPOINTS, &[&generation()]).await? {
         let (partition, position) = (row.get("partition"), row.get("position"));
+        stored.add_partition(partition);
         for row in &snapshot.query(TAIL, &[&partition, &position]).await? {
             // The audit of the log has reported a damaged batch.
             let Ok(batch) = reader::batch(row) else { continue };

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::plan::{View, plan};
-use self::statements::{Holder, Rows, Statements};
+use self::statements::{Fit, Holder, Rows, Statements};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 
@@ -204,6 +204,7 @@ pub(crate) fn start(
         handing_over: BTreeSet::new(),
         stuck: BTreeMap::new(),
         avoids: BTreeMap::new(),
+        is_outdated: false,
     };
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(leases.run(&stop)),
@@ -238,6 +239,8 @@ struct Leases {
     stuck: BTreeMap<Partition, (Instant, u32)>,
     /// The partitions that this gateway leaves to others, and until when.
     avoids: BTreeMap<Partition, Instant>,
+    /// Whether a newer program has led a partition.
+    is_outdated: bool,
 }
 
 impl Leases {
@@ -274,16 +277,21 @@ impl Leases {
 
     /// Renews, gives back, claims and hands over. Returns the pause until the next round.
     async fn round(&mut self) -> Result<Duration, Error> {
-        let shares = self.config.leads == Leads::Share && !self.leave.is_cancelled();
         self.avoid_what_cannot_be_led();
         self.handing_over.retain(|partition| *self.appenders[partition.index()].leads.borrow());
-        let kept: Vec<i16> =
-            self.held.keys().chain(&self.handing_over).map(|partition| partition.number()).collect();
         let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
             Some(statements) => statements,
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
         let holder = self.config.holder();
+        let fits = statements.fits().await?;
+        self.give_up_newer(&fits);
+        // A gateway joins once it could lead every partition; until then those of the release before lead.
+        let shares = self.config.leads == Leads::Share
+            && !self.leave.is_cancelled()
+            && !fits.contains(&Fit::Unbuilt);
+        let kept: Vec<i16> =
+            self.held.keys().chain(&self.handing_over).map(|partition| partition.number()).collect();
         let started = Instant::now();
         let since = statements.now().await?;
         if shares {
@@ -305,8 +313,12 @@ impl Leases {
             }
         }
         let rows = statements.rows().await?;
-        let leaders: Vec<Option<&str>> =
+        let mut leaders: Vec<Option<&str>> =
             rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
+        // A partition that this program cannot lead is not free for it.
+        for (leader, _) in leaders.iter_mut().zip(&fits).filter(|(_, fit)| **fit != Fit::Fits) {
+            *leader = leader.or(Some(""));
+        }
         let held = self.held.keys().copied().collect();
         let alone = match self.config.leads {
             Leads::Share => None,
@@ -335,7 +347,8 @@ impl Leases {
         }
         self.statements = Some(statements);
         self.publish(Some(&rows));
-        let is_busy = plan.is_short || !self.handing_over.is_empty() || leaders.contains(&None);
+        let is_short = plan.is_short && fits.contains(&Fit::Fits);
+        let is_busy = is_short || !self.handing_over.is_empty() || leaders.contains(&None);
         Ok(if is_busy { BUSY_ROUND } else { self.config.duration / ROUNDS_PER_LEASE })
     }
 
@@ -363,6 +376,25 @@ impl Leases {
                 );
                 self.stuck.remove(&partition);
                 self.avoids.insert(partition, now + AVOID_FOR);
+            }
+        }
+    }
+
+    /// Hands over the partitions that a newer program has led: this one can append nothing to them any more.
+    fn give_up_newer(&mut self, fits: &[Fit]) {
+        let is_outdated = fits.contains(&Fit::Newer);
+        if is_outdated && !self.is_outdated {
+            tracing::warn!(
+                event = "leases.outdated",
+                partitions = fits.iter().filter(|fit| **fit == Fit::Newer).count(),
+                "a newer program leads partitions of the log: this one leads them no more"
+            );
+        }
+        self.is_outdated = is_outdated;
+        for (partition, _) in (0..).map(Partition::new).zip(fits).filter(|(_, fit)| **fit == Fit::Newer) {
+            if self.held.remove(&partition).is_some() {
+                self.handing_over.insert(partition);
+                self.tell(partition, Lease::None);
             }
         }
     }

@@ -36,6 +36,7 @@ use crate::appender::{
 };
 use crate::clock::Clock;
 use crate::connect::Role;
+use crate::generations;
 use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Route, Routes};
 use crate::reads::{self, ReadPool};
 use crate::wake_up;
@@ -128,6 +129,9 @@ impl Ledger {
         if let Some(nats_url) = nats_url {
             let heads = partitions.all().zip(appenders.iter().map(Appender::head)).collect();
             tasks.spawn(wake_up::publish(nats_url, heads, stop.end.clone()));
+        }
+        if config.leads == Leads::Share {
+            tasks.spawn(generations::build(database_url.clone(), stop.end.clone()));
         }
         let leases = LeaseConfig {
             database_url,

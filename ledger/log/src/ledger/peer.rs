@@ -22,6 +22,8 @@ use crate::appender::{ClaimEnd, Error};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
+    /// The version of this form of requests.
+    version: u16,
     /// The partition that the receiver should lead.
     pub(super) partition: i16,
     /// The term of the receiver's lease. In another term it refuses.
@@ -58,8 +60,13 @@ pub enum Reply {
     Decided(Box<RawValue>),
     /// The idempotency key was used before.
     Repeated(ClaimStatus),
-    /// The states, as they are stored.
-    States(Vec<Option<Box<RawValue>>>),
+    /// The states, as the leader stores them.
+    States {
+        /// Their shape.
+        shape: i16,
+        /// The states.
+        states: Vec<Option<Box<RawValue>>>,
+    },
     /// The command was not decided, or failed.
     Failed(Failed),
 }
@@ -133,7 +140,41 @@ pub trait Peers: fmt::Debug + Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send + '_>>;
 }
 
+/// The version of requests and replies. Increment it when their form changes, or that of a command; a gateway then still
+/// answers the version of the release before, because both run side by side during an upgrade.
+const VERSION: u16 = 1;
+
+/// The part of a request that every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u16,
+}
+
 impl Request {
+    /// A request for the leader of `partition` in `term`.
+    pub(super) fn new(partition: Partition, term: i64, sent_at: DateTime<Utc>, work: Work) -> Self {
+        Self { version: VERSION, partition: partition.number(), term, sent_at, work }
+    }
+
+    /// Reads a request of another gateway. The error is the answer to one that this program does not understand: nothing
+    /// was done, and the caller may try again once the upgrade is over.
+    pub fn read(json: &[u8]) -> Result<Self, Reply> {
+        let refused = |why: String| Reply::Failed(Failed::Unavailable(why));
+        let other = |version| {
+            format!(
+                "the leader of the partition is of another release: it reads version {VERSION} of commands, not {version}"
+            )
+        };
+        match serde_json::from_slice::<Self>(json) {
+            Ok(request) if request.version == VERSION => Ok(request),
+            Ok(request) => Err(refused(other(request.version))),
+            Err(error) => Err(match serde_json::from_slice(json) {
+                Ok(Versioned { version }) if version != VERSION => refused(other(version)),
+                Ok(_) | Err(_) => refused(format!("the leader does not know the command: {error}")),
+            }),
+        }
+    }
+
     /// The partition that the receiver should lead.
     pub const fn partition(&self) -> Partition {
         Partition::new(self.partition)

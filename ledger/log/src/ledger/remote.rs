@@ -29,8 +29,7 @@ impl Ledger {
         work: Work,
         grace: Duration,
     ) -> Result<Reply, NoReply> {
-        let (partition_number, term) = (partition.number(), leader.term);
-        let request = Request { partition: partition_number, term, sent_at: self.clock.now(), work };
+        let request = Request::new(partition, leader.term, self.clock.now(), work);
         let has_moved = async {
             self.moved_from(partition, &leader).await;
             tokio::time::sleep(grace).await;
@@ -123,13 +122,14 @@ impl Ledger {
         keys: &[StateKey],
     ) -> Result<Vec<Option<State>>, Error> {
         match self.ask(leader, partition, Work::States(keys.to_vec()), GRACE).await {
-            Ok(Reply::States(found)) if found.len() == keys.len() => {
+            Ok(Reply::States { shape, states }) if states.len() == keys.len() => {
                 let read = |(key, json): (&StateKey, Option<Box<_>>)| {
                     let json: Option<Box<serde_json::value::RawValue>> = json;
-                    let state = json.map(|json| State::from_json(key, json.get())).transpose();
-                    state.map_err(|error| Error::Internal(error.to_string()))
+                    let state = json.map(|json| State::from_json(key, shape, json.get())).transpose();
+                    // A gateway of another release may keep other states than this one can read.
+                    state.map_err(|error| Error::Unavailable(format!("a state of shape {shape}: {error}")))
                 };
-                keys.iter().zip(found).map(read).collect()
+                keys.iter().zip(states).map(read).collect()
             }
             Ok(Reply::Failed(failed)) => Err(failed.into()),
             Ok(_) => Err(unexpected()),
@@ -160,7 +160,7 @@ fn decided<C: WireCommand>(reply: Reply) -> Result<C::Outcome, Error> {
             Err(error) => Err(Error::Unknown(error.to_string())),
         },
         Reply::Failed(failed) => Err(failed.into()),
-        Reply::Repeated(_) | Reply::States(_) => Err(unexpected()),
+        Reply::Repeated(_) | Reply::States { .. } => Err(unexpected()),
     }
 }
 

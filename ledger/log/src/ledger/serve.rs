@@ -9,7 +9,7 @@ use farthing_core::command::wire::AnyCommand;
 use farthing_core::command::{OpenAgain, OpenRequest};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
-use farthing_core::state::State;
+use farthing_core::state::{State, shape};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -136,7 +136,7 @@ fn states(found: Result<Vec<Option<State>>, Error>) -> Reply {
     };
     let json = |state: Option<State>| state.map(|state| RawValue::from_string(state.to_json())).transpose();
     match found.into_iter().map(json).collect() {
-        Ok(found) => Reply::States(found),
+        Ok(states) => Reply::States { shape: shape(), states },
         Err(error) => Reply::Failed(Failed::Internal(error.to_string())),
     }
 }

@@ -23,7 +23,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
 use farthing_core::pricing::SizeHint;
-use farthing_core::state::{State, StateKey, Wallet};
+use farthing_core::state::{State, StateKey, Wallet, shape};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -203,10 +203,11 @@ impl Years {
     }
 
     fn merchants_balance(&self) -> Amount {
-        let wallets = self.till.store.values().filter_map(|(key, json)| match State::from_json(key, json) {
-            Ok(State::Wallet(wallet)) if matches!(key, StateKey::Wallet(_)) => Some(wallet),
-            _ => None,
-        });
+        let wallets =
+            self.till.store.values().filter_map(|(key, json)| match State::from_json(key, shape(), json) {
+                Ok(State::Wallet(wallet)) if matches!(key, StateKey::Wallet(_)) => Some(wallet),
+                _ => None,
+            });
         let mut own = wallets.filter(|wallet| wallet.owner == farthing_core::state::WalletOwner::Merchant);
         own.next().unwrap().balance
     }

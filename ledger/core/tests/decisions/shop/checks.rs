@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farthing_core::event::Fact;
-use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey};
+use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey, shape};
 
 use super::Shop;
 
@@ -12,7 +12,7 @@ impl Shop {
     pub(crate) fn check(&mut self) {
         let mut open = BTreeSet::new();
         for (key, json) in self.till.store.values() {
-            match (key, State::from_json(key, json).unwrap()) {
+            match (key, State::from_json(key, shape(), json).unwrap()) {
                 (StateKey::Wallet(id), State::Wallet(wallet)) => {
                     let account = &self.books.accounts[id];
                     assert_eq!(wallet.balance.decimal(), account.balance(), "balance of {id}");
@@ -98,7 +98,8 @@ fn stored_now_and_then(facts: &[Fact], fails: bool) -> BTreeMap<(&'static str, S
     for (at, fact) in facts.iter().enumerate() {
         while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
             let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
-            let state = stored.get(&key.stored()).map(|json: &String| State::from_json(&key, json).unwrap());
+            let state =
+                stored.get(&key.stored()).map(|json: &String| State::from_json(&key, shape(), json).unwrap());
             cache.load(key, state);
         }
         let is_last = at + 1 == facts.len();

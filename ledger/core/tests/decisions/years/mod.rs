@@ -27,7 +27,7 @@ use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType,
 use farthing_core::money::Amount;
 use farthing_core::plan::Rollover;
 use farthing_core::secret::{KeyHash, ServerKey};
-use farthing_core::state::{State, Subscription};
+use farthing_core::state::{State, Subscription, shape};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -249,7 +249,7 @@ impl Years {
     pub(crate) fn check(&self) {
         for (_, (key, json)) in self.till.store.iter().filter(|((kind, _), _)| *kind == "wallet") {
             let (farthing_core::state::StateKey::Wallet(id), State::Wallet(wallet)) =
-                (key, State::from_json(key, json).unwrap())
+                (key, State::from_json(key, shape(), json).unwrap())
             else {
                 panic!("{key:?}");
             };

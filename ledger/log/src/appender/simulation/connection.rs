@@ -8,7 +8,7 @@ use std::time::Duration;
 use farthing_core::command::PersonalChange;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::state::{State, StateKey};
+use farthing_core::state::{State, StateKey, shape};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
@@ -241,7 +241,7 @@ impl LogSession for Session {
         match self.ask(Statement::Load(keys.to_vec())).await? {
             Reply::Loaded(bodies) => {
                 let states = keys.iter().zip(bodies).map(|(key, body)| {
-                    let state = body.map(|body| State::from_json(key, &body)).transpose();
+                    let state = body.map(|body| State::from_json(key, shape(), &body)).transpose();
                     state.map_err(|error| StoreError::Other(error.to_string()))
                 });
                 states.collect()
