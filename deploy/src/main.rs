@@ -17,6 +17,7 @@ mod output;
 mod partitions;
 mod projections;
 mod projector;
+mod prune;
 mod value_parsers;
 mod wallet;
 
@@ -45,8 +46,10 @@ enum Role {
     Gateway(Box<gateway::Args>),
     /// Publish the log to NATS JetStream and keep the read models up to date.
     Projector(projector::Args),
-    /// Create or upgrade the database. Stop all other roles first.
+    /// Create or upgrade the database. Roles of the release before may run.
     Migrate(migrate::Args),
+    /// Drop what only the release before uses. Stop all of its roles first.
+    Prune(prune::Args),
     /// Create and list merchants.
     #[command(subcommand)]
     Merchant(merchant::Command),
@@ -73,6 +76,8 @@ enum Role {
 }
 
 fn main() -> ExitCode {
+    #[cfg(debug_assertions)]
+    become_next_release();
     match run(Program::parse().role) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -82,11 +87,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// Makes this process one of the release that the tests of upgrades take for the next one, if they say so. Debug builds
+/// alone have this.
+#[cfg(debug_assertions)]
+fn become_next_release() {
+    use farthing_core::release::{self, Change};
+    match std::env::var("FARTHING_TEST_NEXT_RELEASE").as_deref() {
+        Ok("form") => release::become_next(Change::Form),
+        Ok("fold") => {
+            release::become_next(Change::Fold);
+            farthing_schema::read_model::become_next_release();
+        }
+        Ok(_) | Err(_) => {}
+    }
+}
+
 fn run(role: Role) -> Result<()> {
     match role {
         Role::Gateway(args) => many_threads()?.block_on(gateway::run(*args)),
         Role::Projector(args) => many_threads()?.block_on(projector::run(args)),
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
+        Role::Prune(args) => one_thread("warn")?.block_on(prune::run(&args)),
         Role::Merchant(command) => one_thread("warn")?.block_on(merchant::run(command)),
         Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),

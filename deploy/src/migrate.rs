@@ -1,11 +1,11 @@
 //! `farthing migrate`: creates or upgrades the database under a lock, and on the first run records the instance's mode,
-//! its server key and the number of partitions. States and read models stored in the shape of another version are rebuilt from the log. Invariant:
-//! no other role runs meanwhile.
+//! its server key and the number of partitions. Invariant: processes of the release before work on meanwhile. What this
+//! release stores in another form gets empty tables here; its projectors and gateways fill them from the log.
 
 use anyhow::{Context as _, Result, ensure};
 use farthing_core::partition::Partitions;
 use farthing_core::secret::ServerKey;
-use farthing_log::refold;
+use farthing_core::state::{generation, shape};
 use farthing_schema::Migrate;
 use serde::Serialize;
 
@@ -50,11 +50,8 @@ struct Migrated {
     /// Whether the tables are distributed over the nodes of a Citus cluster.
     distributed: bool,
     migrations: Vec<String>,
+    /// The read models that got new tables. Unless the log is empty, a projector of this release builds them.
     read_models: Vec<&'static str>,
-    /// The number of states rebuilt because their stored shape was of another version.
-    states_folded: usize,
-    /// Read models rebuilt for the same reason.
-    read_models_renewed: Vec<&'static str>,
 }
 
 /// Runs the subcommand. The first run generates a server key if none is given.
@@ -69,7 +66,8 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         mode,
         server_key_hex: &key,
         partitions: args.partitions,
-        shape: refold::VERSION,
+        shape: shape(),
+        generation: generation(),
         citus: args.citus,
     };
     let report =
@@ -79,16 +77,11 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         "the database is up to date, but its mode is {}, not {mode}: the mode cannot be changed",
         report.mode
     );
-    let refolded = refold::refold(database_url).await.context("cannot rebuild the states from the log")?;
-    let renewed = farthing_projector::renew_outdated(database_url).await;
-    let renewed = renewed.context("cannot rebuild the read models from the log")?;
     args.format.print(&Migrated {
         mode: report.mode,
         partitions: report.partitions,
         distributed: report.distributed,
         migrations: report.applied,
         read_models: report.created,
-        states_folded: refolded.map_or(0, |audit| audit.states),
-        read_models_renewed: renewed.iter().map(|renewed| renewed.name).collect(),
     })
 }

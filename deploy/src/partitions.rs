@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use farthing_core::state::generation;
 use farthing_log::connect::{self, Role};
-use farthing_projector::ReadModel;
+use farthing_projector::{ReadModel, Schemas};
 use serde::Serialize;
 
 use crate::database::Database;
@@ -12,14 +13,15 @@ use crate::output::{Listing, OutputFormat};
 
 /// A row per partition.
 const PARTITIONS: &str = "\
-SELECT h.partition, h.epoch, h.position, c.position AS stored, l.gateway, l.address,
+SELECT h.partition, h.epoch, h.shape, h.position, c.position AS stored, b.position AS built, l.gateway, l.address,
        CASE WHEN isfinite(l.expires_at) THEN extract(epoch FROM l.expires_at - clock_timestamp())::double precision END
            AS lease_seconds,
        l.expires_at > clock_timestamp() AS is_led, w.position AS webhooks
 FROM ledger.heads AS h
-JOIN ledger.checkpoints AS c USING (partition)
-JOIN ledger.leases AS l USING (partition)
-LEFT JOIN webhooks.cursor AS w USING (partition)
+JOIN ledger.checkpoints AS c ON c.partition = h.partition AND c.generation = h.generation
+LEFT JOIN ledger.checkpoints AS b ON b.partition = h.partition AND b.generation = $1 AND h.generation < $1
+JOIN ledger.leases AS l ON l.partition = h.partition
+LEFT JOIN webhooks.cursor AS w ON w.partition = h.partition
 ORDER BY h.partition";
 
 /// The positions of a read model.
@@ -45,9 +47,13 @@ struct Row {
     /// The seconds until the lease expires, unless it is renewed.
     lease_seconds: Option<f64>,
     epoch: i64,
+    /// The shape of the states of the newest program that has led it.
+    shape: i64,
     position: i64,
     /// Of the stored states.
     state_lag: i64,
+    /// Of the states that gateways of this program build; null if they are live, or their build has not begun.
+    new_state_lag: Option<i64>,
     /// Of the read model that is furthest behind; null before a projector has seen the partition.
     read_model_lag: Option<i64>,
     /// Of the webhook outbox.
@@ -60,12 +66,13 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     args.format.print_list(&Listing::new(rows, false, None))
 }
 
-async fn read(database_url: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+async fn read(database_url: &str) -> Result<Vec<Row>, farthing_projector::Error> {
     let client = connect::connect(database_url, Role::Owner).await?;
     // The positions are read before the heads, so that no lag is below zero.
     let mut projected: BTreeMap<i16, i64> = BTreeMap::new();
+    let schemas = Schemas::load(&client).await?;
     for model in ReadModel::ALL {
-        for row in client.query(&PROJECTED.replace("{schema}", model.name()), &[]).await? {
+        for row in client.query(&PROJECTED.replace("{schema}", schemas.of(model)), &[]).await? {
             let position: i64 = row.try_get("position")?;
             projected
                 .entry(row.try_get("partition")?)
@@ -73,8 +80,8 @@ async fn read(database_url: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
                 .or_insert(position);
         }
     }
-    let rows = client.query(PARTITIONS, &[]).await?;
-    rows.iter().map(|row| Row::read(row, &projected)).collect()
+    let rows = client.query(PARTITIONS, &[&generation()]).await?;
+    Ok(rows.iter().map(|row| Row::read(row, &projected)).collect::<Result<_, _>>()?)
 }
 
 impl Row {
@@ -91,8 +98,10 @@ impl Row {
             address: row.try_get::<_, Option<String>>("address")?.filter(|_| is_led),
             lease_seconds: if is_led { row.try_get("lease_seconds")? } else { None },
             epoch: row.try_get("epoch")?,
+            shape: row.try_get("shape")?,
             position,
             state_lag: behind(row.try_get("stored")?),
+            new_state_lag: row.try_get::<_, Option<i64>>("built")?.map(behind),
             read_model_lag: projected.get(&partition).copied().map(behind),
             webhook_lag: row.try_get::<_, Option<i64>>("webhooks")?.map(behind),
         })

@@ -22,8 +22,9 @@ use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
 use farthing_log::chain::HASH_BYTES;
-use farthing_log::{reader, record, refold, relay};
-use farthing_projector::{Config, ReadModel, checkpoint};
+use farthing_log::{reader, record, relay};
+use farthing_projector::query::PartitionClient;
+use farthing_projector::{Config, ReadModel, Schemas, checkpoint};
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
@@ -257,7 +258,8 @@ async fn main() {
         mode: "test",
         server_key_hex: &key,
         partitions: Some(1),
-        shape: refold::VERSION,
+        shape: farthing_core::state::shape(),
+        generation: farthing_core::state::generation(),
         citus: false,
     };
     println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
@@ -277,12 +279,15 @@ async fn main() {
     let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone(), feed_replicas: 1 };
     let (cpu, started) = (cpu_seconds(), Instant::now());
     let projector = tokio::spawn(farthing_projector::run(config, stop.clone(), || println!("ready")));
+    let schemas = Schemas::load(&client).await.unwrap();
     let mut waiting = ReadModel::ALL.to_vec();
     while !waiting.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let mut still = Vec::new();
         for model in waiting {
-            if checkpoint::position(&client, model, PARTITION).await.unwrap() < head {
+            if checkpoint::position(PartitionClient::new(&client, &schemas, PARTITION), model).await.unwrap()
+                < head
+            {
                 still.push(model);
             } else {
                 let elapsed = started.elapsed().as_secs_f64();

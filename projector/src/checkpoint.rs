@@ -2,12 +2,9 @@
 //! Invariant: a position moves only in the transaction that writes the rows, and only from the position that the writer
 //! expects (the fence).
 
-use farthing_core::partition::Partition;
+use crate::query::{PartitionClient, first_row};
 use farthing_log::positions::Positions;
 use farthing_schema::read_model::ReadModel;
-use tokio_postgres::Client;
-
-use crate::query::{PartitionClient, first_row};
 
 /// The positions of a generation, and its number.
 pub(crate) const SELECT: &str =
@@ -55,20 +52,18 @@ impl Advance {
     }
 }
 
-/// The position of `partition` up to which the live generation of `model` shows the log. A reader that must see its own
+/// The position of the partition up to which this program's generation of `model` shows the log. A reader that must see its own
 /// write waits until this reaches the position of the write.
-pub async fn position(
-    db: &Client,
-    model: ReadModel,
-    partition: Partition,
-) -> Result<i64, tokio_postgres::Error> {
-    let sql = SELECT_POSITION.replace("{schema}", model.name());
-    let row = first_row(PartitionClient::new(db, partition), &sql, &[]).await?;
+pub async fn position(db: PartitionClient<'_>, model: ReadModel) -> Result<i64, tokio_postgres::Error> {
+    let sql = SELECT_POSITION.replace("{schema}", db.schema(model));
+    let row = first_row(db, &sql, &[]).await?;
     row.map_or(Ok(0), |row| row.try_get("position"))
 }
 
 #[cfg(test)]
 mod tests {
+    use farthing_core::partition::Partition;
+
     use super::*;
 
     #[test]

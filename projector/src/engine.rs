@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
 use crate::checkpoint::{self, Advance};
+use crate::schemas::{Schemas, set_built, unbuilt};
 use crate::writer::{Statements, WriteRows, Writer};
 
 /// The largest number of events in one transaction.
@@ -31,7 +32,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// The wait after an event that cannot be read, which needs another version of the program.
 const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
-/// The prefix of the lock's name of the one projection that works on a read model. The fence keeps the rows right; the
+/// A generation counts as built once it is fewer than this many events behind the log.
+const MAX_BEHIND: i64 = 2_000;
+
+/// The prefix of the lock's name of the one projection that works on a generation. The fence keeps the rows right; the
 /// lock only spares two processes the same work.
 const LOCK_PREFIX: &str = "farthing.projection.";
 
@@ -69,9 +73,12 @@ pub enum Error {
     /// The read model has no tables: the database is not migrated.
     #[error("the read model {0} has no tables: run `farthing migrate`")]
     NotMigrated(&'static str),
-    /// The read model's tables are of another version of the program.
-    #[error("the read model {0} was built by another version of this program: run `farthing migrate`")]
+    /// The read model has tables of other versions of the program only.
+    #[error("the read model {0} has no generation of this version of the program: run `farthing migrate`")]
     Outdated(&'static str),
+    /// The generation of this version of the program has not caught up with the log yet.
+    #[error("the read model {0} is not built yet: a projector of this release builds it")]
+    Unbuilt(&'static str),
     /// There is no read model of this name.
     #[error("there is no read model {0:?}")]
     NoSuchModel(String),
@@ -123,6 +130,7 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             | Error::Fenced
             | Error::NotMigrated(_)
             | Error::Outdated(_)
+            | Error::Unbuilt(_)
             | Error::NoSuchModel(_)
             | Error::RebuildRunning(_) => {
                 tracing::warn!(event = "projection.restarted", model, %error, "the projection starts again");
@@ -136,9 +144,15 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
 async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{}", P::MODEL.name())).await?;
-    let mut generation = Generation::open(leadership.into_client(), P::MODEL, P::MODEL.name()).await?;
+    let schemas = Schemas::load(&client).await?;
+    let schema = schemas.of(P::MODEL);
+    let mut is_built = !unbuilt(&client).await?.contains(&P::MODEL);
+    let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{schema}")).await?;
+    let mut generation = Generation::open(leadership.into_client(), P::MODEL, schema).await?;
     let follower = tail.follow(Pace::Together);
+    if !is_built {
+        is_built = generation.is_caught_up::<P>(&generation.positions).await?;
+    }
     // Events up to these positions are folded. Those after the checkpoint have changed no row.
     let mut seen = generation.positions.clone();
     let mut written_at = Instant::now();
@@ -164,6 +178,9 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
         }
         if let Some(error) = stopped {
             return Err(error);
+        }
+        if !is_built {
+            is_built = generation.is_caught_up::<P>(&seen).await?;
         }
     }
 }
@@ -209,6 +226,16 @@ impl Generation {
             return Err(Error::NotMigrated(model.name()));
         }
         Ok(Self { client, positions: Positions::from_rows(&rows)?, statements })
+    }
+
+    /// Marks the generation as built once it is near the heads of the log. Returns whether it is.
+    async fn is_caught_up<P: Projection>(&self, seen: &Positions) -> Result<bool, Error> {
+        if reader::heads(&self.client).await?.events_after(seen) >= MAX_BEHIND {
+            return Ok(false);
+        }
+        set_built(&self.client, P::MODEL).await?;
+        tracing::info!(event = "projection.built", model = P::MODEL.name(), "a new generation is built");
+        Ok(true)
     }
 
     /// Writes batches and moves the checkpoint to the positions `to`, in one transaction.

@@ -14,6 +14,7 @@ pub mod meters;
 mod models;
 pub mod payment_methods;
 pub mod plans;
+mod prune;
 pub mod query;
 mod rebuild;
 pub mod requests;
@@ -22,8 +23,8 @@ mod row_changes;
 mod run;
 #[cfg(test)]
 mod sample;
+mod schemas;
 pub mod secret_keys;
-mod shape;
 pub mod spend_keys;
 pub mod subscriptions;
 pub mod usage;
@@ -31,8 +32,9 @@ pub mod webhooks;
 mod writer;
 
 pub use self::engine::Error;
+pub use self::prune::prune;
 pub use self::rebuild::{RebuildReport, rebuild, verify};
 pub use self::row::Unreadable;
 pub use self::run::{Config, run};
-pub use self::shape::{outdated, renew_outdated};
+pub use self::schemas::{Schemas, unbuilt};
 pub use farthing_schema::read_model::ReadModel;

@@ -7,10 +7,12 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
+use farthing_schema::read_model::ReadModel;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
+use crate::schemas::Schemas;
 
 /// An error of a query.
 #[derive(Debug, thiserror::Error)]
@@ -30,16 +32,23 @@ pub enum Error {
 #[derive(Clone, Copy)]
 pub struct PartitionClient<'a> {
     client: &'a Client,
+    schemas: &'a Schemas,
     partition: i16,
 }
 
 impl<'a> PartitionClient<'a> {
-    /// Reads the rows of `partition` over `client`.
-    pub const fn new(client: &'a Client, partition: Partition) -> Self {
-        Self { client, partition: partition.number() }
+    /// Reads the rows of `partition` over `client`, in the generations of `schemas`.
+    pub const fn new(client: &'a Client, schemas: &'a Schemas, partition: Partition) -> Self {
+        Self { client, schemas, partition: partition.number() }
     }
 
-    /// The rows that `sql` selects. `parameters` are those from $2 on.
+    /// The schema of the generation of `model`.
+    pub(crate) fn schema(self, model: ReadModel) -> &'a str {
+        self.schemas.of(model)
+    }
+
+    /// The rows that `sql` selects, which names the schema of a read model as `{customers}`. `parameters` are those from
+    /// $2 on.
     pub(crate) async fn query(
         self,
         sql: &str,
@@ -47,7 +56,7 @@ impl<'a> PartitionClient<'a> {
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let mut all: Vec<Parameter<'_>> = vec![(&self.partition, Type::INT2)];
         all.extend_from_slice(parameters);
-        self.client.query_typed(sql, &all).await
+        self.client.query_typed(&self.schemas.sql(sql), &all).await
     }
 }
 

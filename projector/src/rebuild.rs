@@ -5,7 +5,7 @@
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
-use farthing_log::reader::{self, Reader};
+use farthing_log::reader::Reader;
 use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 use crate::checkpoint;
 use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::models::with_projection;
+use crate::schemas::Schemas;
 use crate::writer::Statements;
 
 /// The live generation is stopped for the comparison once the new one is fewer than this many events behind.
@@ -64,8 +65,6 @@ pub struct RebuildReport {
 enum Outcome {
     Swap,
     Drop,
-    /// It replaces the live one, which is not read.
-    Replace,
 }
 
 /// Rebuilds the read model `name` from the first event, under live traffic, and replaces the live one.
@@ -78,11 +77,6 @@ pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Err
     dispatch(database_url, name, Outcome::Drop).await
 }
 
-/// Rebuilds the read model `name` from the first event and replaces the live one without comparing them.
-pub(crate) async fn replace(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
-    dispatch(database_url, name, Outcome::Replace).await
-}
-
 async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
     let model = ReadModel::named(name).ok_or_else(|| Error::NoSuchModel(name.to_owned()))?;
     with_projection!(model, P => build::<P>(database_url, outcome).await)
@@ -91,28 +85,28 @@ async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<Re
 async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
     let client = connect::connect(database_url, Role::Projector).await?;
-    let leadership = Leadership::try_take(client, &format!("{LOCK_PREFIX}{}", model.name())).await?;
+    let schemas = Schemas::load(&client).await?;
+    let name = schemas.of(model);
+    let leadership = Leadership::try_take(client, &format!("{LOCK_PREFIX}{name}")).await?;
     let mut leadership = leadership.ok_or(Error::RebuildRunning(model.name()))?;
     let live = leadership.client_mut();
-    drop_leftovers(live, model).await?;
-    let report = if outcome == Outcome::Replace {
-        build_uncompared::<P>(database_url, live).await?
-    } else {
-        build_compared::<P>(database_url, live, outcome).await?
-    };
+    drop_leftovers(live, name).await?;
+    let report = build_compared::<P>(database_url, live, name, outcome).await?;
     leadership.release().await?;
     Ok(report)
 }
 
-/// Builds a generation, compares it with the live one at the same positions and, for [`Outcome::Swap`], swaps the two.
+/// Builds a generation, compares it with the live one in the schema `name` at the same positions and, for
+/// [`Outcome::Swap`], swaps the two.
 async fn build_compared<P: Projection>(
     database_url: &str,
     live: &mut Client,
+    name: &str,
     outcome: Outcome,
 ) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
-    let number = live_checkpoint(live, model).await?.generation + 1;
-    let schema = model.generation_schema(number);
+    let number = live_checkpoint(live, model, name).await?.generation + 1;
+    let schema = format!("{name}_g{number}");
     citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
 
     let client = connect::connect(database_url, Role::Projector).await?;
@@ -120,17 +114,17 @@ async fn build_compared<P: Projection>(
     let mut new = Generation::open(client, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
-        let target = live_checkpoint(live, model).await?.positions;
+        let target = live_checkpoint(live, model, name).await?.positions;
         catch_up::<P>(&reader, &mut new, &target).await?;
-        if live_checkpoint(live, model).await?.positions.events_after(&target) < MAX_BEHIND {
+        if live_checkpoint(live, model, name).await?.positions.events_after(&target) < MAX_BEHIND {
             break;
         }
     }
 
     let hold = live.transaction().await?;
     hold.batch_execute(ONE_BY_ONE).await?;
-    hold.batch_execute(&HOLD_LIVE.replace("{schema}", model.name())).await?;
-    let rows = hold.query(&checkpoint::SELECT.replace("{schema}", model.name()), &[]).await?;
+    hold.batch_execute(&HOLD_LIVE.replace("{schema}", name)).await?;
+    let rows = hold.query(&checkpoint::SELECT.replace("{schema}", name), &[]).await?;
     let target = Positions::from_rows(&rows)?;
     catch_up::<P>(&reader, &mut new, &target).await?;
     hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
@@ -142,58 +136,19 @@ async fn build_compared<P: Projection>(
         differences: 0,
     };
     for table in model.tables() {
-        let sql = |sql: &str| {
-            sql.replace("{live}", model.name()).replace("{new}", &schema).replace("{table}", table)
-        };
+        let sql = |sql: &str| sql.replace("{live}", name).replace("{new}", &schema).replace("{table}", table);
         report.differences +=
             hold.query_one(&sql(DIFFERENCES), &[]).await?.try_get::<_, i64>("differences")?;
         report.rows += hold.query_one(&sql(COUNT), &[]).await?.try_get::<_, i64>("rows")?;
     }
     if outcome == Outcome::Swap {
-        let old = model.generation_schema(number - 1);
-        let swap = format!(
-            "ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}",
-            name = model.name()
-        );
+        let old = format!("{name}_g{}", number - 1);
+        let swap = format!("ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}");
         hold.batch_execute(&swap).await?;
     }
     hold.commit().await?;
     // The old tables no longer have the live name. This waits for their last readers; the swap does not.
-    drop_leftovers(live, model).await?;
-    Ok(report)
-}
-
-/// Builds a generation up to the log's heads and swaps it in, without reading the live one.
-async fn build_uncompared<P: Projection>(
-    database_url: &str,
-    live: &mut Client,
-) -> Result<RebuildReport, Error> {
-    let model = P::MODEL;
-    // The number of the live generation may be unreadable too.
-    let number = live_checkpoint(live, model).await.map_or(2, |live| live.generation.saturating_add(1));
-    let schema = model.generation_schema(number);
-    citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
-    let client = connect::connect(database_url, Role::Projector).await?;
-    let mut new = Generation::open(client, model, &schema).await?;
-    let reader = Reader::connect(database_url, Role::Projector).await?;
-    let heads = reader::heads(live).await?;
-    catch_up::<P>(&reader, &mut new, &heads).await?;
-    let events = heads.events();
-    let mut report =
-        RebuildReport { name: model.name(), generation: number, events, rows: 0, differences: 0 };
-    for table in model.tables() {
-        let sql = COUNT.replace("{new}", &schema).replace("{table}", table);
-        report.rows += live.query_one(&sql, &[]).await?.try_get::<_, i64>("rows")?;
-    }
-    let swap = live.transaction().await?;
-    swap.batch_execute(ONE_BY_ONE).await?;
-    let (name, old) = (model.name(), model.generation_schema(number.saturating_sub(1)));
-    swap.batch_execute(&format!(
-        "ALTER SCHEMA {name} RENAME TO {old}; ALTER SCHEMA {schema} RENAME TO {name}"
-    ))
-    .await?;
-    swap.commit().await?;
-    drop_leftovers(live, model).await?;
+    drop_leftovers(live, name).await?;
     Ok(report)
 }
 
@@ -228,15 +183,16 @@ struct Live {
     generation: i32,
 }
 
-async fn live_checkpoint(client: &Client, model: ReadModel) -> Result<Live, Error> {
-    let sql = Statements::new(model.name()).sql(checkpoint::SELECT);
+async fn live_checkpoint(client: &Client, model: ReadModel, schema: &str) -> Result<Live, Error> {
+    let sql = Statements::new(schema).sql(checkpoint::SELECT);
     let rows = client.query(&sql, &[]).await?;
     let first = rows.first().ok_or(Error::NotMigrated(model.name()))?;
     Ok(Live { generation: first.try_get("generation")?, positions: Positions::from_rows(&rows)? })
 }
 
-async fn drop_leftovers(client: &Client, model: ReadModel) -> Result<(), Error> {
-    for row in client.query(LEFTOVERS, &[&model.name()]).await? {
+/// Drops the generations that an interrupted rebuild of the one in `schema` left behind.
+pub(crate) async fn drop_leftovers(client: &Client, schema: &str) -> Result<(), Error> {
+    for row in client.query(LEFTOVERS, &[&schema]).await? {
         let schema: String = row.try_get("name")?;
         client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await?;
     }

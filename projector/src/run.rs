@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use farthing_core::partition::Partition;
 use farthing_log::connect::{self, Role};
 use farthing_log::relay;
 use farthing_log::tail::{self, Tail};
@@ -12,8 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::engine::{Error, Projection, project};
 use crate::models::with_projection;
-use crate::shape::outdated;
-use crate::{checkpoint, webhooks};
+use crate::schemas::Schemas;
+use crate::webhooks;
 
 /// The interval between attempts to reach the database at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -77,7 +76,8 @@ fn spawn<P: Projection>(database_url: &str, tail: &Tail, stop: &CancellationToke
     });
 }
 
-/// Waits for Postgres. Fails when the read models are missing or outdated: the operator must migrate the database.
+/// Waits for Postgres. Fails when there is no generation of this program's version: the operator must migrate the
+/// database.
 async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
     let client = loop {
         match connect::connect(database_url, Role::Projector).await {
@@ -88,16 +88,5 @@ async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
         }
         tokio::time::sleep(START_RETRY).await;
     };
-    for model in ReadModel::ALL {
-        checkpoint::position(&client, model, Partition::new(0)).await.map_err(|error| {
-            match error.as_db_error() {
-                Some(_) => Error::NotMigrated(model.name()),
-                None => Error::Database(error),
-            }
-        })?;
-    }
-    match outdated(&client).await?.first() {
-        None => Ok(()),
-        Some(model) => Err(Error::Outdated(model.name())),
-    }
+    Schemas::load(&client).await.map(drop)
 }

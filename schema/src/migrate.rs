@@ -14,14 +14,17 @@ const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
 const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
 const COUNT_PARTITIONS: &str = "SELECT count(*)::integer FROM ledger.heads";
-const INSERT_HEADS: &str = "INSERT INTO ledger.heads (partition, shape) SELECT n::smallint, $2 FROM generate_series(0, $1::integer - 1) AS n";
-const INSERT_CHECKPOINTS: &str = "INSERT INTO ledger.checkpoints (partition) SELECT n::smallint FROM generate_series(0, $1::integer - 1) AS n";
+const INSERT_HEADS: &str = "INSERT INTO ledger.heads (partition, shape, generation) SELECT n::smallint, $2, $3 FROM generate_series(0, $1::integer - 1) AS n";
+const INSERT_CHECKPOINTS: &str = "INSERT INTO ledger.checkpoints (partition, generation) SELECT n::smallint, $2 FROM generate_series(0, $1::integer - 1) AS n";
 const INSERT_LEASES: &str =
     "INSERT INTO ledger.leases (partition) SELECT n::smallint FROM generate_series(0, $1::integer - 1) AS n";
-const SET_VERSION: &str = "\
-INSERT INTO ledger.shape (name, version) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET version = excluded.version";
+const FIND_GENERATION: &str = "SELECT schema_name FROM ledger.read_models WHERE name = $1 AND version = $2";
 const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
+
+const INSERT_GENERATION: &str = "\
+INSERT INTO ledger.read_models (name, version, schema_name, number, built)
+SELECT $1, $2, $3, coalesce(max(number), 0) + 1, $4 FROM ledger.read_models WHERE name = $1";
+const COUNT_WRITTEN: &str = "SELECT count(*) FROM ledger.heads WHERE position > 0";
 
 /// The number of partitions of a new log, unless one is chosen.
 const DEFAULT_PARTITIONS: i16 = 8;
@@ -41,7 +44,9 @@ pub struct Migrate<'a> {
     /// has.
     pub partitions: Option<i16>,
     /// The shape of the states that this program writes to a new log.
-    pub shape: i64,
+    pub shape: i16,
+    /// Their generation.
+    pub generation: i16,
     /// Whether the tables become distributed by partition over the nodes of a Citus cluster. Tables that are, stay so.
     pub citus: bool,
 }
@@ -51,7 +56,8 @@ pub struct Migrate<'a> {
 pub struct Report {
     /// The migrations applied now, as `V1__log`.
     pub applied: Vec<String>,
-    /// The read models whose first generation was created now.
+    /// The read models of which a generation was created now. Projectors of this release build those that are not the
+    /// first.
     pub created: Vec<&'static str>,
     /// The mode of the instance, set by its first migration.
     pub mode: String,
@@ -90,7 +96,8 @@ fn detail(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Applies the missing migrations, and creates the instance's row and the first generation of each read model.
+/// Applies the missing migrations, and creates the instance's row and an empty generation of each read model of which
+/// there is none of this program's version. Processes of the release before may run meanwhile.
 pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report, Error> {
     let key = options.server_key_hex;
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -130,7 +137,7 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
     let partitions = create_partitions(client, options).await?;
     let mut created = Vec::new();
     for model in ReadModel::ALL {
-        if create_first_generation(client, model).await? {
+        if create_generation(client, model).await? {
             created.push(model.name());
         }
     }
@@ -148,8 +155,9 @@ async fn create_partitions(client: &mut Client, options: Migrate<'_>) -> Result<
     if found == 0 {
         let partitions = chosen(options);
         let transaction = client.transaction().await?;
-        transaction.execute(INSERT_HEADS, &[&partitions, &options.shape]).await?;
-        transaction.execute(INSERT_CHECKPOINTS, &[&partitions]).await?;
+        let shape = i64::from(options.shape);
+        transaction.execute(INSERT_HEADS, &[&partitions, &shape, &options.generation]).await?;
+        transaction.execute(INSERT_CHECKPOINTS, &[&partitions, &options.generation]).await?;
         transaction.execute(INSERT_LEASES, &[&partitions]).await?;
         transaction.commit().await?;
         return Ok(partitions);
@@ -160,19 +168,30 @@ async fn create_partitions(client: &mut Client, options: Migrate<'_>) -> Result<
     }
 }
 
-/// Creates the live schema of a read model, owned by the projector, unless it exists. Returns whether it was created.
-async fn create_first_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
+/// Creates an empty generation of a read model in a schema of its own, owned by the projector, unless there is one of
+/// this program's version. Returns whether it was created.
+async fn create_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
     let transaction = client.transaction().await?;
-    let exists: bool = transaction.query_one(SCHEMA_EXISTS, &[&model.name()]).await?.try_get(0)?;
+    let (name, version) = (model.name(), model.version());
+    let found = transaction.query_opt(FIND_GENERATION, &[&name, &version]).await?;
+    let exists = found.is_some();
+    let schema: String = if let Some(found) = found {
+        found.try_get(0)?
+    } else {
+        let is_taken: bool = transaction.query_one(SCHEMA_EXISTS, &[&name]).await?.try_get(0)?;
+        if is_taken { model.schema_of_version() } else { name.to_owned() }
+    };
+    let written: i64 = transaction.query_one(COUNT_WRITTEN, &[]).await?.try_get(0)?;
     // The nodes of a cluster see what one role has created in a transaction only under that role.
     transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
     if !exists {
-        transaction.batch_execute(&model.ddl(model.name(), 1)).await?;
+        transaction.batch_execute(&model.ddl(&schema, 1)).await?;
     }
-    citus::distribute_schema(&transaction, model.name()).await?;
+    citus::distribute_schema(&transaction, &schema).await?;
     transaction.batch_execute("RESET ROLE").await?;
     if !exists {
-        transaction.execute(SET_VERSION, &[&model.name(), &model.version()]).await?;
+        // A generation of a log without events is built.
+        transaction.execute(INSERT_GENERATION, &[&name, &version, &schema, &(written == 0)]).await?;
     }
     transaction.commit().await?;
     Ok(!exists)

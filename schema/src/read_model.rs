@@ -1,6 +1,8 @@
 //! The read models and the templates of their tables. Invariant: a template names no Postgres schema but `{schema}`, so
 //! that a generation can be built beside the live one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sha2::{Digest as _, Sha256};
 
 /// The placeholder for the Postgres schema in a template.
@@ -57,7 +59,7 @@ impl ReadModel {
         Self::Subscriptions,
     ];
 
-    /// The name, which is also the Postgres schema of the live generation.
+    /// The name, which is also the Postgres schema of the first generation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Customers => "customers",
@@ -112,9 +114,36 @@ impl ReadModel {
         }
     }
 
-    /// The Postgres schema of a generation that is being built or has been replaced.
-    pub fn generation_schema(self, generation: i32) -> String {
-        format!("{}_g{generation}", self.name())
+    /// The Postgres schema of a generation of this program's version, where the read model's name is taken by an earlier
+    /// generation: `customers_v1a2b3c4d`.
+    pub fn schema_of_version(self) -> String {
+        let [a, b, c, d, ..] = self.version().to_be_bytes();
+        format!("{}_v{a:02x}{b:02x}{c:02x}{d:02x}", self.name())
+    }
+
+    /// The columns that only the tests' next release has.
+    fn next_columns(self) -> &'static str {
+        match self {
+            Self::Requests if IS_NEXT.load(Ordering::Relaxed) => {
+                "ALTER TABLE {schema}.opened ADD COLUMN id_length integer\n\
+                 GENERATED ALWAYS AS (length(request_id)) STORED;\n"
+            }
+            Self::Customers if IS_NEXT.load(Ordering::Relaxed) => {
+                "ALTER TABLE {schema}.customers ADD COLUMN id_length integer\n\
+                 GENERATED ALWAYS AS (length(customer_id)) STORED;\n"
+            }
+            Self::Customers
+            | Self::Connections
+            | Self::Meters
+            | Self::SpendKeys
+            | Self::SecretKeys
+            | Self::CheckoutSessions
+            | Self::Requests
+            | Self::Usage
+            | Self::PaymentMethods
+            | Self::Plans
+            | Self::Subscriptions => "",
+        }
     }
 
     /// The version of its shape: the first 8 bytes of SHA-256 over the definition of its tables and the version of the
@@ -125,11 +154,22 @@ impl ReadModel {
 
     /// The statements that create an empty generation in the Postgres schema `schema`.
     pub fn ddl(self, schema: &str, generation: i32) -> String {
-        [CHECKPOINT, self.template(), GRANTS]
+        [CHECKPOINT, self.template(), self.next_columns(), GRANTS]
             .concat()
             .replace(SCHEMA_PLACEHOLDER, schema)
             .replace(GENERATION_PLACEHOLDER, &generation.to_string())
     }
+}
+
+/// Whether this process is of the release that the tests of upgrades take for the next one. Always false in a release
+/// build.
+static IS_NEXT: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process one of the next release in tests, for good: requests and customers have another column. Call it
+/// before anything else.
+#[cfg(debug_assertions)]
+pub fn become_next_release() {
+    IS_NEXT.store(true, Ordering::Relaxed);
 }
 
 /// The version of the shape that the statements `ddl` create.

@@ -106,6 +106,16 @@ pub struct Instance {
     /// A provider that the gateways know as `openai`.
     pub openai: Provider,
     keeper: Mutex<Option<Child>>,
+    upgrade: Mutex<Upgrade>,
+}
+
+/// The next release, beside or in place of the instance's own.
+#[derive(Debug, Clone, Copy, Default)]
+struct Upgrade {
+    /// What it changes, as `farthing_core::release` knows it.
+    change: Option<&'static str>,
+    /// Its gateway, in place of the instance's.
+    gateway: Option<SocketAddr>,
 }
 
 /// The program under test.
@@ -149,7 +159,15 @@ impl Instance {
         let folder = fresh_folder();
         let (provider, openai) = (Provider::start().await, Provider::start().await);
         let data = folder.join("data");
-        let instance = Self { data, folder, flags, provider, openai, keeper: Mutex::default() };
+        let instance = Self {
+            data,
+            folder,
+            flags,
+            provider,
+            openai,
+            keeper: Mutex::default(),
+            upgrade: Mutex::default(),
+        };
         instance.launch(gateways).await;
         instance
     }
@@ -247,16 +265,38 @@ impl Instance {
         serde_json::from_str(&std::fs::read_to_string(self.ready_file()).ok()?).ok()
     }
 
+    /// From now on operators' commands, side gateways and side projectors are of the next release, which changes the
+    /// `form` or the `fold` of states.
+    pub fn upgrade_to(&self, change: &'static str) {
+        self.upgrade().change = Some(change);
+    }
+
+    /// From now on this gateway takes the place of the instance's.
+    pub fn replace_gateways_by(&self, gateway: SocketAddr) {
+        self.upgrade().gateway = Some(gateway);
+    }
+
+    fn upgrade(&self) -> MutexGuard<'_, Upgrade> {
+        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The variable that makes a process one of the next release, if this is so.
+    pub(crate) fn release(&self) -> Option<(&'static str, &'static str)> {
+        self.upgrade().change.map(|change| ("FARTHING_TEST_NEXT_RELEASE", change))
+    }
+
     /// The address of a gateway, if the instance is up.
     pub fn try_gateway(&self, number: usize) -> Option<SocketAddr> {
+        if let Some(gateway) = self.upgrade().gateway {
+            return Some(gateway);
+        }
         let ready = self.try_ready()?;
         Some(address_of(&ready.gateways[number % ready.gateways.len()]))
     }
 
     /// The address of a gateway.
     pub fn gateway(&self, number: usize) -> SocketAddr {
-        let ready = self.ready();
-        address_of(&ready.gateways[number % ready.gateways.len()])
+        self.try_gateway(number).expect("the instance is up")
     }
 
     /// A NATS client.
@@ -288,6 +328,7 @@ impl Instance {
             if arguments.first() == Some(&"projections") { Some(READ_MODELS.lock().await) } else { None };
         let mut command = tokio::process::Command::new(program());
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
+        command.envs(self.release());
         command.stdin(Stdio::null()).output().await.expect("the program can be run")
     }
 }
@@ -360,6 +401,7 @@ impl SideGateway {
             .args(flags)
             .args((!sweeps).then_some(SWEEP_AFTER))
             .args((!delivers).then_some("--no-webhooks"))
+            .envs(instance.release())
             .arg("--ready-file")
             .arg(&ready_file)
             .stdin(Stdio::piped())

@@ -15,8 +15,13 @@ SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes
 WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0
 ORDER BY partition, first_position";
 const HEADS: &str = "SELECT partition, position, hash FROM ledger.heads ORDER BY partition";
-const STATES: &str = "SELECT kind, id, body FROM ledger.state WHERE kind = $1 ORDER BY id";
-const CHECKPOINTS: &str = "SELECT position FROM ledger.checkpoints ORDER BY partition";
+const STATES: &str = "\
+SELECT s.kind, s.id, s.body FROM ledger.state AS s
+JOIN ledger.heads AS h ON h.partition = s.partition AND h.generation = s.generation
+WHERE s.kind = $1 ORDER BY s.id";
+const CHECKPOINTS: &str = "\
+SELECT c.position FROM ledger.checkpoints AS c
+JOIN ledger.heads AS h ON h.partition = c.partition AND h.generation = c.generation ORDER BY c.partition";
 
 /// The line of an event.
 #[derive(serde::Deserialize)]
@@ -158,7 +163,7 @@ impl Log {
         self.read(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
     }
 
-    /// The stored states of a kind as they are stored now: id and body.
+    /// The stored states of a kind as they are stored now, in the live generation: id and body.
     pub async fn stored_states(&self, kind: &str) -> Vec<(String, Value)> {
         let rows = self.sql.query(STATES, &[&kind]).await.expect("the states can be read");
         let state = |row: &Row| {

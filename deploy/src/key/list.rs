@@ -10,7 +10,7 @@ use farthing_log::connect::{Role, connect};
 use farthing_log::{partitions, reader, states};
 use farthing_projector::query::{Page, PartitionClient};
 use farthing_projector::secret_keys::query;
-use farthing_projector::{ReadModel, checkpoint};
+use farthing_projector::{ReadModel, Schemas, checkpoint};
 use serde::Serialize;
 use tokio_postgres::Client;
 
@@ -63,10 +63,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let partitions = partitions::load(&client).await.context("cannot read the partitions")?;
     let partitions = partitions.context("the log has no partitions: run `farthing migrate`")?;
     let partition = partitions.of(args.merchant);
-    catch_up(&client, partition).await?;
+    let schemas = Schemas::load(&client).await.context("cannot find the read models")?;
+    catch_up(&client, &schemas, partition).await?;
     let cursor = args.cursor.map(|id| id.to_string());
     let page = Page { cursor: cursor.as_deref(), limit: args.limit };
-    let listed = query::list(PartitionClient::new(&client, partition), args.merchant, page)
+    let listed = query::list(PartitionClient::new(&client, &schemas, partition), args.merchant, page)
         .await
         .context("cannot list the keys")?;
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());
@@ -80,11 +81,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// Waits until the read model has reached the current head of the partition. An older list could lack an active key.
-async fn catch_up(client: &Client, partition: Partition) -> Result<()> {
+async fn catch_up(client: &Client, schemas: &Schemas, partition: Partition) -> Result<()> {
     let head = reader::head(client, partition).await.context("cannot read the head of the log")?;
     let started = Instant::now();
     loop {
-        let position = checkpoint::position(client, ReadModel::SecretKeys, partition).await;
+        let rows = PartitionClient::new(client, schemas, partition);
+        let position = checkpoint::position(rows, ReadModel::SecretKeys).await;
         if position.context("cannot read the checkpoint of the read model")? >= head {
             return Ok(());
         }

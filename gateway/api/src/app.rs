@@ -10,6 +10,7 @@ use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::clock::Clock;
 use farthing_log::ledger::Ledger;
 use farthing_log::reads::ReadPool;
+use farthing_projector::Schemas;
 use farthing_worker::payments::Payments;
 
 use crate::known_keys::KnownKeys;
@@ -23,6 +24,8 @@ pub(crate) struct App {
     pub(crate) ledger: Ledger,
     /// Connections for reads of the log, of read models and of operational data.
     pub(crate) reads: ReadPool,
+    /// The schemas of the read models.
+    pub(crate) schemas: Schemas,
     /// The partitions of the log.
     pub(crate) partitions: Partitions,
     /// Hashes raw keys and derives secrets.

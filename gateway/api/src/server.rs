@@ -19,13 +19,15 @@ use farthing_log::connect::{self, Role, redacted};
 use farthing_log::leases::Leads;
 use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::reads::{PoolError, ReadPool, pool};
-use farthing_log::{partitions, refold};
+use farthing_log::{generations, partitions};
+use farthing_projector::Schemas;
 use farthing_worker::lease;
 use farthing_worker::payments::{self, Payments, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
 use farthing_worker::webhooks::{Dispatcher, WebhookTiming};
 use ipnet::IpNet;
 use tokio::net::TcpListener;
+use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -53,6 +55,9 @@ const PAYING_CONNECTIONS: usize = 4;
 
 /// How long settlements may take after the grace period.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time between two looks at what a gateway of a new release waits for.
+const UPGRADE_POLL: Duration = Duration::from_millis(200);
 
 /// How long unsettled calls may take to log their facts.
 const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
@@ -133,9 +138,12 @@ pub enum Error {
     /// The database is not migrated.
     #[error("the database has no instance; run `farthing migrate`")]
     NotMigrated,
-    /// The stored data has the shape of another program version.
-    #[error("the stored {0} have the shape of another version of this program; run `farthing migrate`")]
-    Outdated(&'static str),
+    /// A newer program has led a partition.
+    #[error("the log belongs to a newer version of this program, which has begun to write it")]
+    Outdated,
+    /// A read model has no generation for this program.
+    #[error(transparent)]
+    ReadModels(#[from] farthing_projector::Error),
     /// Other gateways cannot reach the address for them.
     #[error("other gateways cannot reach {0}: give the URL at which they reach this gateway")]
     NoUrl(SocketAddr),
@@ -151,7 +159,8 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
     let clock = Arc::new(Clock::default());
-    let Instance { server_key, mode, partitions } = instance(&config, &clock).await?;
+    let found = stop.run_until_cancelled(instance(&config, &clock)).await;
+    let Some(Instance { server_key, mode, partitions, schemas }) = found.transpose()? else { return Ok(()) };
     let mint = Arc::new(Mint::default());
     let gateway_id = GatewayId::new(mint.next(clock.now()));
     let tasks = TaskTracker::new();
@@ -193,6 +202,7 @@ pub async fn run(
     let app = Arc::new(App {
         ledger,
         reads: read_pool,
+        schemas: schemas.clone(),
         partitions,
         server_key,
         mode,
@@ -215,7 +225,7 @@ pub async fn run(
         let connector = connector(&guard, tls.clone(), timeouts.connect);
         let payloads = Arc::new(rest::Payloads);
         let ledger = app.ledger.clone();
-        Dispatcher::new(payloads, app.server_key.clone(), ledger, delivery_pool, connector, timing)
+        Dispatcher::new(payloads, app.server_key.clone(), ledger, (delivery_pool, schemas), connector, timing)
     });
     let forwarder = Arc::new(Forwarder::new(
         Arc::clone(&app),
@@ -225,6 +235,13 @@ pub async fn run(
         stop_waiting.clone(),
         abort.clone(),
     ));
+    tasks.spawn(serve_gateways(
+        peer_listener,
+        Arc::clone(&app),
+        peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
+        abort.clone(),
+    ));
+    let _ = stop.run_until_cancelled(wait_for_states(&app.reads)).await;
     let listener =
         TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
     let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
@@ -238,12 +255,6 @@ pub async fn run(
     if let Some(dispatcher) = dispatcher {
         tasks.spawn(dispatcher.run(stop.clone()));
     }
-    tasks.spawn(serve_gateways(
-        peer_listener,
-        Arc::clone(&app),
-        peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
-        abort.clone(),
-    ));
     ready(address);
     tracing::info!(event = "gateway.listening", %address, %gateway_id, "the gateway is listening");
 
@@ -315,6 +326,7 @@ struct Instance {
     server_key: ServerKey,
     mode: Mode,
     partitions: Partitions,
+    schemas: Schemas,
 }
 
 /// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
@@ -324,14 +336,53 @@ async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
     let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
     clock.measured(theirs, asked.elapsed());
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
-    if !refold::is_current(&client).await? {
-        return Err(Error::Outdated("states"));
+    if generations::has_newer_shape(&client).await? {
+        return Err(Error::Outdated);
     }
-    if let Some(model) = farthing_projector::outdated(&client).await?.first() {
-        return Err(Error::Outdated(model.name()));
-    }
+    let schemas = wait_for_read_models(&client).await?;
     let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
     let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
     let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
-    Ok(Instance { server_key: key.ok_or(Error::NotMigrated)?, mode, partitions })
+    Ok(Instance { server_key: key.ok_or(Error::NotMigrated)?, mode, partitions, schemas })
+}
+
+/// The schemas of the read models, once a projector of this release has built them.
+async fn wait_for_read_models(client: &Client) -> Result<Schemas, Error> {
+    let mut said = None;
+    loop {
+        let unbuilt = farthing_projector::unbuilt(client).await?;
+        let Some(model) = unbuilt.first() else { return Ok(Schemas::load(client).await?) };
+        if said != Some(unbuilt.len()) {
+            tracing::warn!(
+                event = "gateway.waits_for_read_models",
+                count = unbuilt.len(),
+                first = model.name(),
+                "read models of this release are not built yet; a projector of this release builds them"
+            );
+            said = Some(unbuilt.len());
+        }
+        tokio::time::sleep(UPGRADE_POLL).await;
+    }
+}
+
+/// Waits until the partitions are led with the states of this release, whose build has begun.
+async fn wait_for_states(reads: &ReadPool) {
+    let mut said = false;
+    loop {
+        let live = async {
+            let client = reads.connection().await.ok()?;
+            generations::are_live(&client).await.ok()
+        };
+        if live.await == Some(true) {
+            return;
+        }
+        if !said {
+            tracing::warn!(
+                event = "gateway.waits_for_states",
+                "the states of this release are not built yet; this gateway listens once they are"
+            );
+            said = true;
+        }
+        tokio::time::sleep(UPGRADE_POLL).await;
+    }
 }

@@ -39,7 +39,7 @@ macro_rules! select_sessions {
         concat!(
             "SELECT checkout_session_id, checkout_mode, origin_url, customer_id, reference_id, plan_id, ",
             "credit_bundle_id, created_at, expires_at, completed_at ",
-            "FROM checkout_sessions.checkout_sessions WHERE partition = $1 AND merchant_id = $2 ",
+            "FROM {checkout_sessions}.checkout_sessions WHERE partition = $1 AND merchant_id = $2 ",
             $rest
         )
     };
@@ -61,7 +61,7 @@ pub const LIST_BY_REFERENCE: &str = select_sessions!(
 );
 
 /// The session of a cursor.
-pub const CURSOR: &str = "SELECT created_at AS at FROM checkout_sessions.checkout_sessions WHERE partition = $1 AND merchant_id = $2 AND checkout_session_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {checkout_sessions}.checkout_sessions WHERE partition = $1 AND merchant_id = $2 AND checkout_session_id = $3";
 
 /// The merchant's session with this id.
 pub async fn find(

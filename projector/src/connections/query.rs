@@ -48,8 +48,8 @@ macro_rules! select_connections {
             "SELECT c.connection_id, c.wallet_id, w.balance, w.credit, w.cycle_start, w.cycle_end, ",
             "w.autopay AS autopay_enabled, c.reference_id, c.created_at, ",
             "p.first_name, p.last_name, p.email, p.phone ",
-            "FROM connections.connections AS c ",
-            "JOIN connections.wallets AS w ON w.partition = c.partition AND w.wallet_id = c.wallet_id ",
+            "FROM {connections}.connections AS c ",
+            "JOIN {connections}.wallets AS w ON w.partition = c.partition AND w.wallet_id = c.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.partition = c.partition AND p.customer_id = c.connection_id ",
             "WHERE c.partition = $1 AND c.merchant_id = $2 AND c.deleted_at IS NULL ",
             $rest
@@ -73,7 +73,7 @@ pub const LIST_BY_REFERENCE: &str = select_connections!(
 );
 
 /// The connection of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str = "SELECT created_at AS at FROM connections.connections WHERE partition = $1 AND merchant_id = $2 AND connection_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {connections}.connections WHERE partition = $1 AND merchant_id = $2 AND connection_id = $3";
 
 /// The merchant's connection `id`.
 pub async fn find(

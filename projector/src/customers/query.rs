@@ -62,7 +62,7 @@ macro_rules! select_customers {
         concat!(
             "SELECT c.customer_id, c.wallet_id, c.reference_id, c.metadata, c.created_at, c.subscription, ",
             "p.first_name, p.last_name, p.email, p.phone ",
-            "FROM customers.customers AS c ",
+            "FROM {customers}.customers AS c ",
             "LEFT JOIN personal.customer AS p ON p.partition = c.partition AND p.customer_id = c.customer_id ",
             "WHERE c.partition = $1 AND c.merchant_id = $2 ",
             $rest
@@ -93,7 +93,7 @@ pub const LIST_BY_REFERENCE: &str = select_customers!(
 );
 
 /// The customer of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str = "SELECT created_at AS at FROM customers.customers WHERE partition = $1 AND merchant_id = $2 AND customer_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {customers}.customers WHERE partition = $1 AND merchant_id = $2 AND customer_id = $3";
 
 /// The merchant's customer called `name`: a customer id or the merchant's own reference id.
 pub async fn find(

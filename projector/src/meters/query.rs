@@ -27,7 +27,7 @@ row! {
 macro_rules! select_meters {
     ($rest:literal) => {
         concat!(
-            "SELECT meter_id, meter_slug, name, price, created_at FROM meters.meters ",
+            "SELECT meter_id, meter_slug, name, price, created_at FROM {meters}.meters ",
             "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
@@ -47,8 +47,7 @@ pub const LIST: &str = select_meters!(
 );
 
 /// The meter of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str =
-    "SELECT created_at AS at FROM meters.meters WHERE partition = $1 AND merchant_id = $2 AND meter_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {meters}.meters WHERE partition = $1 AND merchant_id = $2 AND meter_id = $3";
 
 /// The merchant's meter called `name`: a meter id or a slug.
 pub async fn find(

@@ -40,7 +40,7 @@ macro_rules! select_methods {
     ($rest:literal) => {
         concat!(
             "SELECT payment_method_id, brand, last4, exp_month, exp_year, created_at ",
-            "FROM payment_methods.payment_methods WHERE partition = $1 AND merchant_id = $2 ",
+            "FROM {payment_methods}.payment_methods WHERE partition = $1 AND merchant_id = $2 ",
             $rest,
             " ORDER BY created_at DESC, payment_method_id DESC LIMIT $3"
         )

@@ -66,7 +66,7 @@ row! {
 macro_rules! select_plans {
     ($rest:literal) => {
         concat!(
-            "SELECT plan_id, terms, created_at FROM plans.plans ",
+            "SELECT plan_id, terms, created_at FROM {plans}.plans ",
             "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
@@ -84,12 +84,12 @@ pub const LIST: &str = select_plans!(
 
 /// The plan of a cursor. A deleted one keeps its place in the list.
 pub const CURSOR: &str =
-    "SELECT created_at AS at FROM plans.plans WHERE partition = $1 AND merchant_id = $2 AND plan_id = $3";
+    "SELECT created_at AS at FROM {plans}.plans WHERE partition = $1 AND merchant_id = $2 AND plan_id = $3";
 
 macro_rules! select_bundles {
     ($rest:literal) => {
         concat!(
-            "SELECT credit_bundle_id, plan_id, offer, created_at FROM plans.credit_bundles ",
+            "SELECT credit_bundle_id, plan_id, offer, created_at FROM {plans}.credit_bundles ",
             "WHERE partition = $1 AND merchant_id = $2 AND deleted_at IS NULL ",
             $rest
         )
@@ -113,10 +113,10 @@ pub const LIST_BUNDLES_OF: &str = select_bundles!(
 );
 
 /// The bundle of a cursor. A deleted one keeps its place in the list.
-pub const BUNDLE_CURSOR: &str = "SELECT created_at AS at FROM plans.credit_bundles WHERE partition = $1 AND merchant_id = $2 AND credit_bundle_id = $3";
+pub const BUNDLE_CURSOR: &str = "SELECT created_at AS at FROM {plans}.credit_bundles WHERE partition = $1 AND merchant_id = $2 AND credit_bundle_id = $3";
 
 /// The slugs of some meters.
-pub const SLUGS: &str = "SELECT meter_id, meter_slug FROM plans.meter_slugs WHERE partition = $1 AND meter_id = ANY ($2::text[] COLLATE \"C\")";
+pub const SLUGS: &str = "SELECT meter_id, meter_slug FROM {plans}.meter_slugs WHERE partition = $1 AND meter_id = ANY ($2::text[] COLLATE \"C\")";
 
 /// The merchant's plan `id`.
 pub async fn find(

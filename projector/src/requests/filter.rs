@@ -40,7 +40,7 @@ pub struct RequestFilter {
 /// Selects the rarest of several pairs, from at most 1,000 rows of each. The query then reads the rows of that pair.
 pub(super) const RAREST: &str = "SELECT p.n AS number FROM unnest($2::bytea[]) WITH ORDINALITY AS p(pair, n) \
      CROSS JOIN LATERAL (SELECT count(*) AS found FROM ( \
-         SELECT FROM requests.metadata_pairs AS m WHERE m.partition = $1 AND m.pair = p.pair LIMIT 1000) AS walked) AS seen \
+         SELECT FROM {requests}.metadata_pairs AS m WHERE m.partition = $1 AND m.pair = p.pair LIMIT 1000) AS walked) AS seen \
      ORDER BY seen.found, p.n LIMIT 1";
 
 impl RequestFilter {
@@ -101,12 +101,12 @@ impl Conditions {
     pub(crate) fn select(&self, columns: &'static str) -> Query<'_> {
         let query = match &self.pair {
             None => Query::new(columns, Vec::new(), "r").from(
-                " FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = {1} ",
+                " FROM {requests}.requests AS r WHERE r.partition = $1 AND r.merchant_id = {1} ",
                 [(&self.merchant, Type::TEXT)],
             ),
             Some(pair) => Query::new(columns, Vec::new(), "p").from(
-                " FROM requests.metadata_pairs AS p \
-                 JOIN requests.requests AS r ON r.partition = p.partition AND r.request_id = p.request_id \
+                " FROM {requests}.metadata_pairs AS p \
+                 JOIN {requests}.requests AS r ON r.partition = p.partition AND r.request_id = p.request_id \
                  WHERE p.partition = $1 AND r.merchant_id = {1} AND p.pair = {2} AND r.metadata @> {3} ",
                 [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
             ),
@@ -120,18 +120,18 @@ impl Conditions {
     pub(crate) fn sum<'a>(&'a self, sums: &'static str, parameters: Vec<Parameter<'a>>) -> Query<'a> {
         let query = match &self.pair {
             None => Query::new(sums, parameters, "o").from(
-                " FROM requests.opened AS o LEFT JOIN requests.ended AS e ON e.partition = o.partition AND e.request_id = o.request_id \
+                " FROM {requests}.opened AS o LEFT JOIN {requests}.ended AS e ON e.partition = o.partition AND e.request_id = o.request_id \
                  WHERE o.partition = $1 AND o.merchant_id = {1} ",
                 [(&self.merchant, Type::TEXT)],
             ),
             Some(pair) if !self.other_pairs => Query::new(sums, parameters, "p").from(
-                " FROM requests.metadata_pairs AS p LEFT JOIN requests.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
+                " FROM {requests}.metadata_pairs AS p LEFT JOIN {requests}.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
                  WHERE p.partition = $1 AND p.pair = {1} ",
                 [(pair, Type::BYTEA)],
             ),
             Some(pair) => Query::new(sums, parameters, "p").from(
-                " FROM requests.metadata_pairs AS p JOIN requests.opened AS o ON o.partition = p.partition AND o.request_id = p.request_id \
-                 LEFT JOIN requests.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
+                " FROM {requests}.metadata_pairs AS p JOIN {requests}.opened AS o ON o.partition = p.partition AND o.request_id = p.request_id \
+                 LEFT JOIN {requests}.ended AS e ON e.partition = p.partition AND e.request_id = p.request_id \
                  WHERE p.partition = $1 AND o.merchant_id = {1} AND p.pair = {2} AND o.metadata @> {3} ",
                 [(&self.merchant, Type::TEXT), (pair, Type::BYTEA), (&self.metadata, Type::JSONB)],
             ),

@@ -228,22 +228,22 @@ macro_rules! select_requests {
 
 /// A merchant's request by id.
 pub const FIND: &str = select_requests!(
-    "FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.request_id = $3"
+    "FROM {requests}.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.request_id = $3"
 );
 
 /// A merchant's request by the merchant's own id.
 pub const FIND_REPORTED: &str = select_requests!(
-    "FROM requests.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.reported_id = $3"
+    "FROM {requests}.requests AS r WHERE r.partition = $1 AND r.merchant_id = $2 AND r.reported_id = $3"
 );
 
 /// The columns of a list; a [`RequestFilter`] selects the requests.
 pub const LIST: &str = select_requests!("");
 
 /// The request of a cursor.
-pub const CURSOR: &str = "SELECT created_at AS at, request_id FROM requests.opened WHERE partition = $1 AND merchant_id = $2 AND request_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at, request_id FROM {requests}.opened WHERE partition = $1 AND merchant_id = $2 AND request_id = $3";
 
 /// The request of a cursor that is the merchant's own id.
-pub const CURSOR_REPORTED: &str = "SELECT created_at AS at, request_id FROM requests.opened WHERE partition = $1 AND merchant_id = $2 AND reported_id = $3";
+pub const CURSOR_REPORTED: &str = "SELECT created_at AS at, request_id FROM {requests}.opened WHERE partition = $1 AND merchant_id = $2 AND reported_id = $3";
 
 /// The statement that finds the request called `name`: `by_id` for one of our ids, `reported` for a merchant's own.
 fn by_name(name: &str, by_id: &'static str, reported: &'static str) -> &'static str {

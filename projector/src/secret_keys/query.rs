@@ -22,13 +22,13 @@ row! {
 }
 
 /// A merchant's active keys, newest first.
-pub const LIST: &str = "SELECT secret_key_id, name, hint, created_at FROM secret_keys.secret_keys \
+pub const LIST: &str = "SELECT secret_key_id, name, hint, created_at FROM {secret_keys}.secret_keys \
      WHERE partition = $1 AND merchant_id = $2 AND revoked_at IS NULL \
        AND (created_at, secret_key_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
      ORDER BY created_at DESC, secret_key_id DESC LIMIT $5";
 
 /// The key of a cursor. A revoked one keeps its place in the list.
-pub const CURSOR: &str = "SELECT created_at AS at FROM secret_keys.secret_keys WHERE partition = $1 AND merchant_id = $2 AND secret_key_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {secret_keys}.secret_keys WHERE partition = $1 AND merchant_id = $2 AND secret_key_id = $3";
 
 /// The merchant's active keys, newest first.
 pub async fn list(

@@ -47,14 +47,14 @@ macro_rules! select_spend_keys {
             "SELECT k.spend_key_id, k.wallet_id, k.connection_id, k.key_preview, k.status, k.settings, k.created_at, ",
             "k.last_used_at, coalesce(spend.spent, 0) AS current_spend, coalesce(calls.requests, 0) AS current_requests, ",
             "coalesce(total.spent, 0) AS total_spend, coalesce(total.requests, 0) AS total_requests ",
-            "FROM spend_keys.spend_keys AS k ",
-            "LEFT JOIN spend_keys.spending AS spend ON spend.partition = k.partition AND spend.spend_key_id = k.spend_key_id ",
+            "FROM {spend_keys}.spend_keys AS k ",
+            "LEFT JOIN {spend_keys}.spending AS spend ON spend.partition = k.partition AND spend.spend_key_id = k.spend_key_id ",
             "AND spend.cycle = k.spend_cycle COLLATE \"C\" AND spend.started_at = CASE k.spend_cycle ",
             "WHEN 'daily' THEN $3 WHEN 'weekly' THEN $4 WHEN 'monthly' THEN $5 ELSE to_timestamp(0) END ",
-            "LEFT JOIN spend_keys.spending AS calls ON calls.partition = k.partition AND calls.spend_key_id = k.spend_key_id ",
+            "LEFT JOIN {spend_keys}.spending AS calls ON calls.partition = k.partition AND calls.spend_key_id = k.spend_key_id ",
             "AND calls.cycle = k.request_cycle COLLATE \"C\" AND calls.started_at = CASE k.request_cycle ",
             "WHEN 'daily' THEN $3 WHEN 'weekly' THEN $4 WHEN 'monthly' THEN $5 ELSE to_timestamp(0) END ",
-            "LEFT JOIN spend_keys.spending AS total ON total.partition = k.partition AND total.spend_key_id = k.spend_key_id ",
+            "LEFT JOIN {spend_keys}.spending AS total ON total.partition = k.partition AND total.spend_key_id = k.spend_key_id ",
             "AND total.cycle = 'total' AND total.started_at = to_timestamp(0) ",
             "WHERE k.partition = $1 AND k.merchant_id = $2 AND k.deleted_at IS NULL ",
             $rest
@@ -78,7 +78,7 @@ pub const LIST_OF_CONNECTION: &str = select_spend_keys!(
 );
 
 /// The spend key of a cursor. A deleted one keeps its place in the list.
-pub const CURSOR: &str = "SELECT created_at AS at FROM spend_keys.spend_keys WHERE partition = $1 AND merchant_id = $2 AND spend_key_id = $3";
+pub const CURSOR: &str = "SELECT created_at AS at FROM {spend_keys}.spend_keys WHERE partition = $1 AND merchant_id = $2 AND spend_key_id = $3";
 
 /// The parameters `$2` to `$5` of every query.
 struct QueryScope {

@@ -96,8 +96,8 @@ macro_rules! select_subscriptions {
             "s.cycle_end, s.auto_top_up_bundle_id, s.pending_change, s.credit, COALESCE(b.remaining, 0) AS bundle_credit, ",
             "s.started_at, s.cancelled_at, p.first_name, p.last_name, p.email, p.phone",
             $columns,
-            " FROM subscriptions.subscriptions AS s ",
-            "LEFT JOIN subscriptions.bundle_credit AS b ON b.partition = s.partition AND b.wallet_id = s.wallet_id ",
+            " FROM {subscriptions}.subscriptions AS s ",
+            "LEFT JOIN {subscriptions}.bundle_credit AS b ON b.partition = s.partition AND b.wallet_id = s.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.partition = s.partition AND p.customer_id = s.customer_id ",
             $joins,
             "WHERE s.partition = $1 AND s.merchant_id = $2 ",
@@ -145,15 +145,15 @@ pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
 /// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows.
 pub const LIST_OLDER: &str = select_subscriptions!(
     ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
-    "JOIN plans.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
-     JOIN connections.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
-     JOIN connections.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
+    "JOIN {plans}.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
+     JOIN {connections}.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
+     JOIN {connections}.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
     "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
 );
 
 /// The subscription of a cursor.
-pub const CURSOR: &str = "SELECT started_at AS at FROM subscriptions.subscriptions WHERE partition = $1 AND merchant_id = $2 AND subscription_id = $3";
+pub const CURSOR: &str = "SELECT started_at AS at FROM {subscriptions}.subscriptions WHERE partition = $1 AND merchant_id = $2 AND subscription_id = $3";
 
 /// The rows of one query of [`older`], which reads all.
 const OLDER_LIMIT: u16 = 1_000;

@@ -3,9 +3,7 @@
 use chrono::{DateTime, Utc};
 use farthing_core::event::Topic;
 use farthing_core::ids::{WebhookEventId, WebhookId};
-use farthing_core::partition::Partition;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::query::{self, Error, Listed, Page, PartitionClient, text};
@@ -73,11 +71,9 @@ pub const POSITION: &str =
 /// The position in a partition of the log up to which the outbox is filled.
 pub const CURSOR: &str = "SELECT position FROM webhooks.cursor WHERE partition = $1";
 
-/// The position in `partition` up to which the outbox is filled.
-pub async fn cursor(db: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
-    query::first_row(PartitionClient::new(db, partition), CURSOR, &[])
-        .await?
-        .map_or(Ok(0), |row| row.try_get("position"))
+/// The position in the partition up to which the outbox is filled.
+pub async fn cursor(db: PartitionClient<'_>) -> Result<i64, tokio_postgres::Error> {
+    query::first_row(db, CURSOR, &[]).await?.map_or(Ok(0), |row| row.try_get("position"))
 }
 
 /// The delivery of `event_id` to `webhook_id`.

@@ -47,6 +47,7 @@ mod renewals;
 mod reported_usage;
 mod rest_reads;
 mod rest_writes;
+mod saved;
 mod schedule;
 mod secret_keys;
 mod settlement;

@@ -27,17 +27,16 @@ const SMALL: [&str; 10] = [
     "ledger.instance",
     "ledger.gateways",
     "ledger.gateway_lease",
-    "ledger.shape",
+    "ledger.read_models",
     "webhooks.cursor",
     "checkpoint",
     "refinery_schema_history",
 ];
 
 /// Statements whose purpose is to read a whole table.
-const READS_ALL: [&str; 5] = [
+const READS_ALL: [&str; 4] = [
     "ledger/log/src/audit/mod.rs BATCHES",
     "ledger/log/src/audit/mod.rs STATES",
-    "ledger/log/src/refold.rs CLEAR",
     "projector/src/rebuild.rs DIFFERENCES",
     "projector/src/rebuild.rs COUNT",
 ];
@@ -161,8 +160,13 @@ fn is_whole(statement: &Statement) -> bool {
 
 /// A statement with its template parameters filled in, once per read model.
 fn instances_of(statement: &Statement, large: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut statement = statement.clone();
+    // In a new database, the schema of each read model is its name.
+    for (schema, _) in large.iter().filter_map(|table| table.split_once('.')) {
+        statement.sql = statement.sql.replace(&format!("{{{schema}}}"), schema);
+    }
     if !["{schema}", "{live}", "{new}", "{table}"].iter().any(|place| statement.sql.contains(place)) {
-        return [statement.sql.clone()].into();
+        return [statement.sql].into();
     }
     let schemas_and_tables = large.iter().filter_map(|table| table.split_once('.'));
     let of_models = schemas_and_tables

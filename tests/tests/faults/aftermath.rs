@@ -17,9 +17,8 @@ use crate::load::{Ended, tokens_of};
 
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The live generation of every read model: its schema has a checkpoint and no number in its name.
-const READ_MODELS: &str =
-    "SELECT schemaname::text FROM pg_tables WHERE tablename = 'checkpoint' AND schemaname !~ '_g[0-9]+$'";
+/// The names of all read models.
+const READ_MODELS: &str = "SELECT DISTINCT name FROM ledger.read_models";
 
 /// Checks everything.
 pub(crate) async fn check(instance: &'static Instance, load: &Ended) {
@@ -136,6 +135,8 @@ async fn states(log: &Log, books: &Books) {
     assert_eq!(wallets.len(), books.wallets.len());
     for (id, state) in wallets {
         let account = &books.wallets[&id];
+        // The next release of the tests of upgrades may store a wallet within an object.
+        let state = state.get("wallet").unwrap_or(&state);
         assert_eq!(decimal(&state["balance"]), account.balance(), "{id}");
         assert_eq!(decimal(&state["held"]), account.held, "{id}");
     }

@@ -132,6 +132,11 @@ impl Load {
         &self.parties.merchant
     }
 
+    /// What its tasks call.
+    pub(crate) fn parties(&self) -> &Parties {
+        &self.parties
+    }
+
     /// Waits until `count` more calls got a complete response with status 200.
     pub(crate) async fn calls(&self, count: u64) {
         let goal = self.answered.load(Ordering::SeqCst) + count;

@@ -22,6 +22,7 @@ mod severed;
 mod tampering;
 mod twins;
 mod unsettled;
+mod upgrade;
 mod webhooks;
 
 use std::time::Duration;

@@ -84,8 +84,9 @@ async fn state(merchant: &Merchant) {
         .get(0);
     let richer = body.replace("\"balance\":\"0", "\"balance\":\"9");
     assert_ne!(richer, body);
-    let put = "INSERT INTO ledger.state (partition, kind, id, body) VALUES ($3, 'wallet', $1, $2)
-        ON CONFLICT (partition, kind, id) DO UPDATE SET body = excluded.body";
+    let put = "INSERT INTO ledger.state (partition, generation, kind, id, shape, body)
+        SELECT partition, generation, 'wallet', $1, shape, $2 FROM ledger.heads WHERE partition = $3
+        ON CONFLICT (partition, generation, kind, id) DO UPDATE SET body = excluded.body";
     sql.execute(put, &[&wallet, &richer, &partition]).await.unwrap();
     unsound(merchant.instance, &[format!("the stored wallet {wallet} is not the fold of its events")]).await;
     sql.execute(&format!("DELETE FROM ledger.state WHERE {row}"), &[&wallet]).await.unwrap();

@@ -14,7 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::reader;
 use farthing_projector::query::PartitionClient;
-use farthing_projector::{ReadModel, checkpoint, webhooks};
+use farthing_projector::{ReadModel, Schemas, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
 
@@ -38,10 +38,10 @@ enum Projection {
 }
 
 impl Projection {
-    async fn position(self, db: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
+    async fn position(self, db: PartitionClient<'_>) -> Result<i64, tokio_postgres::Error> {
         match self {
-            Self::ReadModel(model) => checkpoint::position(db, model, partition).await,
-            Self::Outbox => webhooks::query::cursor(db, partition).await,
+            Self::ReadModel(model) => checkpoint::position(db, model).await,
+            Self::Outbox => webhooks::query::cursor(db).await,
         }
     }
 }
@@ -49,13 +49,14 @@ impl Projection {
 /// A connection for reading a merchant's rows.
 pub(super) struct MerchantConnection {
     connection: Object,
+    schemas: Schemas,
     partition: Partition,
 }
 
 impl MerchantConnection {
     /// The connection with the merchant's partition.
     pub(super) fn partition(&self) -> PartitionClient<'_> {
-        PartitionClient::new(&self.connection, self.partition)
+        PartitionClient::new(&self.connection, &self.schemas, self.partition)
     }
 }
 
@@ -112,7 +113,11 @@ impl Reads {
         let mut connection = self.app.connection().await?;
         let target = within(reader::head(&connection, partition)).await?;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        while within(projection.position(&connection, partition)).await? < target {
+        let schemas = self.app.schemas.clone();
+        let position = async |connection: &Client| {
+            within(projection.position(PartitionClient::new(connection, &schemas, partition))).await
+        };
+        while position(&connection).await? < target {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
                 break;
@@ -122,6 +127,6 @@ impl Reads {
             tokio::time::sleep(backoff.next_delay()).await;
             connection = self.app.connection().await?;
         }
-        Ok(MerchantConnection { connection, partition })
+        Ok(MerchantConnection { connection, schemas, partition })
     }
 }

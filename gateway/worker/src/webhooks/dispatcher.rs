@@ -19,7 +19,7 @@ use farthing_log::ledger::Ledger;
 use farthing_log::positions::Positions;
 use farthing_log::{reader, reads};
 use farthing_projector::query::PartitionClient;
-use farthing_projector::{ReadModel, checkpoint};
+use farthing_projector::{ReadModel, Schemas, checkpoint};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +72,7 @@ pub struct Dispatcher {
     ledger: Ledger,
     led: LedPartitions,
     db: Pool,
+    schemas: Schemas,
     /// Numbers the claims.
     mint: Mint,
     client: DeliveryClient,
@@ -86,13 +87,13 @@ impl Dispatcher {
         payloads: Arc<dyn PayloadSource>,
         server_key: ServerKey,
         ledger: Ledger,
-        db: Pool,
+        (db, schemas): (Pool, Schemas),
         connector: Connector,
         timing: WebhookTiming,
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
         let (led, mint, read_to) = (ledger.led(), Mint::default(), Mutex::default());
-        Self { payloads, server_key, ledger, led, db, mint, client, timing, read_to }
+        Self { payloads, server_key, ledger, led, db, schemas, mint, client, timing, read_to }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -285,9 +286,10 @@ impl Dispatcher {
         if known().get(partition) >= position {
             return Ok(true);
         }
+        let rows = PartitionClient::new(db, &self.schemas, partition);
         let mut read_to = i64::MAX;
         for model in READ_MODELS {
-            read_to = read_to.min(checkpoint::position(db, model, partition).await?);
+            read_to = read_to.min(checkpoint::position(rows, model).await?);
         }
         known().set(partition, read_to);
         Ok(read_to >= position)
@@ -303,7 +305,7 @@ impl Dispatcher {
         let invalid = |why: String| Error::Payload(pending.position, why);
         let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
         let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
-        let rows = PartitionClient::new(db, claim.partition());
+        let rows = PartitionClient::new(db, &self.schemas, claim.partition());
         let body = self.payloads.payload(rows, &recorded, pending.event_id).await.map_err(invalid)?;
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
         let secret = self.server_key.webhook_secret(claim.webhook_id);

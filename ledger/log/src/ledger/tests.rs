@@ -178,7 +178,7 @@ async fn a_command_for_another_term_is_not_decided() {
     let (ledger, _routes, _) = ledger([], Route::Here(7));
     for term in [6, 8] {
         let work = Work::OpenAgain(opening().into());
-        let request = Request { partition: 0, term, sent_at: DateTime::UNIX_EPOCH, work };
+        let request = Request::new(PARTITION, term, DateTime::UNIX_EPOCH, work);
         assert!(matches!(ledger.serve(request).await, Reply::Failed(Failed::Moved)));
     }
 }

@@ -45,8 +45,9 @@ pub(super) async fn resend(
     if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
         return Err(unknown);
     }
-    let row = within(query::find(PartitionClient::new(&connection, partition), webhook_id, event_id))
-        .await?
-        .ok_or(unknown)?;
+    let row =
+        within(query::find(PartitionClient::new(&connection, &app.schemas, partition), webhook_id, event_id))
+            .await?
+            .ok_or(unknown)?;
     writes.keep(Reply::ok(Delivery::from(row))).await
 }

@@ -1,0 +1,231 @@
+//! A rolling upgrade: processes of the next release start beside those of the old one, take over under load, and the old
+//! ones stop. No call fails, each is charged once, and the old program can append nothing any more.
+//!
+//! The next release is the same program with `FARTHING_TEST_NEXT_RELEASE` (see `farthing_core::release`).
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_tests::client::Request;
+use farthing_tests::instance::{Instance, SideGateway, is_running, program, signal};
+use farthing_tests::leader::led;
+use farthing_tests::log::Log;
+use farthing_tests::run;
+use farthing_tests::side_projector::SideProjector;
+use farthing_tests::wait::{eventually, within};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::load::{Ended, Load};
+use crate::{HEAL, aftermath, put_away};
+
+const FLAGS: [&str; 2] = ["--allow-address", "127.0.0.0/8"];
+
+/// The shapes and generations of all partitions.
+async fn shapes(log: &Log) -> Vec<(i64, i16)> {
+    let rows = log.sql.query("SELECT DISTINCT shape, generation FROM ledger.heads", &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Load through the instance's gateway until it is gone, and then through the one that takes its place.
+async fn load_through_the_old(instance: &'static Instance, is_gone: &Arc<AtomicBool>) -> Load {
+    let is_gone = Arc::clone(is_gone);
+    let old = instance.gateway(0);
+    let way = move |_| if is_gone.load(Ordering::SeqCst) { instance.try_gateway(0) } else { Some(old) };
+    Load::through(instance, Arc::new(way)).await
+}
+
+/// Reads a customer again and again, through the gateway that the instance has at the time, until `stop`. Every answer
+/// must be whole. Returns their number.
+fn read_on(instance: &'static Instance, load: &Load, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
+    let (key, customer) = (load.parties().merchant.secret_key.clone(), load.parties().customers[0].clone());
+    let stop = Arc::clone(stop);
+    tokio::spawn(async move {
+        let mut answers = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let request = Request::new("GET", format!("/v1/customers/{}", customer.id)).bearer(&key);
+            let shown = request.send(instance.gateway(0)).await.unwrap().expect(200);
+            assert_eq!(shown["reference_id"], customer.reference_id.as_str(), "{shown}");
+            answers += 1;
+        }
+        answers
+    })
+}
+
+/// Asserts that no answer was an error. A caller may have used a connection that the old gateway closed.
+fn none_failed(load: &Ended) {
+    for seen in &load.seen {
+        assert!(!seen.complete || seen.status == 200, "{seen:?}");
+    }
+}
+
+/// The instance after the upgrade, and what runs beside it.
+struct Upgraded {
+    instance: &'static Instance,
+    log: Log,
+    gateway: SideGateway,
+    projector: SideProjector,
+}
+
+/// Upgrades an instance under load to the release with this change.
+async fn upgraded(change: &'static str) -> Upgraded {
+    let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+    let log = instance.log().await;
+    let [(shape, generation)] = shapes(&log).await[..] else { panic!("one shape") };
+    let (is_gone, stop_reading) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let through_old = load_through_the_old(instance, &is_gone).await;
+    through_old.calls(200).await;
+    let reader = read_on(instance, &through_old, &stop_reading);
+
+    instance.upgrade_to(change);
+    let report = instance.operate(&["migrate", "--mode", "test"]).await;
+    let new_models = if change == "fold" { json!(["customers", "requests"]) } else { json!([]) };
+    assert_eq!((&report["migrations"], &report["read_models"]), (&json!([]), &new_models), "{report}");
+    through_old.calls(100).await;
+    let projector = SideProjector::start(instance).await;
+    // It listens once it has taken over.
+    let gateway = SideGateway::start(instance, &FLAGS).await;
+    let next = (shape + 1, if change == "fold" { generation + 1 } else { generation });
+    within(HEAL, "the next release leads all partitions", async || {
+        let led = led(&log.sql).await;
+        (led.len() == 1 && shapes(&log).await == [next]).then_some(())
+    })
+    .await;
+    let id = gateway.id().await;
+    assert_eq!(led(&log.sql).await[&id].len(), log.heads().await.len());
+
+    // Both serve: the old gateway sends its commands to the new one.
+    let through_new = {
+        let address = gateway.address;
+        Load::through(instance, Arc::new(move |_| Some(address))).await
+    };
+    through_old.calls(100).await;
+    through_new.calls(200).await;
+    instance.replace_gateways_by(gateway.address);
+    let old = instance.ready().pids.gateways[0];
+    is_gone.store(true, Ordering::SeqCst);
+    signal(old, "TERM");
+    within(HEAL, "the old gateway ends", async || (!is_running(old)).then_some(())).await;
+    through_old.calls(100).await;
+    through_new.calls(100).await;
+
+    stop_reading.store(true, Ordering::SeqCst);
+    assert!(reader.await.unwrap() > 10);
+    let (through_old, through_new) = (through_old.stop().await, through_new.stop().await);
+    none_failed(&through_old);
+    none_failed(&through_new);
+    the_old_program_is_refused(instance).await;
+    aftermath::check(instance, &through_old).await;
+    aftermath::check(instance, &through_new).await;
+    Upgraded { instance, log, gateway, projector }
+}
+
+/// The launcher starts the old gateway again and again, and an operator's command of the old release leads nothing.
+async fn the_old_program_is_refused(instance: &'static Instance) {
+    let refused = "the log belongs to a newer version of this program";
+    within(HEAL, "the old gateway is refused", async || {
+        let output = std::fs::read_to_string(instance.data.join("logs/gateway-0.log")).ok()?;
+        output.contains(refused).then_some(())
+    })
+    .await;
+    let mut command = tokio::process::Command::new(program());
+    command.args(["gateway", "--listen=127.0.0.1:0", "--database-url", &instance.ready().database_url]);
+    let output = command.stdin(Stdio::null()).output().await.unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains(refused), "{output:?}");
+}
+
+impl Upgraded {
+    async fn put_away(self) {
+        drop((self.gateway, self.projector));
+        put_away(self.instance).await;
+    }
+}
+
+#[test]
+fn a_release_that_folds_differently_takes_over_under_load() {
+    run(async {
+        let upgraded = upgraded("fold").await;
+        let Upgraded { instance, log, .. } = &upgraded;
+        let mut debits: BTreeMap<String, u64> = BTreeMap::new();
+        for event in log.after(0).await.iter().filter(|event| event.kind == "wallet.debited") {
+            *debits.entry(event.text("wallet_id").to_owned()).or_default() += 1;
+        }
+        assert!(!debits.is_empty());
+        let counted = log.states("wallet").await.into_iter();
+        let counted = counted.filter_map(|(id, state)| Some((id, state["debits"].as_u64()?)));
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), debits, "the new fold is that of the whole log");
+
+        // What the old release used is dropped on demand alone.
+        let earlier = "SELECT count(*) FROM ledger.state AS s JOIN ledger.heads AS h USING (partition)
+            WHERE s.generation < h.generation";
+        let earlier = async || log.sql.query_one(earlier, &[]).await.unwrap().get::<_, i64>(0);
+        let before = earlier().await;
+        assert!(before > 0);
+        let report = instance.operate(&["prune"]).await;
+        assert_eq!(report["states"], before, "{report}");
+        assert_eq!(report["read_models"], json!(["customers", "requests"]), "{report}");
+        assert_eq!(earlier().await, 0);
+        let report = instance.operate(&["prune"]).await;
+        assert_eq!(report, json!({"states": 0, "read_models": []}));
+        let load = Load::start(instance).await;
+        load.calls(250).await;
+        let load = load.stop().await;
+        none_failed(&load);
+        aftermath::check(instance, &load).await;
+        upgraded.put_away().await;
+    });
+}
+
+#[test]
+fn a_release_that_stores_a_state_in_another_form_takes_over_under_load() {
+    run(async {
+        let upgraded = upgraded("form").await;
+        let forms = "SELECT count(*) FILTER (WHERE s.shape = h.shape AND body LIKE '{\"wallet\":%'),
+                count(*) FILTER (WHERE s.shape < h.shape AND body NOT LIKE '{\"wallet\":%'), count(*)
+            FROM ledger.state AS s JOIN ledger.heads AS h USING (partition) WHERE kind = 'wallet'";
+        let row = upgraded.log.sql.query_one(forms, &[]).await.unwrap();
+        let (new, old, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        assert!(new > 0 && old > 0 && new + old == all, "{new} + {old} of {all}");
+        upgraded.put_away().await;
+    });
+}
+
+#[test]
+fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let log = instance.log().await;
+        let before = shapes(&log).await;
+        instance.upgrade_to("fold");
+        let mut gateway = tokio::process::Command::new(program());
+        gateway.args(["gateway", "--listen=127.0.0.1:0", "--database-url", &instance.ready().database_url]);
+        gateway.env("FARTHING_TEST_NEXT_RELEASE", "fold").stdin(Stdio::null());
+        let output = gateway.output().await.unwrap();
+        let output = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.contains("run `farthing migrate`"), "{output}");
+        instance.operate(&["migrate", "--mode", "test"]).await;
+        let file = instance.file("waiting.log");
+        let stderr = std::fs::File::create(&file).unwrap();
+        let mut waiting = gateway.stderr(stderr).kill_on_drop(true).spawn().unwrap();
+        eventually("the gateway waits", async || {
+            let output = std::fs::read_to_string(&file).ok()?;
+            output.contains("gateway.waits_for_read_models").then_some(())
+        })
+        .await;
+        assert_eq!(shapes(&log).await, before);
+        let report = instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "a generation that is not built is not compared: {report}");
+        let refused = instance.command(&["prune"]).await;
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && error.contains("states of an earlier release"), "{error}");
+        let projector = SideProjector::start(instance).await;
+        within(HEAL, "the gateway takes over", async || (shapes(&log).await != before).then_some(())).await;
+        waiting.start_kill().unwrap();
+        waiting.wait().await.unwrap();
+        drop(projector);
+        put_away(instance).await;
+    });
+}
