@@ -36,7 +36,6 @@ const IS_DISTRIBUTED: &str = "SELECT EXISTS (SELECT FROM pg_extension WHERE extn
 const LEAD: &str = "\
 SELECT head_position, head_hash, head_epoch, head_shape, stored_position FROM ledger.lead($1, $2, $3, $4)";
 
-
 const RESOLVE: &str = "SELECT ledger.resolve($1, $2, $3, $4)";
 
 /// A partition of the log, for one gateway.

@@ -31,8 +31,7 @@ async fn caller(merchant: &Merchant, name: &str, rate: &str, calls: usize) -> Kn
 async fn others(merchant: &Merchant) {
     merchant.instance.operate(&["key", "issue", "--merchant", &merchant.id, "--name", "another"]).await;
     merchant.post("/v1/webhooks", &json!({"url": "http://receiver.example/hook"})).await.expect(201);
-    let key =
-        merchant.post("/v1/spend_keys", &json!({"name": "a key", "spend_limit": "5"})).await.expect(201);
+    let key = merchant.post("/v1/spend_keys", &json!({"name": "a key"})).await.expect(201);
     let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 7}})));
     merchant.fetch(key["key"].as_str().unwrap(), &endpoint.url).await.expect(200);
     let plan = json!({
