@@ -37,8 +37,10 @@ async fn restored(instance: &Instance, folder: &Path, name: &str) -> String {
     let file = std::fs::File::open(folder.join("database.sql.gz")).unwrap();
     let mut dump = String::new();
     flate2::read::GzDecoder::new(file).read_to_string(&mut dump).unwrap();
+    // Lines for psql alone.
+    let statements: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
     let sql = Log::open(&url).await.sql;
-    sql.batch_execute(&dump).await.unwrap();
+    sql.batch_execute(&statements.join("\n")).await.unwrap();
     url
 }
 

@@ -287,9 +287,8 @@ impl Leases {
         let fits = statements.fits().await?;
         self.give_up_newer(&fits);
         // A gateway joins once it could lead every partition; until then those of the release before lead.
-        let shares = self.config.leads == Leads::Share
-            && !self.leave.is_cancelled()
-            && !fits.contains(&Fit::Unbuilt);
+        let shares =
+            self.config.leads == Leads::Share && !self.leave.is_cancelled() && !fits.contains(&Fit::Unbuilt);
         let kept: Vec<i16> =
             self.held.keys().chain(&self.handing_over).map(|partition| partition.number()).collect();
         let started = Instant::now();

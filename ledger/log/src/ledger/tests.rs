@@ -139,7 +139,8 @@ async fn an_opening_is_sent_to_the_next_leader_as_soon_as_the_partition_has_move
 
 #[tokio::test(start_paused = true)]
 async fn the_same_leader_in_another_term_is_asked_again() {
-    let (ledger, routes, _) = ledger([None, Some(Ok(Reply::States(vec![None])))], leader("a", 1));
+    let found = Reply::States { shape: 1, states: vec![None] };
+    let (ledger, routes, _) = ledger([None, Some(Ok(found))], leader("a", 1));
     let moved_at = moves(routes, leader("a", 3));
     let key = StateKey::Webhook(farthing_core::ids::WebhookId::new(Ulid(4)));
     assert!(ledger.state(PARTITION, key).await.unwrap().is_none());

@@ -53,8 +53,8 @@ async fn others(merchant: &Merchant) {
 fn dump(instance: &Instance, file: &Path) {
     let server = std::fs::read_link(format!("/proc/{}/exe", instance.ready().pids.postgres)).unwrap();
     let mut command = std::process::Command::new(server.with_file_name("pg_dump"));
-    // The files are the same on every server: statements alone, and no names of roles that only this one has.
-    command.args(["--inserts", "--rows-per-insert=100", "--no-owner", "--compress=9", "--file"]).arg(file);
+    // Statements alone, which a client can execute.
+    command.args(["--inserts", "--rows-per-insert=100", "--compress=9", "--file"]).arg(file);
     let status = command.args(["--dbname", &instance.ready().database_url]).status().unwrap();
     assert!(status.success(), "pg_dump: {status}");
 }
