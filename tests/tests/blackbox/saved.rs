@@ -79,7 +79,7 @@ async fn upgrades(folder: &Path) {
     };
     let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 7}})));
     for customer in &facts.customers {
-        let path = format!("/v1/customers/{}", customer.id);
+        let path = format!("/v1/connections/{}", customer.id);
         let shown = get(path.clone()).await;
         assert_eq!(shown["reference_id"], customer.reference_id.as_str());
         let balance = |shown: &Value| -> Decimal {
