@@ -71,13 +71,16 @@ impl Led {
 /// Leads the partitions of three merchants, with one group commit.
 async fn three(instance: &'static Instance, stop: &CancellationToken, tasks: &TaskTracker) -> Vec<Led> {
     let group = GroupCommit::start(instance.ready().database_url, Role::Gateway, tasks);
-    let mut led: Vec<Led> = Vec::new();
-    while led.len() < 3 {
+    let mut merchants: Vec<(Merchant, Partition)> = Vec::new();
+    while merchants.len() < 3 {
         let merchant = Merchant::of(instance).await;
         let partition = merchant.log.partition_of(&merchant.id).await;
-        if led.iter().any(|other| other.partition == partition) {
-            continue;
+        if merchants.iter().all(|(_, other)| *other != partition) {
+            merchants.push((merchant, partition));
         }
+    }
+    let mut led = Vec::new();
+    for (merchant, partition) in merchants {
         let lease = leader::take_lease(&merchant.log.sql, partition).await;
         let config = leader::appender(&instance.ready().database_url, partition);
         let config = AppenderConfig { group: Some(group.clone()), ..config };

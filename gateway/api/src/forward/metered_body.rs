@@ -55,7 +55,12 @@ pub(crate) struct MeteredBody {
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
         let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
-        Self { phase: ResponsePhase::Streaming(Box::new(response)), first: None, is_head_sent: false, silence }
+        Self {
+            phase: ResponsePhase::Streaming(Box::new(response)),
+            first: None,
+            is_head_sent: false,
+            silence,
+        }
     }
 
     /// Settles the call at once if the whole body came with its head. Head and body are then sent in one write, and a
