@@ -16,6 +16,7 @@ impl From<reads::Error> for ApiError {
     fn from(error: reads::Error) -> Self {
         match error {
             reads::Error::Unavailable(why) => Self::ledger_unavailable(why),
+            reads::Error::Overloaded => Self::overloaded("the appender's queue"),
             reads::Error::Internal(why) => Self::internal(why),
         }
     }

@@ -23,6 +23,9 @@ pub enum Error {
     /// Postgres cannot be reached or does not answer in time.
     #[error("the ledger is unavailable: {0}")]
     Unavailable(String),
+    /// Too many commands wait for the leader that is asked.
+    #[error("too many commands wait for the ledger")]
+    Overloaded,
     /// The statement is wrong, or a stored value cannot be read.
     #[error("{0}")]
     Internal(String),
@@ -75,6 +78,7 @@ impl From<appender::Error> for Error {
     fn from(error: appender::Error) -> Self {
         match error {
             appender::Error::Internal(why) => Self::Internal(why),
+            appender::Error::Overloaded => Self::Overloaded,
             error => Self::Unavailable(error.to_string()),
         }
     }

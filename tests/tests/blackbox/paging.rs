@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// Items of each list.
 const ITEMS: usize = 3;
 
+/// Deliveries of three webhooks, each of the customers created after it.
+const DELIVERIES: usize = 5 + 4 + 3;
+
 /// Lists without pages: two are bare arrays by the specification, the others are short.
 const WHOLE: [&str; 6] = [
     "list_active_subscriptions",
@@ -60,6 +63,11 @@ impl Owner {
         }
         let owner = Self { merchant, webhook_id };
         let deliveries = format!("/v1/webhooks/{}/deliveries", owner.webhook_id);
+        // Reads count against the key's rate limit: they begin when the receiver has all.
+        eventually("the receiver has everything", async || {
+            (receiver.calls().len() >= DELIVERIES).then_some(())
+        })
+        .await;
         eventually("everything is delivered", async || {
             let deliveries = owner.merchant.get(&deliveries).await.expect(200);
             let deliveries = deliveries["data"].as_array().unwrap();

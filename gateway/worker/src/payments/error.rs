@@ -37,6 +37,7 @@ impl From<reads::Error> for Error {
     fn from(error: reads::Error) -> Self {
         match error {
             reads::Error::Unavailable(why) => Self::Unavailable(why),
+            reads::Error::Overloaded => Self::Overloaded,
             reads::Error::Internal(why) => Self::Internal(why),
         }
     }

@@ -130,6 +130,7 @@ impl Sweeper {
         };
         if let Err(error) = done.await {
             tracing::warn!(event = "sweeper.round_failed", %error, "a round of the sweeper failed");
+            self.heartbeats.restart();
             self.connection.close();
         }
     }

@@ -11,12 +11,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
+use super::AbortOnPanic;
 use super::append_statement::{APPEND, execute, try_execute};
 use super::batch::AppendBatch;
 use super::session::SETTINGS;
 use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
 use crate::connect::{self, Role};
 use farthing_core::partition::Partition;
+
+/// The most appends in a transaction. Up to so many futures are polled in their order when they are joined, so that the
+/// statements are sent in theirs.
+const MAX_GROUP: usize = 30;
+
+/// A transaction that waits for a head, or for this process, keeps the other heads locked meanwhile: no longer than this,
+/// which is less than a lease. An append that waits for its head is then executed alone.
+const BEGIN: &str = "\
+BEGIN;
+SET LOCAL lock_timeout = '500ms';
+SET LOCAL idle_in_transaction_session_timeout = '1s'";
 
 /// A handle to the task that commits for all partitions of this process. The task ends with the last handle.
 #[derive(Debug, Clone)]
@@ -38,7 +50,10 @@ impl GroupCommit {
     /// Starts the task, which connects when there is something to append.
     pub fn start(database_url: String, role: Role, tasks: &TaskTracker) -> Self {
         let (queue, appends) = mpsc::unbounded_channel();
-        tasks.spawn(run(database_url, role, appends));
+        tasks.spawn(async move {
+            let _guard = AbortOnPanic;
+            run(database_url, role, appends).await;
+        });
         Self { queue }
     }
 
@@ -64,7 +79,9 @@ async fn run(database_url: String, role: Role, mut appends: mpsc::UnboundedRecei
         let mut group = vec![first];
         // Leaders that are ready to append are in the same transaction.
         tokio::task::yield_now().await;
-        while let Ok(next) = appends.try_recv() {
+        while group.len() < MAX_GROUP
+            && let Ok(next) = appends.try_recv()
+        {
             group.push(next);
         }
         // Heads are locked in one order everywhere.
@@ -118,24 +135,33 @@ impl Connection {
 
     /// Commits the appends of `group` and answers them. Those that remain in it are not answered.
     async fn commit(&self, group: &mut Vec<Append>) {
-        if group.len() > 1 && self.commit_together(group).await {
-            return;
+        let mut was_tried = false;
+        if group.len() > 1 {
+            if self.commit_together(group).await {
+                return;
+            }
+            was_tried = true;
         }
         while let Some(Append { partition, expected, batch, .. }) = group.first() {
-            let appended = execute(&self.client, &self.append, *partition, *expected, batch).await;
+            let appended = match execute(&self.client, &self.append, *partition, *expected, batch).await {
+                // The leader looks up which it is.
+                Ok(false) if was_tried => Err(StoreError::Other("the head has moved meanwhile".to_owned())),
+                appended => appended,
+            };
             let _ = group.remove(0).reply.send(appended);
         }
     }
 
     /// Commits all appends of `group` in one transaction and answers them; `false` if it was rolled back because one failed,
-    /// and none is answered.
+    /// and none is answered. The one that failed is then the last.
     async fn commit_together(&self, group: &mut Vec<Append>) -> bool {
         let appends = group.iter().map(|Append { partition, expected, batch, .. }| {
             try_execute(&self.client, &self.append, *partition, *expected, batch)
         });
         // The statements are sent in this order, without a wait for the replies.
         let (begun, appended, committed) = tokio::join!(
-            self.client.batch_execute("BEGIN"),
+            biased;
+            self.client.batch_execute(BEGIN),
             join_all(appends),
             self.client.batch_execute("COMMIT"),
         );
@@ -146,11 +172,19 @@ impl Connection {
                 }
                 true
             }
-            // After an error in the transaction, Postgres rolls back when it is told to commit.
-            Ok(()) if appended.iter().any(|appended| appended.as_ref().is_err_and(is_of_statement)) => false,
             Ok(()) => {
-                end_all(group.drain(..), "a reply of Postgres cannot be read");
-                true
+                // After an error in the transaction, Postgres rolls back when it is told to commit.
+                match appended.iter().position(|appended| appended.as_ref().is_err_and(is_of_statement)) {
+                    Some(failed) => {
+                        let failed = group.remove(failed);
+                        group.push(failed);
+                        false
+                    }
+                    None => {
+                        end_all(group.drain(..), "a reply of Postgres cannot be read");
+                        true
+                    }
+                }
             }
             Err(error) => {
                 end_all(group.drain(..), &StoreError::from(error).to_string());

@@ -4,6 +4,7 @@
 //! A lease only says who should lead. Two gateways that both believe it harm nothing: the epoch of the head fences the
 //! earlier one out (`ledger.lead`).
 
+mod fits;
 mod plan;
 mod statements;
 
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::fits::{Fit, KnownFits};
 use self::plan::{View, plan};
-use self::statements::{Fit, Holder, Rows, Statements};
+use self::statements::{Holder, Rows, Statements};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 
@@ -194,6 +196,7 @@ pub(crate) fn start(
     tasks: &TaskTracker,
 ) -> watch::Receiver<Arc<Routes>> {
     let (routes, known) = watch::channel(Arc::new(Routes::unknown(appenders.len())));
+    let (fits, known_fits) = watch::channel(None);
     let leases = Leases {
         config,
         appenders,
@@ -204,10 +207,18 @@ pub(crate) fn start(
         handing_over: BTreeSet::new(),
         stuck: BTreeMap::new(),
         avoids: BTreeMap::new(),
+        fits: known_fits,
         is_outdated: false,
     };
+    let (database_url, role) = (leases.config.database_url.clone(), leases.config.role);
+    let pause = leases.config.duration / ROUNDS_PER_LEASE;
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(leases.run(&stop)),
+        Ok(runtime) => runtime.block_on(async {
+            tokio::select! {
+                () = leases.run(&stop) => {}
+                never = fits::follow(&database_url, role, pause, &fits) => match never {},
+            }
+        }),
         Err(error) => {
             tracing::error!(event = "leases.thread_failed", %error, "the leases cannot start their thread");
         }
@@ -239,12 +250,18 @@ struct Leases {
     stuck: BTreeMap<Partition, (Instant, u32)>,
     /// The partitions that this gateway leaves to others, and until when.
     avoids: BTreeMap<Partition, Instant>,
+    /// Which partitions this program can lead.
+    fits: watch::Receiver<KnownFits>,
     /// Whether a newer program has led a partition.
     is_outdated: bool,
 }
 
 impl Leases {
     async fn run(mut self, stop: &CancellationToken) {
+        tokio::select! {
+            _ = self.fits.wait_for(Option::is_some) => {}
+            () = stop.cancelled() => return,
+        }
         loop {
             let round = tokio::time::timeout(ROUND_TIMEOUT, self.round()).await;
             let pause = match round.unwrap_or(Err(Error::Timeout)) {
@@ -259,6 +276,7 @@ impl Leases {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                Ok(()) = self.fits.changed() => {}
                 () = stop.cancelled() => break,
             }
         }
@@ -284,7 +302,7 @@ impl Leases {
             None => Statements::prepare(&self.config.database_url, self.config.role).await?,
         };
         let holder = self.config.holder();
-        let fits = statements.fits().await?;
+        let fits: Arc<[Fit]> = self.fits.borrow_and_update().clone().unwrap_or_default();
         self.give_up_newer(&fits);
         // A gateway joins once it could lead every partition; until then those of the release before lead.
         let shares =
@@ -315,7 +333,7 @@ impl Leases {
         let mut leaders: Vec<Option<&str>> =
             rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
         // A partition that this program cannot lead is not free for it.
-        for (leader, _) in leaders.iter_mut().zip(&fits).filter(|(_, fit)| **fit != Fit::Fits) {
+        for (leader, _) in leaders.iter_mut().zip(fits.iter()).filter(|(_, fit)| **fit != Fit::Fits) {
             *leader = leader.or(Some(""));
         }
         let held = self.held.keys().copied().collect();

@@ -2,12 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
-use farthing_core::state::{generation, shape};
+use farthing_core::state::shape;
 use tokio_postgres::{Client, Statement};
 
 use super::plan::Sharer;
 use crate::connect::{self, Role};
-use crate::generations::MAX_BEHIND;
 
 const SETTINGS: &str = "SET statement_timeout = '2s'; SET synchronous_commit = on";
 
@@ -50,13 +49,6 @@ WHERE expires_at > clock_timestamp()
     AND shape = (SELECT max(shape) FROM ledger.gateways WHERE expires_at > clock_timestamp())
 ORDER BY gateway";
 
-/// The shapes of the partitions, and how far the states of generation $1 are behind, if they are built.
-const SHAPES: &str = "\
-SELECT h.shape, h.generation, CASE WHEN c.built THEN h.position - c.position END AS behind
-FROM ledger.heads AS h
-LEFT JOIN ledger.checkpoints AS c ON c.partition = h.partition AND c.generation = $1
-ORDER BY h.partition";
-
 /// A lease, as the database has it.
 #[derive(Debug, Clone)]
 pub(super) struct LeaseRow {
@@ -83,32 +75,6 @@ pub(super) struct Holder {
     pub(super) seconds: f64,
 }
 
-/// Whether this program can lead a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// It can.
-    Fits,
-    /// A newer program has led it.
-    Newer,
-    /// The states of this program's generation are not built, or too far behind.
-    Unbuilt,
-}
-
-impl Fit {
-    fn of(row: &tokio_postgres::Row) -> Result<Self, tokio_postgres::Error> {
-        let behind: Option<i64> = row.try_get("behind")?;
-        Ok(if row.try_get::<_, i64>("shape")? > i64::from(shape()) {
-            Self::Newer
-        } else if row.try_get::<_, i16>("generation")? == generation()
-            || behind.is_some_and(|behind| behind <= MAX_BEHIND)
-        {
-            Self::Fits
-        } else {
-            Self::Unbuilt
-        })
-    }
-}
-
 /// The rows at the end of a round.
 #[derive(Debug)]
 pub(super) struct Rows {
@@ -128,14 +94,13 @@ pub(super) struct Statements {
     claim: Statement,
     leases: Statement,
     gateways: Statement,
-    shapes: Statement,
 }
 
 impl Statements {
     pub(super) async fn prepare(database_url: &str, role: Role) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(database_url, role).await?;
         client.batch_execute(SETTINGS).await?;
-        let (now, announce, leave, renew, release, claim, leases, gateways, shapes) = tokio::try_join!(
+        let (now, announce, leave, renew, release, claim, leases, gateways) = tokio::try_join!(
             client.prepare(NOW),
             client.prepare(ANNOUNCE),
             client.prepare(LEAVE),
@@ -144,9 +109,8 @@ impl Statements {
             client.prepare(CLAIM),
             client.prepare(LEASES),
             client.prepare(GATEWAYS),
-            client.prepare(SHAPES),
         )?;
-        Ok(Self { client, now, announce, leave, renew, release, claim, leases, gateways, shapes })
+        Ok(Self { client, now, announce, leave, renew, release, claim, leases, gateways })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -196,11 +160,6 @@ impl Statements {
         let Holder { gateway, address, delivers, seconds } = holder;
         let claimed = self.client.query(&self.claim, &[gateway, &wanted, seconds, address, delivers]).await?;
         claimed.iter().map(|row| Ok((Partition::new(row.try_get(0)?), row.try_get(1)?))).collect()
-    }
-
-    /// Whether this program can lead each partition, by their numbers.
-    pub(super) async fn fits(&self) -> Result<Vec<Fit>, tokio_postgres::Error> {
-        self.client.query(&self.shapes, &[&generation()]).await?.iter().map(Fit::of).collect()
     }
 
     pub(super) async fn rows(&self) -> Result<Rows, tokio_postgres::Error> {

@@ -17,8 +17,9 @@ use crate::leases::Elsewhere;
 /// How long the answer of an earlier leader may take on its way, if the command can be sent to the new one as well.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// The same, if the command is sent once: without the answer its outcome is unknown.
-const GRACE_ONCE: Duration = Duration::from_secs(1);
+/// The same, if the command is sent once: without the answer its outcome is unknown, and a leader that hands over still
+/// answers what it has taken.
+pub(super) const GRACE_ONCE: Duration = Duration::from_secs(7);
 
 impl Ledger {
     /// Asks a leader. If the partition has got another one and there is no answer `grace` later, none is waited for.

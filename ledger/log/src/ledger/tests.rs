@@ -16,6 +16,7 @@ use farthing_core::secret::ServerKey;
 use ulid::Ulid;
 
 use super::peer::{Work, raw};
+use super::remote::GRACE_ONCE;
 use super::*;
 
 const PARTITION: Partition = Partition::new(0);
@@ -158,7 +159,7 @@ async fn a_command_that_has_an_effect_each_time_is_sent_once() {
     };
     let answer = ledger.submit(PARTITION, command).await;
     assert!(matches!(answer, Err(Error::Unknown(_))), "{answer:?}");
-    assert!(moved_at.elapsed() <= Duration::from_secs(1), "{:?}", moved_at.elapsed());
+    assert!(moved_at.elapsed() <= GRACE_ONCE, "{:?}", moved_at.elapsed());
     assert_eq!(peers.asked.lock().unwrap().len(), 1);
 }
 

@@ -1,0 +1,89 @@
+//! Which partitions this program can lead. It is read beside the rounds, over a connection of its own: on Citus the heads
+//! are on several servers, and the loss of one of them must not keep a gateway from renewing its leases.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::state::{generation, shape};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::{Error, ROUND_TIMEOUT};
+use crate::connect::{self, Role};
+use crate::generations::MAX_BEHIND;
+
+/// The shapes of the partitions, and how far the states of generation $1 are behind, if they are built.
+const SHAPES: &str = "\
+SELECT h.shape, h.generation, CASE WHEN c.built THEN h.position - c.position END AS behind
+FROM ledger.heads AS h
+LEFT JOIN ledger.checkpoints AS c ON c.partition = h.partition AND c.generation = $1
+ORDER BY h.partition";
+
+/// Whether this program can lead a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// It can.
+    Fits,
+    /// A newer program has led it.
+    Newer,
+    /// The states of this program's generation are not built, or too far behind.
+    Unbuilt,
+}
+
+impl Fit {
+    fn of(row: &tokio_postgres::Row) -> Result<Self, tokio_postgres::Error> {
+        let behind: Option<i64> = row.try_get("behind")?;
+        Ok(if row.try_get::<_, i64>("shape")? > i64::from(shape()) {
+            Self::Newer
+        } else if row.try_get::<_, i16>("generation")? == generation()
+            || behind.is_some_and(|behind| behind <= MAX_BEHIND)
+        {
+            Self::Fits
+        } else {
+            Self::Unbuilt
+        })
+    }
+}
+
+/// The fits of all partitions by their numbers, as they were read last; none before they were read.
+pub(super) type KnownFits = Option<Arc<[Fit]>>;
+
+/// Reads the fits again and again, with this pause between. While they cannot be read, the last ones stay.
+pub(super) async fn follow(
+    database_url: &str,
+    role: Role,
+    pause: Duration,
+    known: &watch::Sender<KnownFits>,
+) -> Infallible {
+    let (mut connection, mut is_read) = (None, true);
+    loop {
+        let read = tokio::time::timeout(ROUND_TIMEOUT, read(&mut connection, database_url, role)).await;
+        match read.unwrap_or(Err(Error::Timeout)) {
+            Ok(fits) => {
+                is_read = true;
+                known.send_if_modified(|known| {
+                    let is_new = known.as_ref() != Some(&fits);
+                    *known = Some(fits);
+                    is_new
+                });
+            }
+            Err(error) => {
+                if is_read {
+                    tracing::warn!(event = "leases.shapes_unread", %error, "the shapes of the log cannot be read");
+                }
+                (connection, is_read) = (None, false);
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn read(connection: &mut Option<Client>, database_url: &str, role: Role) -> Result<Arc<[Fit]>, Error> {
+    let client = match connection.take().filter(|client| !client.is_closed()) {
+        Some(client) => client,
+        None => connect::connect(database_url, role).await?,
+    };
+    let rows = connection.insert(client).query(SHAPES, &[&generation()]).await?;
+    Ok(rows.iter().map(Fit::of).collect::<Result<_, _>>()?)
+}
