@@ -174,17 +174,15 @@ impl Connection {
             }
             Ok(()) => {
                 // After an error in the transaction, Postgres rolls back when it is told to commit.
-                match appended.iter().position(|appended| appended.as_ref().is_err_and(is_of_statement)) {
-                    Some(failed) => {
-                        let failed = group.remove(failed);
-                        group.push(failed);
-                        false
-                    }
-                    None => {
-                        end_all(group.drain(..), "a reply of Postgres cannot be read");
-                        true
-                    }
+                let failed =
+                    appended.iter().position(|appended| appended.as_ref().is_err_and(is_of_statement));
+                if let Some(failed) = failed {
+                    let failed = group.remove(failed);
+                    group.push(failed);
+                    return false;
                 }
+                end_all(group.drain(..), "a reply of Postgres cannot be read");
+                true
             }
             Err(error) => {
                 end_all(group.drain(..), &StoreError::from(error).to_string());
