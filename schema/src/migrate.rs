@@ -171,6 +171,8 @@ async fn create_partitions(client: &mut Client, options: Migrate<'_>) -> Result<
 /// Creates an empty generation of a read model in a schema of its own, owned by the projector, unless there is one of
 /// this program's version. Returns whether it was created.
 async fn create_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
+    // On a cluster, a transaction that has read over several connections creates no tables.
+    let written: i64 = client.query_one(COUNT_WRITTEN, &[]).await?.try_get(0)?;
     let transaction = client.transaction().await?;
     let (name, version) = (model.name(), model.version());
     let found = transaction.query_opt(FIND_GENERATION, &[&name, &version]).await?;
@@ -181,7 +183,6 @@ async fn create_generation(client: &mut Client, model: ReadModel) -> Result<bool
         let is_taken: bool = transaction.query_one(SCHEMA_EXISTS, &[&name]).await?.try_get(0)?;
         if is_taken { model.schema_of_version() } else { name.to_owned() }
     };
-    let written: i64 = transaction.query_one(COUNT_WRITTEN, &[]).await?.try_get(0)?;
     // The nodes of a cluster see what one role has created in a transaction only under that role.
     transaction.batch_execute("SET LOCAL ROLE farthing_projector").await?;
     if !exists {
