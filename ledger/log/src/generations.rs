@@ -49,7 +49,7 @@ SET statement_timeout = '60s'";
 /// The partitions whose leader keeps states of a generation before $1.
 const UNBUILT: &str = "SELECT partition FROM ledger.heads WHERE generation < $1 ORDER BY partition";
 
-const NEWER: &str = "SELECT EXISTS (SELECT FROM ledger.heads WHERE shape > $1)";
+const NEWER: &str = "SELECT count(*) > 0 FROM ledger.heads WHERE shape > $1";
 
 /// A page of the states of partition $1 of generations before $2.
 const DELETE: &str = "\
