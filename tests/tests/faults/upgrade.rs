@@ -1,5 +1,5 @@
 //! A rolling upgrade: processes of the next release start beside those of the old one, take over under load, and the old
-//! ones stop. No call fails, each is charged once, and the old program can append nothing any more.
+//! ones stop. No call is answered with an error, each is charged once, and the old program can append nothing any more.
 //!
 //! The next release is the same program with `FARTHING_TEST_NEXT_RELEASE` (see `farthing_core::release`).
 
