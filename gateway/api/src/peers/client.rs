@@ -6,21 +6,22 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use farthing_core::partition::Partition;
+use bytes::{Bytes, BytesMut};
 use farthing_core::secret::ServerKey;
 use farthing_log::ledger::{NoReply, Peers, Reply, Request};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{COMMANDS, TOKEN_HEADER, token};
+use super::{COMMANDS, Numbered, TOKEN_HEADER, token};
 
 /// The most commands in one message.
 const MAX_COMMANDS: usize = 256;
@@ -28,11 +29,18 @@ const MAX_COMMANDS: usize = 256;
 /// The size of a message, in bytes, above which it takes no further command.
 const FULL_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// Messages that are under way for one partition at the same time.
+/// Messages that are under way to one gateway at the same time, apart from slow ones.
 const MESSAGES: usize = 2;
 
-/// Commands that may wait for a message for one partition.
-const QUEUED: usize = 8_192;
+/// The time after which a message is slow, and others no longer wait for it: a command in it may be of a partition that
+/// answers nothing.
+const SLOW_MESSAGE: Duration = Duration::from_millis(50);
+
+/// Commands that may wait for a message to one gateway.
+const QUEUED: usize = 65_536;
+
+/// How long the way to a gateway is kept without a command.
+const IDLE_WAY: Duration = Duration::from_secs(60);
 
 /// The longest time until an answer.
 const TIMEOUT: Duration = Duration::from_secs(7);
@@ -44,8 +52,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// is being closed.
 const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
-/// The largest answer, in bytes.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// The largest response, in bytes.
+const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
 type Answer = Result<Reply, NoReply>;
 
@@ -55,9 +63,8 @@ type Queued = (Request, oneshot::Sender<Answer>);
 /// The way to the other gateways of the instance.
 pub struct HttpPeers {
     connection: Arc<Connection>,
-    /// By address and partition: a message is answered when its slowest command is, and commands of other partitions must
-    /// not wait for it.
-    queues: Mutex<HashMap<(String, Partition), mpsc::Sender<Queued>>>,
+    /// By address.
+    queues: Mutex<HashMap<String, mpsc::Sender<Queued>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -89,23 +96,22 @@ impl HttpPeers {
         Self { connection, queues: Mutex::default(), stop, tasks: tasks.clone() }
     }
 
-    /// The queue of `partition` at the gateway at `address`, with the tasks that send what it holds.
-    fn queue(&self, address: &str, partition: Partition) -> mpsc::Sender<Queued> {
+    /// The queue of commands for the gateway at `address`, with the task that sends what it holds.
+    fn queue(&self, address: &str) -> mpsc::Sender<Queued> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (address.to_owned(), partition);
-        if let Some(queue) = queues.get(&key) {
+        if let Some(queue) = queues.get(address).filter(|queue| !queue.is_closed()) {
             return queue.clone();
         }
-        // The partition has moved: the way to its last leader ends when its queue is empty.
-        queues.retain(|(_, of), _| *of != partition);
+        queues.retain(|_, queue| !queue.is_closed());
         let (queue, waiting) = mpsc::channel(QUEUED);
-        let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
-        for _ in 0..MESSAGES {
-            let (connection, address) = (Arc::clone(&self.connection), address.to_owned());
-            let send = send_all(connection, address, Arc::clone(&waiting));
-            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(send));
-        }
-        queues.insert(key, queue.clone());
+        let way = Way {
+            connection: Arc::clone(&self.connection),
+            address: address.to_owned(),
+            stop: self.stop.clone(),
+            tasks: self.tasks.clone(),
+        };
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(way.send_all(waiting)));
+        queues.insert(address.to_owned(), queue.clone());
         queue
     }
 
@@ -134,93 +140,152 @@ impl Peers for HttpPeers {
     fn send(&self, address: String, request: Request) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            let full = || NoReply::NotSent("too many commands wait for the gateway".to_owned());
-            self.queue(&address, request.partition()).try_send((request, reply)).map_err(|_| full())?;
+            match self.queue(&address).try_send((request, reply)) {
+                Ok(()) => {}
+                // The way to the gateway has just ended because it was idle.
+                Err(TrySendError::Closed(queued)) => {
+                    let ended = |_| NoReply::NotSent("this gateway stops".to_owned());
+                    self.queue(&address).try_send(queued).map_err(ended)?;
+                }
+                Err(TrySendError::Full(_)) => {
+                    return Err(NoReply::NotSent("too many commands wait for the gateway".to_owned()));
+                }
+            }
             answer.await.unwrap_or_else(|_| Err(NoReply::Unknown("this gateway stops".to_owned())))
         })
     }
 }
 
-/// Sends what waits, as many commands in a message as there are, until the queue is closed.
-async fn send_all(
+/// The way to one gateway.
+struct Way {
     connection: Arc<Connection>,
     address: String,
-    waiting: Arc<tokio::sync::Mutex<mpsc::Receiver<Queued>>>,
-) {
-    loop {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Way {
+    /// Sends what waits, as many commands in a message as there are, until there have been none for a while.
+    async fn send_all(self, mut waiting: mpsc::Receiver<Queued>) {
+        let places = Arc::new(Semaphore::new(MESSAGES));
         let mut queued = Vec::new();
-        if waiting.lock().await.recv_many(&mut queued, MAX_COMMANDS).await == 0 {
-            return;
-        }
-        let mut queued = queued.into_iter().peekable();
-        while queued.peek().is_some() {
-            let (mut message, mut replies) = (Vec::new(), Vec::new());
-            while message.len() < FULL_MESSAGE
-                && let Some((request, reply)) = queued.next()
-            {
-                // Another leader was asked meanwhile.
-                if reply.is_closed() {
-                    continue;
-                }
-                match serde_json::to_vec(&request) {
-                    Ok(line) => {
-                        message.extend_from_slice(&line);
-                        message.push(b'\n');
-                        replies.push(reply);
-                    }
-                    Err(error) => drop(reply.send(Err(NoReply::NotSent(error.to_string())))),
-                }
-            }
-            if replies.is_empty() {
-                continue;
-            }
-            match connection.send(&address, message, replies.len()).await {
-                Ok(answers) => {
-                    for (reply, answer) in replies.into_iter().zip(answers) {
-                        let _ = reply.send(Ok(answer));
-                    }
-                }
-                Err(error) => {
-                    for reply in replies {
-                        let _ = reply.send(Err(error.clone()));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            if queued.is_empty() {
+                match tokio::time::timeout(IDLE_WAY, waiting.recv_many(&mut queued, MAX_COMMANDS)).await {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(_) => {
+                        // What is queued already is received before the end.
+                        waiting.close();
+                        continue;
                     }
                 }
             }
+            let message = Message::of(&mut queued);
+            let (connection, address) = (Arc::clone(&self.connection), self.address.clone());
+            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(async move {
+                let sent = message.send(&connection, &address);
+                tokio::pin!(sent);
+                if tokio::time::timeout(SLOW_MESSAGE, &mut sent).await.is_err() {
+                    drop(place);
+                    sent.await;
+                }
+            }));
         }
     }
 }
 
-impl Connection {
-    /// Sends a message of `count` commands, and reads an answer to each.
-    async fn send(&self, address: &str, message: Vec<u8>, count: usize) -> Result<Vec<Reply>, NoReply> {
-        let response = self.call(address, Method::POST, COMMANDS, HeaderMap::new(), message.into()).await?;
-        match response.status {
-            StatusCode::OK => {}
-            // It refuses the message before it reads a command.
-            status @ (StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE) => {
-                return Err(NoReply::NotSent(format!("it answers {status}")));
+/// Commands that are sent together.
+struct Message {
+    /// A command per line.
+    lines: Vec<u8>,
+    /// Who waits for the answer to each command.
+    replies: Vec<Option<oneshot::Sender<Answer>>>,
+}
+
+impl Message {
+    /// Takes as many of the `queued` commands as a message holds.
+    fn of(queued: &mut Vec<Queued>) -> Self {
+        let (mut lines, mut replies) = (Vec::new(), Vec::new());
+        let mut waiting = std::mem::take(queued).into_iter();
+        // A reply that nobody waits for: another leader was asked meanwhile.
+        for (request, reply) in waiting.by_ref().filter(|(_, reply)| !reply.is_closed()) {
+            serde_json::to_writer(&mut lines, &request).expect("commands are written as JSON");
+            lines.push(b'\n');
+            replies.push(Some(reply));
+            if lines.len() >= FULL_MESSAGE {
+                break;
             }
-            // A proxy between the gateways may have answered.
-            status => return Err(NoReply::Unknown(format!("it answers {status}"))),
         }
-        let lines = response.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let answers: Result<Vec<Reply>, _> = lines.map(serde_json::from_slice).collect();
-        let answers = answers.map_err(|error| NoReply::Unknown(error.to_string()))?;
-        if answers.len() == count {
-            Ok(answers)
-        } else {
-            Err(NoReply::Unknown(format!("{} answers to {count} commands", answers.len())))
-        }
+        queued.extend(waiting);
+        Self { lines, replies }
     }
 
-    async fn call(
+    /// Sends the message, and answers each command as soon as its reply arrives.
+    async fn send(self, connection: &Connection, address: &str) {
+        let Self { lines, mut replies } = self;
+        if replies.is_empty() {
+            return;
+        }
+        let exchanged =
+            tokio::time::timeout(TIMEOUT, exchange(connection, address, lines, &mut replies)).await;
+        let exchanged = exchanged.unwrap_or_else(|_| Err(NoReply::Unknown("no answer in time".to_owned())));
+        let missing = exchanged.err().unwrap_or_else(|| NoReply::Unknown("it did not answer".to_owned()));
+        for reply in replies.into_iter().flatten() {
+            let _ = reply.send(Err(missing.clone()));
+        }
+    }
+}
+
+/// Sends `lines` and hands out what comes back, until the response ends.
+async fn exchange(
+    connection: &Connection,
+    address: &str,
+    lines: Vec<u8>,
+    replies: &mut [Option<oneshot::Sender<Answer>>],
+) -> Result<(), NoReply> {
+    let unknown = |why: String| NoReply::Unknown(why);
+    let response =
+        connection.request(address, Method::POST, COMMANDS, HeaderMap::new(), lines.into()).await?;
+    match response.status() {
+        StatusCode::OK => {}
+        // It refuses the message before it reads a command.
+        status @ (StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE) => {
+            return Err(NoReply::NotSent(format!("it answers {status}")));
+        }
+        // A proxy between the gateways may have answered.
+        status => return Err(unknown(format!("it answers {status}"))),
+    }
+    let mut body = Limited::new(response.into_body(), MAX_RESPONSE);
+    let (mut unread, mut searched) = (BytesMut::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| unknown(error.to_string()))?;
+        unread.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        while let Some(end) = unread[searched..].iter().position(|byte| *byte == b'\n') {
+            let line = unread.split_to(searched + end + 1);
+            searched = 0;
+            let Numbered { command, reply } =
+                serde_json::from_slice(&line).map_err(|error| unknown(error.to_string()))?;
+            if let Some(waiting) = replies.get_mut(command).and_then(Option::take) {
+                let _ = waiting.send(Ok(reply));
+            }
+        }
+        searched = unread.len();
+    }
+    Ok(())
+}
+
+impl Connection {
+    /// Sends a request; the response is returned with its head.
+    async fn request(
         &self,
         address: &str,
         method: Method,
         path: &str,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Forwarded, NoReply> {
+    ) -> Result<http::Response<Incoming>, NoReply> {
         let uri: Uri = format!("{address}{path}")
             .parse()
             .map_err(|error: http::uri::InvalidUri| NoReply::NotSent(error.to_string()))?;
@@ -229,17 +294,107 @@ impl Connection {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         request.headers_mut().insert(TOKEN_HEADER, self.token.clone());
+        self.client.request(request).await.map_err(|error| {
+            let why = error.to_string();
+            if error.is_connect() { NoReply::NotSent(why) } else { NoReply::Unknown(why) }
+        })
+    }
+
+    /// Sends a request and reads the whole response.
+    async fn call(
+        &self,
+        address: &str,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Forwarded, NoReply> {
         let call = async {
-            let response = self.client.request(request).await.map_err(|error| {
-                let why = error.to_string();
-                if error.is_connect() { NoReply::NotSent(why) } else { NoReply::Unknown(why) }
-            })?;
-            let (parts, body) = response.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let (parts, body) = self.request(address, method, path, headers, body).await?.into_parts();
+            let body = Limited::new(body, MAX_RESPONSE).collect().await;
             let body = body.map_err(|error| NoReply::Unknown(error.to_string()))?.to_bytes();
             Ok(Forwarded { status: parts.status, headers: parts.headers, body })
         };
         let answer = tokio::time::timeout(TIMEOUT, call).await;
         answer.unwrap_or_else(|_| Err(NoReply::Unknown("no answer in time".to_owned())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::post;
+    use futures_util::future::poll_immediate;
+    use futures_util::stream::{self, StreamExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A request about `partition`.
+    fn request(partition: i16) -> Request {
+        let line = format!(
+            r#"{{"version":1,"partition":{partition},"term":1,"sent_at":"2026-11-22T00:00:00Z","work":{{"states":[]}}}}"#
+        );
+        Request::read(line.as_bytes()).unwrap()
+    }
+
+    /// A gateway that answers what is about partition 1, and leaves everything else open.
+    async fn gateway() -> String {
+        let commands = |message: Bytes| async move {
+            let lines = message.split(|byte| *byte == b'\n').enumerate();
+            let known = lines.filter(|(_, line)| line.windows(14).any(|part| part == br#""partition":1,"#));
+            let replies: Vec<Result<String, Infallible>> = known
+                .map(|(command, _)| {
+                    Ok(format!("{{\"command\":{command},\"reply\":{{\"failed\":\"moved\"}}}}\n"))
+                })
+                .collect();
+            Body::from_stream(stream::iter(replies).chain(stream::pending()))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = axum::serve(listener, Router::new().route(COMMANDS, post(commands)));
+        tokio::spawn(serve.into_future());
+        format!("http://{address}")
+    }
+
+    #[tokio::test]
+    async fn a_command_without_an_answer_holds_up_no_other() {
+        let address = gateway().await;
+        let tasks = TaskTracker::new();
+        let peers = HttpPeers::new(&ServerKey::random(), CancellationToken::new(), &tasks);
+        // The first two are in one message; the later ones are more messages than there are places.
+        let mut open = vec![peers.send(address.clone(), request(0))];
+        assert!(poll_immediate(&mut open[0]).await.is_none());
+        for _ in 0..MESSAGES * 2 {
+            let answered = peers.send(address.clone(), request(1)).await;
+            assert!(matches!(answered, Ok(Reply::Failed(_))), "{answered:?}");
+            let mut without_answer = peers.send(address.clone(), request(0));
+            assert!(poll_immediate(&mut without_answer).await.is_none());
+            open.push(without_answer);
+        }
+        for without_answer in &mut open {
+            assert!(poll_immediate(without_answer).await.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_stops_ends_what_it_has_sent() {
+        let address = gateway().await;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let peers = HttpPeers::new(&ServerKey::random(), stop.clone(), &tasks);
+        let mut open = peers.send(address.clone(), request(0));
+        assert!(poll_immediate(&mut open).await.is_none());
+        assert!(peers.send(address.clone(), request(1)).await.is_ok());
+        stop.cancel();
+        assert!(matches!(open.await, Err(NoReply::Unknown(_))));
+        tasks.close();
+        tasks.wait().await;
+        assert!(matches!(
+            peers.send(address, request(1)).await,
+            Err(NoReply::NotSent(_) | NoReply::Unknown(_))
+        ));
     }
 }

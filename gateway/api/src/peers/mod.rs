@@ -7,7 +7,9 @@ mod client;
 mod server;
 
 use farthing_core::secret::ServerKey;
+use farthing_log::ledger::Reply;
 use http::HeaderValue;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::Forwarded;
 pub use self::client::HttpPeers;
@@ -16,8 +18,17 @@ pub(crate) use self::server::{FromGateway, router};
 /// The header with the token.
 const TOKEN_HEADER: &str = "x-farthing-gateway";
 
-/// The path of commands.
+/// The path of commands. A message is a command per line; the response is a [`Numbered`] reply per line, in the order in
+/// which the commands are decided.
 const COMMANDS: &str = "/commands";
+
+/// The reply to a command of a message.
+#[derive(Debug, Serialize, Deserialize)]
+struct Numbered {
+    /// The number of the command's line, from 0 on.
+    command: usize,
+    reply: Reply,
+}
 
 /// The token of an instance's gateways.
 fn token(server_key: &ServerKey) -> HeaderValue {

@@ -1,6 +1,9 @@
 //! Takes commands, and whole requests to the REST interface, from the other gateways.
 
+use std::convert::Infallible;
+
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
@@ -8,12 +11,13 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use farthing_core::secret::ServerKey;
-use farthing_log::ledger::{self, Ledger};
-use futures_util::future::join_all;
+use farthing_log::ledger::{self, Ledger, Reply};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, FuturesUnordered};
 use http::HeaderValue;
 use subtle::ConstantTimeEq as _;
 
-use super::{COMMANDS, TOKEN_HEADER, token};
+use super::{COMMANDS, Numbered, TOKEN_HEADER, token};
 
 /// The largest message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
@@ -41,10 +45,34 @@ async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, n
     next.run(request).await
 }
 
-/// Carries out a message of commands, and answers each.
-async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Result<Vec<u8>, StatusCode> {
+/// Carries out a message of commands, and answers each as soon as it is decided: one that takes long does not hold up the
+/// others.
+async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Body {
     let lines = message.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let served = lines.map(async |line| match ledger::Request::read(line) {
+    let served = lines.enumerate().map(|(command, line)| {
+        let (ledger, line) = (ledger.clone(), message.slice_ref(line));
+        async move {
+            let reply = Numbered { command, reply: serve(&ledger, &line).await };
+            let mut line = serde_json::to_vec(&reply).expect("replies are written as JSON");
+            line.push(b'\n');
+            line
+        }
+    });
+    let count = served.clone().count();
+    let mut replies = served
+        .collect::<FuturesUnordered<_>>()
+        .ready_chunks(count.max(1))
+        .map(|lines| (lines.len(), lines.concat()));
+    let (ready, first) = replies.next().await.unwrap_or_default();
+    if ready == count {
+        return Body::from(first);
+    }
+    let rest = replies.map(|(_, lines)| lines);
+    Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, Infallible>))
+}
+
+async fn serve(ledger: &Ledger, line: &[u8]) -> Reply {
+    match ledger::Request::read(line) {
         Ok(request) => ledger.serve(request).await,
         Err(reply) => {
             tracing::warn!(
@@ -54,11 +82,5 @@ async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Result<Vec<u8
             );
             reply
         }
-    });
-    let mut answers = Vec::new();
-    for reply in join_all(served).await {
-        serde_json::to_writer(&mut answers, &reply).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-        answers.push(b'\n');
     }
-    Ok(answers)
 }
