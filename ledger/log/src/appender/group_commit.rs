@@ -1,6 +1,5 @@
 //! Group commit over partitions: what the leaders of one process append while one transaction commits goes into the next
-//! one, with one flush of the log's disk for all of them. While a transaction commits, a leader does not end its batch: what
-//! it decides meanwhile is in the next transaction.
+//! one, with one flush of the log's disk for all of them.
 //!
 //! Invariant: each append succeeds or fails as if it were alone. If one fails, the transaction is rolled back, and each is
 //! executed in a transaction of its own. What is not known to be rolled back is in doubt, and its leader looks it up.
@@ -8,7 +7,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +35,6 @@ SET LOCAL idle_in_transaction_session_timeout = '1s'";
 pub struct GroupCommit {
     // Each leader waits for its append, so there are at most as many as partitions.
     queue: mpsc::UnboundedSender<Append>,
-    is_committing: watch::Receiver<bool>,
 }
 
 /// A batch to append, and its leader.
@@ -52,23 +50,11 @@ impl GroupCommit {
     /// Starts the task, which connects when there is something to append.
     pub fn start(database_url: String, role: Role, tasks: &TaskTracker) -> Self {
         let (queue, appends) = mpsc::unbounded_channel();
-        let (committing, is_committing) = watch::channel(false);
         tasks.spawn(async move {
             let _guard = AbortOnPanic;
-            run(database_url, role, appends, committing).await;
+            run(database_url, role, appends).await;
         });
-        Self { queue, is_committing }
-    }
-
-    /// Whether no transaction commits.
-    pub(super) fn is_idle(&self) -> bool {
-        !*self.is_committing.borrow()
-    }
-
-    /// Resolves when no transaction commits.
-    pub(super) async fn until_idle(&self) {
-        // An error means that the task has ended: an append then fails at once.
-        let _ = self.is_committing.clone().wait_for(|is_committing| !is_committing).await;
+        Self { queue }
     }
 
     /// Appends `batch` if the head of `partition` is still `expected`. Returns whether it was.
@@ -87,12 +73,7 @@ impl GroupCommit {
     }
 }
 
-async fn run(
-    database_url: String,
-    role: Role,
-    mut appends: mpsc::UnboundedReceiver<Append>,
-    committing: watch::Sender<bool>,
-) {
+async fn run(database_url: String, role: Role, mut appends: mpsc::UnboundedReceiver<Append>) {
     let mut connection = None;
     while let Some(first) = appends.recv().await {
         let mut group = vec![first];
@@ -103,7 +84,6 @@ async fn run(
         {
             group.push(next);
         }
-        committing.send_replace(true);
         // Heads are locked in one order everywhere.
         group.sort_unstable_by_key(|append| append.partition);
         // It may have been lost since the last commit.
@@ -124,7 +104,6 @@ async fn run(
         }
         // Those of a transaction that takes too long.
         end_all(group.drain(..), "Postgres does not answer");
-        committing.send_replace(false);
     }
 }
 

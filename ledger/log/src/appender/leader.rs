@@ -142,9 +142,7 @@ impl<S: LogStore> Leader<'_, S> {
                     return self.fail(term, Some(failure)).await;
                 }
             }
-            if term.may_commit() {
-                term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
-            }
+            term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             // A group that changes nothing is answered at once, and the next one follows.
             while !term.is_busy()
                 && let Some(group) = self.retries.pop_front()
@@ -172,7 +170,6 @@ impl<S: LogStore> Leader<'_, S> {
                     Event::Stored(is_stored) => if !is_stored {
                         return self.fail(term, None).await;
                     },
-                    Event::MayCommit => {}
                 },
                 count = self.jobs.recv_many(&mut received, room), if room > 0 => {
                     if count == 0 {

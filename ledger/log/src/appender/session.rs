@@ -107,16 +107,6 @@ impl LogSession for PostgresSession {
         self.group.is_some()
     }
 
-    fn may_append(&self) -> bool {
-        self.group.as_ref().is_none_or(GroupCommit::is_idle)
-    }
-
-    async fn until_may_append(&self) {
-        if let Some(group) = &self.group {
-            group.until_idle().await;
-        }
-    }
-
     async fn lead(&self) -> StoreResult<Option<(Head, i64)>> {
         let (shape, generation) = (i64::from(shape()), generation());
         let parameters: [&(dyn ToSql + Sync); 4] =

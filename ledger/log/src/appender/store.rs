@@ -63,16 +63,6 @@ pub(super) trait LogSession: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Whether an append would begin at once. Until then, what is decided goes into the same batch.
-    fn may_append(&self) -> bool {
-        true
-    }
-
-    /// Resolves when an append would begin at once.
-    fn until_may_append(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-
     /// Makes this gateway the leader, if it holds the lease: no append and no checkpoint of an earlier leader is carried
     /// out any more. Returns the head, and the position up to which the states are stored.
     fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send;

@@ -75,8 +75,6 @@ pub(super) enum Event {
     Committed(Result<(), FailedAttempt>),
     /// A checkpoint has ended; `false` if another leader has taken over.
     Stored(bool),
-    /// The batch that waits can be committed.
-    MayCommit,
 }
 
 /// A term of a leader.
@@ -182,14 +180,9 @@ impl<S: LogStore> Term<S> {
         self.committing.is_some() || !self.next.jobs.is_empty()
     }
 
-    /// Whether a batch waits to be committed, and none commits.
-    const fn has_next(&self) -> bool {
-        self.committing.is_none() && !self.next.jobs.is_empty()
-    }
-
-    /// Whether a batch can be committed now. One that changes nothing is only answered.
+    /// Whether a batch can be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.has_next() && (self.next.batch.is_empty() || self.session.may_append())
+        self.committing.is_none() && !self.next.jobs.is_empty()
     }
 
     /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
@@ -288,7 +281,7 @@ impl<S: LogStore> Term<S> {
     /// Starts the commit of the next batch, if none is under way. Jobs that changed nothing are answered at once, if
     /// `may_answer`: everything that they saw is durable.
     pub(super) fn start_commit(&mut self, newest: &watch::Sender<i64>, may_answer: impl FnOnce() -> bool) {
-        if !self.has_next() {
+        if !self.may_commit() {
             return;
         }
         self.next.batch.seal();
@@ -338,13 +331,11 @@ impl<S: LogStore> Term<S> {
         }
     }
 
-    /// Waits until the commit or the checkpoint under way ends, a batch that waits can be committed, or a checkpoint is
-    /// due.
+    /// Waits until the commit or the checkpoint under way ends, or a checkpoint is due.
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
             let due = self.next_checkpoint;
             let waits = self.storing.is_none() && self.has_tail();
-            let (has_next, session) = (self.has_next(), Arc::clone(&self.session));
             tokio::select! {
                 biased;
                 result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
@@ -353,7 +344,6 @@ impl<S: LogStore> Term<S> {
                 result = reply_of(self.storing.as_mut().and_then(|storing| storing.reply.as_mut())) => {
                     return Event::Stored(self.stored(result));
                 }
-                () = session.until_may_append(), if has_next => return Event::MayCommit,
                 () = tokio::time::sleep_until(due), if waits => self.start_storing(),
             }
         }
