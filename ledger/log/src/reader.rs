@@ -44,12 +44,6 @@ CROSS JOIN LATERAL (
     WHERE l.partition = f.partition AND l.first_position <= f.position ORDER BY l.first_position DESC LIMIT 1) AS b
 WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
 
-/// The partitions that have a fact with one of the keys $1.
-const FIND_PARTITIONS: &str = "\
-SELECT h.partition FROM ledger.heads AS h
-WHERE EXISTS (SELECT FROM ledger.facts AS f WHERE f.partition = h.partition AND f.key = ANY($1::text[]))
-ORDER BY h.partition";
-
 /// Events decoded before the task yields to others.
 const EVENTS_BETWEEN_YIELDS: usize = 256;
 
@@ -162,15 +156,6 @@ fn decode(batch: &RecordBatch, position: i64) -> Result<Recorded, Error> {
 pub async fn find(client: &Client, partition: Partition, keys: &[&str]) -> Result<Vec<Recorded>, Error> {
     let rows = client.query(READ_FACTS, &[&partition.number(), &keys]).await?;
     rows.iter().map(|row| decode(&batch(row)?, row.try_get("position")?)).collect()
-}
-
-/// The events with the keys in `keys`, of a merchant that is not known. Looks into every partition.
-pub async fn find_anywhere(client: &Client, keys: &[&str]) -> Result<Vec<Recorded>, Error> {
-    let mut found = Vec::new();
-    for row in client.query(FIND_PARTITIONS, &[&keys]).await? {
-        found.extend(find(client, Partition::new(row.try_get(0)?), keys).await?);
-    }
-    Ok(found)
 }
 
 /// The position of the event with `key`.

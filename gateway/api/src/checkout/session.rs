@@ -54,7 +54,7 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
     let Some(partition) = within(directory::find(&connection, &key)).await? else { return Ok(None) };
     drop(connection);
     let Some(State::CheckoutSession(open)) = app.ledger.state(partition, key.clone()).await? else {
-        return completed(app, id).await;
+        return completed(app, partition, id).await;
     };
     let merchant = match app.ledger.state(partition, StateKey::Merchant(open.merchant_id)).await? {
         Some(State::Merchant(merchant)) => Some(merchant),
@@ -70,7 +70,7 @@ pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, Api
         closed => match app.ledger.state(partition, key).await? {
             Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
             Some(_) => closed,
-            None => return completed(app, id).await,
+            None => return completed(app, partition, id).await,
         },
     };
     Ok(Some(Session {
@@ -141,10 +141,14 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
 }
 
 /// A completed session, read from the log.
-async fn completed(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
+async fn completed(
+    app: &App,
+    partition: Partition,
+    id: CheckoutSessionId,
+) -> Result<Option<Session>, ApiError> {
     let connection = app.connection().await?;
     let keys = [format!("{id}/created"), format!("{id}/completed")];
-    let events = within(reader::find_anywhere(&connection, &keys.each_ref().map(String::as_str))).await?;
+    let events = within(reader::find(&connection, partition, &keys.each_ref().map(String::as_str))).await?;
     let (mut begun, mut customer_id) = (None, None);
     for Recorded { fact, .. } in events {
         if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = fact.event {

@@ -63,7 +63,7 @@ impl Payments {
         let Some(State::Payment(payment)) =
             self.ledger.state(partition, StateKey::Payment(payment_id)).await?
         else {
-            return self.ended(payment_id).await;
+            return self.ended(partition, payment_id).await;
         };
         let requested = payment.requested;
         let action = if self.has_owner(partition, &requested).await? { Action::Charge } else { Action::Void };
@@ -139,23 +139,23 @@ impl Payments {
             Ok(paid) => Ok(Some(paid)),
             // Another process has ended the payment.
             Err(appender::Error::Refused(Refusal::Payment(PaymentRefusal::NotOpen))) => {
-                self.ended(payment_id).await.map(Some)
+                self.ended(partition, payment_id).await.map(Some)
             }
             Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The result of an ended payment, from the log.
-    async fn ended(&self, payment_id: PaymentId) -> Result<Paid, Error> {
+    /// The result of an ended payment of `partition`, from the log.
+    async fn ended(&self, partition: Partition, payment_id: PaymentId) -> Result<Paid, Error> {
         let connection = self.reads.connection().await?;
-        within(outcome::ended(&connection, payment_id)).await?
+        within(outcome::ended(&connection, partition, payment_id)).await?
     }
 
-    /// The balance of the wallet right after a payment was credited to it.
-    pub async fn balance_after(&self, payment_id: PaymentId) -> Result<Amount, Error> {
+    /// The balance of the wallet right after a payment of `partition` was credited to it.
+    pub async fn balance_after(&self, partition: Partition, payment_id: PaymentId) -> Result<Amount, Error> {
         let connection = self.reads.connection().await?;
-        within(outcome::balance_after(&connection, payment_id)).await?
+        within(outcome::balance_after(&connection, partition, payment_id)).await?
     }
 
     /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover a call, if the wallet has one.

@@ -18,9 +18,10 @@ use farthing_core::ids::{GatewayId, RequestId};
 use farthing_core::partition::Partition;
 use farthing_log::appender;
 use farthing_log::clock::Clock;
+use farthing_log::connect::redacted;
 use farthing_log::leases::LedPartitions;
 use farthing_log::ledger::Ledger;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::{Client, Row};
 use tokio_util::sync::CancellationToken;
@@ -118,9 +119,19 @@ impl Sweeper {
             )
             .await;
             for gateway in dead {
-                if !has_open(db, &self.ledger, &gateway).await? {
-                    db.execute(END_LEASE, &[&gateway]).await?;
-                    self.heartbeats.forget(&gateway);
+                match has_open(db, &self.ledger, &gateway).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        db.execute(END_LEASE, &[&gateway]).await?;
+                        self.heartbeats.forget(&gateway);
+                    }
+                    Err(error) if db.is_closed() => return Err(error),
+                    Err(error) => tracing::warn!(
+                        event = "sweeper.lease_kept",
+                        gateway,
+                        %error,
+                        "the lease of a dead gateway is kept: its open requests cannot be read"
+                    ),
                 }
             }
             for partition in &led {
@@ -142,9 +153,23 @@ impl Sweeper {
         for row in db.query(LEASES, &[]).await? {
             heartbeats.insert(row.try_get(0)?, row.try_get(1)?);
         }
-        let found = try_join_all(led.iter().map(|partition| gateways_in(db, *partition))).await?;
-        for row in found.iter().flatten() {
-            heartbeats.entry(row.try_get(0)?).or_insert(NO_LEASE);
+        let found = join_all(led.iter().map(|partition| gateways_in(db, *partition))).await;
+        for (partition, found) in led.iter().zip(found) {
+            match found {
+                Ok(rows) => {
+                    for row in rows {
+                        heartbeats.entry(row.try_get(0)?).or_insert(NO_LEASE);
+                    }
+                }
+                Err(error) if db.is_closed() => return Err(error.into()),
+                // On a Citus cluster the node of one partition may be away.
+                Err(error) => tracing::warn!(
+                    event = "sweeper.partition_not_read",
+                    %partition,
+                    error = redacted(&error),
+                    "the open requests of a partition cannot be read; the next round tries again"
+                ),
+            }
         }
         heartbeats.remove(&self.gateway_id.to_string());
         Ok(self.heartbeats.dead(&heartbeats))

@@ -107,10 +107,11 @@ async fn carry_out(
     merchant_id: MerchantId,
     payment_id: PaymentId,
 ) -> Result<StoredResponse, ApiError> {
-    match app.payments.carry_out(app.partition(merchant_id), payment_id).await? {
+    let partition = app.partition(merchant_id);
+    match app.payments.carry_out(partition, payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
-            let balance = app.payments.balance_after(payment_id).await?;
+            let balance = app.payments.balance_after(partition, payment_id).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
         Paid::Voided(_) => Err(ApiError::internal(format!(
