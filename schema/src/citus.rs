@@ -1,8 +1,8 @@
 //! Distributes the tables over the nodes of a Citus cluster, by partition. All rows of a partition are on one node, so that
 //! a transaction of one partition is a transaction of one node.
 //!
-//! The leases, the instance and what else is not of one partition stay on the coordinator. The directory is copied to
-//! every node. Plain Postgres needs nothing of this.
+//! The leases, the directory, the instance and what else is not of one partition stay on the coordinator. Plain Postgres
+//! needs nothing of this.
 
 use tokio_postgres::{Client, GenericClient};
 
@@ -30,7 +30,8 @@ SELECT shards FROM (
 ) AS nodes GROUP BY shards ORDER BY max(partitions), shards LIMIT 1";
 
 /// The tables of the schemas $1 with rows of a partition that are not distributed yet. A statement of one gateway renews
-/// the leases of several partitions, and the directory is searched by key: those two are not distributed.
+/// the leases of several partitions, and the directory is searched by key, whatever node is away: those two are not
+/// distributed.
 const MISSING: &str = "\
 SELECT format('%I.%I', n.nspname, c.relname)
 FROM pg_class AS c
@@ -40,9 +41,6 @@ WHERE c.relkind = 'r' AND n.nspname = ANY($1::text[])
     AND NOT EXISTS (SELECT FROM pg_dist_partition AS d WHERE d.logicalrelid = c.oid)
     AND c.oid <> 'ledger.leases'::regclass AND c.oid <> 'ledger.directory'::regclass
 ORDER BY c.oid <> 'ledger.heads'::regclass, n.nspname, c.relname";
-
-const IS_REFERENCE: &str =
-    "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'ledger.directory'::regclass)";
 
 /// The log is append-only on every node: its triggers are copied to the shards. Tables and functions that one transaction
 /// creates and distributes need the sequential mode.
@@ -62,8 +60,6 @@ const DISTRIBUTE_HEADS: &str = "SELECT create_distributed_table('ledger.heads', 
 
 const DISTRIBUTE: &str =
     "SELECT create_distributed_table($1::text::regclass, 'partition', colocate_with => 'ledger.heads')";
-
-const COPY_DIRECTORY: &str = "SELECT create_reference_table('ledger.directory')";
 
 /// The functions that run on the node of their partition. `ledger.lead` runs on the coordinator, where the leases are.
 const FUNCTIONS: [&str; 3] = ["ledger.append", "ledger.resolve", "ledger.store_states"];
@@ -145,9 +141,6 @@ pub(crate) async fn distribute_log(client: &mut Client, partitions: i32) -> Resu
         transaction.execute(DISTRIBUTE_HEADS, &[&shards]).await?;
     }
     distribute_missing(&transaction, &LOG_SCHEMAS).await?;
-    if !transaction.query_one(IS_REFERENCE, &[]).await?.try_get::<_, bool>(0)? {
-        transaction.execute(COPY_DIRECTORY, &[]).await?;
-    }
     for function in FUNCTIONS {
         transaction.execute(DISTRIBUTE_FUNCTION, &[&function]).await?;
     }

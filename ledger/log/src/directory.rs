@@ -1,7 +1,8 @@
-//! The directory: the partitions of what is looked up before its merchant is known (`ledger.directory`). Written in the
-//! append that creates it.
+//! The directory: the partitions of what is looked up before its merchant is known (`ledger.directory`).
 //!
-//! Invariant: an entry never changes and is never removed. Whether a key still exists, its state says.
+//! Invariant: what is in the log has its entry. The append writes it; on a Citus cluster the leader writes it before the
+//! append, because the directory is on the coordinator. An entry never changes and is never removed. Whether its key
+//! exists, its state says: an append that failed leaves entries of nothing.
 
 use farthing_core::event::Fact;
 use farthing_core::partition::{Partition, Partitions};
@@ -9,6 +10,12 @@ use farthing_core::state::{Effect, StateKey, effects};
 use tokio_postgres::{Client, Row};
 
 const FIND: &str = "SELECT partition FROM ledger.directory WHERE kind = $1 AND id = $2";
+
+/// Adds the entries of the kinds $2 and the ids $3, all in partition $1. Every transaction adds them in one order.
+pub(crate) const ADD: &str = "\
+INSERT INTO ledger.directory (kind, id, partition)
+SELECT d.kind, d.id, $1::smallint FROM unnest($2::text[], $3::text[]) AS d(kind, id) ORDER BY d.kind, d.id
+ON CONFLICT (kind, id) DO NOTHING";
 
 /// A fact by its key, in any partition: a look-up by the primary key for each.
 const LOCATE: &str = "SELECT partition FROM ledger.facts WHERE partition = ANY($1::smallint[]) AND key = $2";

@@ -1,10 +1,16 @@
 //! An instance on a Citus cluster and a cluster of NATS servers, whose nodes are killed under load. Where Citus is not
 //! installed, the test says so and does nothing; `./test` says it again at its end.
 
+use std::time::Duration;
+
 use farthing_tests::feed;
 use farthing_tests::instance::{CLUSTER, Instance, Pids, is_running, kill};
+use farthing_tests::log::Log;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::json as json_answer;
 use farthing_tests::wait::within;
 use farthing_tests::{cluster, run};
+use serde_json::json;
 
 use crate::load::Load;
 use crate::{HEAL, aftermath, put_away};
@@ -44,6 +50,86 @@ async fn survives(instance: &'static Instance, victim: impl Fn(&Pids) -> u32, lo
     aftermath::check(instance, &load).await;
 }
 
+/// The place of the worker that holds `partition`.
+async fn worker_of(log: &Log, partition: i16) -> usize {
+    let worker: i64 = log.sql.query_one(WORKER_OF, &[&partition]).await.unwrap().get(0);
+    usize::try_from(worker).unwrap()
+}
+
+/// A new merchant whose worker is `wanted`, and that worker's place.
+async fn merchant_on(
+    instance: &'static Instance,
+    log: &Log,
+    wanted: impl Fn(usize) -> bool,
+) -> (Merchant, usize) {
+    loop {
+        let merchant = Merchant::of(instance).await;
+        let worker = worker_of(log, merchant.partition().await).await;
+        if wanted(worker) {
+            return (merchant, worker);
+        }
+    }
+}
+
+/// The longest wait for an answer, before the next call. A call that was opened when its worker was lost is answered only
+/// once it is settled.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The status of a call of `merchant`; `None` if there was no answer in time.
+async fn status_of_call(merchant: &Merchant, url: &str) -> Option<u16> {
+    let call = forward("GET", url).bearer(&merchant.secret_key);
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, call.send(merchant.gateway())).await;
+    Some(answer.ok()?.ok()?.status)
+}
+
+#[test]
+fn while_a_worker_stays_away_the_other_partitions_are_served_and_make_keys() {
+    if !cluster::is_installed() {
+        return;
+    }
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, &CLUSTER).await));
+        let log = instance.log().await;
+        let load = Load::start(instance).await;
+        let node = worker_of(&log, load.merchant().partition().await).await;
+        let (served, _) = merchant_on(instance, &log, |worker| worker == node).await;
+        let (lost, away) = merchant_on(instance, &log, |worker| worker != node).await;
+        lost.credit_own("10").await;
+        load.calls(50).await;
+
+        // Without its folder it does not start again.
+        let folder = instance.data.join(format!("postgres-worker-{away}"));
+        let hidden = folder.with_extension("away");
+        std::fs::rename(&folder, &hidden).unwrap();
+        kill(instance.ready().pids.workers[away]);
+        let url = instance.provider.endpoint(|_| json_answer(200, &json!({}))).url;
+        within(HEAL, "calls of its partitions are refused", async || {
+            (status_of_call(&lost, &url).await? == 503).then_some(())
+        })
+        .await;
+
+        load.calls(100).await;
+        for number in 0..20 {
+            let body = json!({"name": format!("number {number}")});
+            let made = served.post("/v1/spend_keys", &body).await.expect(201);
+            let key = made["key"].as_str().unwrap();
+            // The other gateway has not seen the key yet.
+            let call = forward("GET", &url).bearer(key);
+            call.send(instance.gateway(1)).await.unwrap().expect(200);
+        }
+        load.calls(100).await;
+
+        std::fs::rename(&hidden, &folder).unwrap();
+        within(HEAL, "its partitions are served again", async || {
+            (status_of_call(&lost, &url).await? == 200).then_some(())
+        })
+        .await;
+        let load = load.stop().await;
+        aftermath::check(instance, &load).await;
+        put_away(instance).await;
+    });
+}
+
 #[test]
 fn killing_a_worker_a_nats_server_and_a_gateway_of_a_cluster_loses_and_doubles_no_charge() {
     if !cluster::is_installed() {
@@ -66,8 +152,7 @@ fn killing_a_worker_a_nats_server_and_a_gateway_of_a_cluster_loses_and_doubles_n
 
         let load = Load::start(instance).await;
         let partition = load.merchant().partition().await;
-        let worker: i64 = log.sql.query_one(WORKER_OF, &[&partition]).await.unwrap().get(0);
-        let worker = usize::try_from(worker).unwrap();
+        let worker = worker_of(&log, partition).await;
         survives(instance, |pids| pids.workers[worker], load).await;
 
         let mut stream = feed::stream_of(instance, partition).await.unwrap();

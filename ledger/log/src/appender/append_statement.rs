@@ -4,7 +4,7 @@ use serde::Serialize;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 
-use super::batch::AppendBatch;
+use super::batch::{AppendBatch, Entries};
 use super::store::{Head, StoreResult};
 use farthing_core::command::PersonalChange;
 use farthing_core::event::ContactPart;
@@ -15,6 +15,9 @@ use farthing_core::state::shape;
 /// Appends a decided batch if the head is still at the position it was decided at.
 pub(super) const APPEND: &str = "\
 SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json)";
+
+/// The entries of a batch whose entries are in the directory already.
+static NO_ENTRIES: Entries = (Vec::new(), Vec::new());
 
 /// Executes `statement`, which is [`APPEND`]. Returns whether the batch was appended.
 pub(super) async fn execute(
@@ -35,8 +38,34 @@ pub(super) async fn try_execute(
     expected: Head,
     batch: &AppendBatch,
 ) -> Result<bool, Error> {
+    execute_with(client, statement, partition, expected, batch, &batch.directory).await
+}
+
+/// As [`execute`], but `add`, which is [`crate::directory::ADD`], writes the entries of the directory first, in a
+/// transaction of its own: the append is one of a single node.
+pub(super) async fn execute_after_entries(
+    client: &Client,
+    (add, statement): (&Statement, &Statement),
+    partition: Partition,
+    expected: Head,
+    batch: &AppendBatch,
+) -> StoreResult<bool> {
+    let (kinds, ids) = &batch.directory;
+    if !ids.is_empty() {
+        client.execute(add, &[&partition.number(), kinds, ids]).await?;
+    }
+    Ok(execute_with(client, statement, partition, expected, batch, &NO_ENTRIES).await?)
+}
+
+async fn execute_with(
+    client: &Client,
+    statement: &Statement,
+    partition: Partition,
+    expected: Head,
+    batch: &AppendBatch,
+    (directory_kinds, directory_ids): &Entries,
+) -> Result<bool, Error> {
     let (fact_keys, fact_positions) = &batch.indexed;
-    let (directory_kinds, directory_ids) = &batch.directory;
     let (personal, claims) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
     let parameters: [&(dyn ToSql + Sync); 15] = [
         &partition.number(),

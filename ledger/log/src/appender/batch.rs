@@ -21,6 +21,9 @@ pub(super) struct Claims {
     pub(super) changes: Changes,
 }
 
+/// The kinds and ids of the states that the directory finds.
+pub(super) type Entries = (Vec<&'static str>, Vec<String>);
+
 /// One event, and no other that could be at its position: the hash covers its content, its writer, its time and every
 /// event before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +53,7 @@ pub(super) struct AppendBatch {
     pub(super) hashes: Vec<u8>,
     /// The keys and positions of the facts that `ledger.facts` indexes.
     pub(super) indexed: (Vec<String>, Vec<i64>),
-    /// The kinds and ids of the states that the directory finds.
-    pub(super) directory: (Vec<&'static str>, Vec<String>),
+    pub(super) directory: Entries,
     pub(super) personal: Vec<(CustomerId, PersonalChange)>,
     pub(super) claims: Claims,
 }

@@ -12,7 +12,7 @@ use super::group_commit::GroupCommit;
 use super::store::{Head, LogSession, LogStore, StateChanges, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
 use crate::reader;
-use crate::{claims, connect, record, states};
+use crate::{claims, connect, directory, record, states};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::partition::Partition;
@@ -30,7 +30,8 @@ SELECT set_config('plan_cache_mode', CASE WHEN to_regclass('pg_catalog.pg_dist_p
 SET synchronous_commit = on;
 SET statement_timeout = '10s'";
 
-/// Whether the partitions are on several servers: a transaction over partitions would be one over servers.
+/// Whether the partitions are on several servers: a transaction over partitions, or of a partition and the directory, would
+/// be one over servers.
 const IS_DISTRIBUTED: &str = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')";
 
 const LEAD: &str = "\
@@ -61,6 +62,8 @@ pub(super) struct PostgresSession {
     load: Statement,
     find_claims: Statement,
     append: Statement,
+    /// Writes the entries of the directory; `None` if the append does.
+    add_entries: Option<Statement>,
     store_states: Statement,
     resolve: Statement,
     group: Option<GroupCommit>,
@@ -82,6 +85,7 @@ impl LogStore for PostgresStore {
             client.prepare(RESOLVE),
         )?;
         let is_distributed: bool = client.query_one(IS_DISTRIBUTED, &[]).await?.try_get(0)?;
+        let add_entries = if is_distributed { Some(client.prepare(directory::ADD).await?) } else { None };
         Ok(PostgresSession {
             partition: self.partition,
             gateway: self.gateway.clone(),
@@ -91,6 +95,7 @@ impl LogStore for PostgresStore {
             load: load_states,
             find_claims,
             append,
+            add_entries,
             store_states,
             resolve,
             group: self.group.clone().filter(|_| !is_distributed),
@@ -142,11 +147,14 @@ impl LogSession for PostgresSession {
     }
 
     async fn append(&self, expected: Head, batch: Arc<AppendBatch>) -> StoreResult<bool> {
-        match &self.group {
-            Some(group) => group.append(self.partition, expected, batch).await,
-            None => {
-                append_statement::execute(&self.client, &self.append, self.partition, expected, &batch).await
+        let (client, append, partition) = (&self.client, &self.append, self.partition);
+        match (&self.group, &self.add_entries) {
+            (Some(group), _) => group.append(partition, expected, batch).await,
+            (None, Some(add)) => {
+                let statements = (add, append);
+                append_statement::execute_after_entries(client, statements, partition, expected, &batch).await
             }
+            (None, None) => append_statement::execute(client, append, partition, expected, &batch).await,
         }
     }
 
