@@ -65,7 +65,7 @@ impl Failure {
             Self::Store(StoreError::Data(_)) | Self::TooManyLoads | Self::Panicked { .. } => {
                 Error::Internal(why)
             }
-            Self::Store(StoreError::Other(_) | StoreError::Unreadable(_))
+            Self::Store(StoreError::Other(_) | StoreError::Conflict(_) | StoreError::Unreadable(_))
             | Self::Tail(_)
             | Self::Fenced
             | Self::Timeout
@@ -87,7 +87,7 @@ impl FailedAttempt {
     pub(super) fn of_append(error: StoreError, batch: &AppendBatch) -> Self {
         let in_doubt = match &error {
             StoreError::Data(_) => None,
-            StoreError::Other(_) | StoreError::Unreadable(_) => batch.first_event(),
+            StoreError::Other(_) | StoreError::Conflict(_) | StoreError::Unreadable(_) => batch.first_event(),
         };
         Self { failure: error.into(), in_doubt }
     }

@@ -15,13 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::batch::EventId;
 use super::failure::{Blame, FailedAttempt, Failure};
 use super::job::Job;
-use super::store::{ATTEMPT_TIMEOUT, LogSession as _, LogStore, StoreResult};
+use super::store::{ATTEMPT_TIMEOUT, LogSession as _, LogStore, StoreError, StoreResult};
 use super::term::{Event, Term, announce};
 use super::{Error, Lease, MAX_BATCH};
 use crate::backoff::Backoff;
 
 /// The first and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How often in a row a batch that the store undid for the sake of others is tried again.
+pub(super) const MAX_CONFLICTS: u32 = 3;
 
 /// Leads a partition while this gateway holds its lease.
 pub(super) struct Leader<'a, S: LogStore> {
@@ -37,6 +40,8 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) stop: &'a CancellationToken,
     /// Jobs to decide before any other, each group as a batch of its own.
     pub(super) retries: VecDeque<Vec<Box<dyn Job>>>,
+    /// How often in a row an append was undone for the sake of others.
+    pub(super) conflicts: u32,
 }
 
 /// The end of a term.
@@ -165,7 +170,10 @@ impl<S: LogStore> Leader<'_, S> {
             tokio::select! {
                 biased;
                 event = term.next_event() => match event {
-                    Event::Committed(Ok(())) => term.confirm(self.newest),
+                    Event::Committed(Ok(())) => {
+                        self.conflicts = 0;
+                        term.confirm(self.newest);
+                    }
                     Event::Committed(Err(failed)) => return Ended::Failed(take(term, Some(failed), None)),
                     Event::Stored(is_stored) => if !is_stored {
                         return self.fail(term, None).await;
@@ -215,7 +223,10 @@ impl<S: LogStore> Leader<'_, S> {
                 "an append failed"
             );
             match in_doubt {
-                None => groups.extend(blamed(jobs, &failure, failure.blame())),
+                None => {
+                    let blame = self.blame(&failure, failure.blame());
+                    groups.extend(blamed(jobs, &failure, blame));
+                }
                 Some(first) => match self.resolve(&first, epoch).await {
                     Some(true) => {
                         announce(self.newest, end);
@@ -223,7 +234,10 @@ impl<S: LogStore> Leader<'_, S> {
                             job.confirm();
                         }
                     }
-                    Some(false) => groups.extend(blamed(jobs, &failure, Blame::Store)),
+                    Some(false) => {
+                        let blame = self.blame(&failure, Blame::Store);
+                        groups.extend(blamed(jobs, &failure, blame));
+                    }
                     // The outcome is unknown, so the callers get no answer: their channels close.
                     None => {}
                 },
@@ -239,6 +253,18 @@ impl<S: LogStore> Leader<'_, S> {
         for group in groups.into_iter().rev().filter(|group| !group.is_empty()) {
             self.retries.push_front(group);
         }
+    }
+
+    /// The commands to blame for a batch that was not appended: none after a conflict, so that the batch is tried again as
+    /// it is; `otherwise` after other failures, and if there were too many conflicts.
+    fn blame(&mut self, failure: &Failure, otherwise: Blame) -> Blame {
+        let is_conflict = matches!(failure, Failure::Store(StoreError::Conflict(_)));
+        if is_conflict && self.conflicts < MAX_CONFLICTS {
+            self.conflicts += 1;
+            return Blame::None;
+        }
+        self.conflicts = 0;
+        otherwise
     }
 
     /// Whether the batch with the event `first` was committed. Retries until Postgres answers, and fails the jobs that

@@ -247,6 +247,7 @@ impl<S: LogStore + Sync> Task<S> {
                 lease: &mut self.lease,
                 stop: &self.stop,
                 retries: VecDeque::new(),
+                conflicts: 0,
             };
             leader.lead().await;
             let _ = self.is_leader.send(false);

@@ -173,7 +173,11 @@ impl LogSession for PostgresSession {
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
         let message = format!("Postgres: {}", redacted(&error));
-        if error.code().is_some_and(is_about_data) { Self::Data(message) } else { Self::Other(message) }
+        match error.code() {
+            Some(code) if is_about_data(code) => Self::Data(message),
+            Some(code) if is_conflict(code) => Self::Conflict(message),
+            Some(_) | None => Self::Other(message),
+        }
     }
 }
 
@@ -181,6 +185,11 @@ impl From<tokio_postgres::Error> for StoreError {
 /// (limits).
 fn is_about_data(code: &SqlState) -> bool {
     ["22", "23", "54"].iter().any(|class| code.code().starts_with(class))
+}
+
+/// Whether Postgres undid the statement because of another transaction.
+fn is_conflict(code: &SqlState) -> bool {
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE].contains(code)
 }
 
 /// Reads the head and the position of the checkpoint of a row of [`LEAD`]. Fails if this program cannot lead the
@@ -213,5 +222,7 @@ mod tests {
         {
             assert!(!is_about_data(&code), "{code:?}");
         }
+        assert!(is_conflict(&SqlState::T_R_DEADLOCK_DETECTED));
+        assert!(!is_conflict(&SqlState::ADMIN_SHUTDOWN));
     }
 }

@@ -33,6 +33,10 @@ pub(super) enum StoreError {
     /// The data of a statement was refused, and nothing of the statement was written.
     #[error("{0}")]
     Data(String),
+    /// The store undid the statement for the sake of another one, as in a deadlock. The same may succeed when it is sent
+    /// again.
+    #[error("{0}")]
+    Conflict(String),
     /// A stored state cannot be read.
     #[error("{0}")]
     Unreadable(String),

@@ -265,6 +265,9 @@ impl LogSession for Session {
         if *appended_at.lock().unwrap() == Some(Instant::now()) {
             self.store.database.notes.count("a batch was decided while another committed");
         }
+        if self.store.database.has_conflict() {
+            return Err(StoreError::Conflict("a deadlock".to_owned()));
+        }
         let appended = self.is(Statement::Append(append_of(expected, &batch))).await;
         *appended_at.lock().unwrap() = Some(Instant::now());
         appended

@@ -52,6 +52,8 @@ struct Shared {
     /// A commit takes less than so many milliseconds.
     commit_ms: AtomicU64,
     is_away: AtomicBool,
+    /// So many appends are undone for the sake of another transaction.
+    conflicts: AtomicU32,
 }
 
 /// A database.
@@ -71,6 +73,7 @@ impl Database {
             failing: 0.into(),
             commit_ms: 4.into(),
             is_away: false.into(),
+            conflicts: 0.into(),
         };
         Self { shared: Arc::new(shared), notes }
     }
@@ -92,6 +95,17 @@ impl Database {
     /// From now on nobody reaches the database, or everybody does.
     pub(super) fn set_away(&self, is_away: bool) {
         self.shared.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    /// Lets the next appends, so many, be undone for the sake of another transaction.
+    pub(super) fn conflict(&self, appends: u32) {
+        self.shared.conflicts.store(appends, Ordering::Relaxed);
+    }
+
+    /// Whether the append that arrives is undone for the sake of another transaction.
+    pub(super) fn has_conflict(&self) -> bool {
+        let less = |conflicts: u32| conflicts.checked_sub(1);
+        self.shared.conflicts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     pub(super) fn is_away(&self) -> bool {

@@ -10,6 +10,7 @@ use super::check::check_log;
 use super::database::Database;
 use super::merchant::{NOW, issue, merchant_id, server_key};
 use super::single_gateway::{id, queued, with_leader};
+use crate::appender::leader::MAX_CONFLICTS;
 use crate::appender::{Appender, ClaimRecord, Error, QueueLimits};
 
 /// A command whose decision panics.
@@ -67,6 +68,29 @@ fn holds_the_good(database: &Database, good: usize) {
     let keys: Vec<_> = (0..12).map(|number| format!("{}/issued", id(number))).collect();
     assert_eq!(disk.events.iter().filter(|row| keys.contains(&row.key)).count(), good);
     assert_eq!(disk.events.len(), 2 + good, "the merchant, its first key and the commands");
+}
+
+#[test]
+fn a_batch_that_the_store_undid_for_another_is_tried_again() {
+    let database = with_leader(QueueLimits::default(), async |database, appender, _| {
+        database.conflict(MAX_CONFLICTS);
+        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        database.conflict(MAX_CONFLICTS);
+        assert_eq!(appender.submit(issue(id(1))).await, Ok(()), "after a commit they are counted anew");
+    });
+    holds_the_good(&database, 2);
+}
+
+#[test]
+fn conflicts_without_an_end_are_answered_truthfully() {
+    let database = with_leader(QueueLimits::default(), async |database, appender, _| {
+        database.conflict(u32::MAX);
+        let refused = appender.submit(issue(id(0))).await;
+        assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+        database.conflict(0);
+        assert_eq!(appender.submit(issue(id(1))).await, Ok(()));
+    });
+    holds_the_good(&database, 1);
 }
 
 #[test]
