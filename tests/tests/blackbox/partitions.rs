@@ -1,6 +1,6 @@
 //! Partitions: the first migration fixes their number, and everything of a merchant happens in the merchant's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Output, Stdio};
 
 use farthing_core::partition::Partition;
@@ -12,6 +12,7 @@ use farthing_tests::provider::json as json_answer;
 use farthing_tests::run;
 use farthing_tests::scratch::operate;
 use farthing_tests::wait::eventually;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// The URL of a new, empty database on the shared instance's server.
@@ -71,6 +72,35 @@ fn an_operator_command_without_a_gateway_leads_one_partition_alone() {
         let led = "SELECT array_agg(partition) FROM ledger.heads WHERE epoch > 0";
         let led: Vec<i16> = log.sql.query_one(led, &[]).await.unwrap().get(0);
         assert_eq!(led, [partition]);
+    });
+}
+
+#[test]
+fn merchants_and_keys_are_made_in_all_partitions_at_once() {
+    run(async {
+        let instance = Instance::shared().await;
+        let partitions = instance.log().await.heads().await.len();
+        let mut merchants = Vec::new();
+        let mut covered = BTreeSet::new();
+        while covered.len() < partitions {
+            for merchant in join_all((0..8).map(|_| Merchant::of(instance))).await {
+                covered.insert(merchant.partition().await);
+                merchants.push(merchant);
+            }
+        }
+        let bodies: Vec<Value> = (0..10).map(|number| json!({"name": format!("number {number}")})).collect();
+        let made = merchants
+            .iter()
+            .flat_map(|merchant| bodies.iter().map(async |body| merchant.post("/v1/spend_keys", body).await));
+        let made = join_all(made).await;
+        let url = instance.provider.endpoint(|_| json_answer(200, &json!({}))).url;
+        for answer in &made {
+            let key = answer.expect(201)["key"].as_str().unwrap().to_owned();
+            // The other gateway looks it up in the directory.
+            let called = forward("GET", &url).bearer(&key).send(instance.gateway(1)).await.unwrap();
+            called.expect(200);
+        }
+        assert_eq!(made.len(), 10 * merchants.len());
     });
 }
 
