@@ -12,16 +12,33 @@ use farthing_tests::client::Request;
 use farthing_tests::instance::{Instance, SideGateway, is_running, program, signal};
 use farthing_tests::leader::led;
 use farthing_tests::log::Log;
+use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
+use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use crate::load::{Ended, Load};
 use crate::{HEAL, aftermath, put_away};
 
 const FLAGS: [&str; 2] = ["--allow-address", "127.0.0.0/8"];
+
+/// The states of the next release for the last partition cannot be built until the trigger is dropped.
+const KEEP_UNBUILT: &str = "\
+CREATE FUNCTION public.keep_unbuilt() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not yet';
+END $$;
+CREATE TRIGGER keep_unbuilt BEFORE INSERT ON ledger.checkpoints FOR EACH ROW
+WHEN (NEW.partition = 7 AND NOT NEW.built) EXECUTE FUNCTION public.keep_unbuilt()";
+const LET_BUILD: &str = "DROP TRIGGER keep_unbuilt ON ledger.checkpoints";
+
+/// The partitions whose states the next release has built.
+const BUILT: &str = "\
+SELECT count(*) FROM ledger.checkpoints
+WHERE built AND generation > (SELECT min(generation) FROM ledger.heads)";
 
 /// The shapes and generations of all partitions.
 async fn shapes(log: &Log) -> Vec<(i64, i16)> {
@@ -130,7 +147,7 @@ async fn the_old_program_is_refused(instance: &'static Instance) {
         output.contains(refused).then_some(())
     })
     .await;
-    let mut command = tokio::process::Command::new(program());
+    let mut command = Command::new(program());
     command.args(["gateway", "--listen=127.0.0.1:0", "--database-url", &instance.ready().database_url]);
     let output = command.stdin(Stdio::null()).output().await.unwrap();
     assert!(!output.status.success());
@@ -193,6 +210,96 @@ fn a_release_that_stores_a_state_in_another_form_takes_over_under_load() {
     });
 }
 
+/// A gateway of the next release, with another fold, at this address.
+fn next_gateway(instance: &Instance, listen: &str) -> Command {
+    let mut gateway = Command::new(program());
+    gateway.args(["gateway", "--listen", listen, "--database-url", &instance.ready().database_url]);
+    gateway.args(FLAGS).env("FARTHING_TEST_NEXT_RELEASE", "fold").stdin(Stdio::null()).kill_on_drop(true);
+    gateway
+}
+
+/// A gateway of the next release that has logged that it waits.
+async fn waiting_gateway(instance: &Instance, event: &str) -> Child {
+    let file = instance.file("waiting.log");
+    let stderr = std::fs::File::create(&file).unwrap();
+    let gateway = next_gateway(instance, "127.0.0.1:0").stderr(stderr).spawn().unwrap();
+    eventually("the gateway waits", async || {
+        std::fs::read_to_string(&file).ok()?.contains(event).then_some(())
+    })
+    .await;
+    gateway
+}
+
+/// Migrates to the next release, with another fold, and keeps it from building the states of the last partition.
+async fn unbuilt(instance: &'static Instance, log: &Log) -> SideProjector {
+    log.sql.batch_execute(KEEP_UNBUILT).await.unwrap();
+    instance.upgrade_to("fold");
+    instance.operate(&["migrate", "--mode", "test"]).await;
+    SideProjector::start(instance).await
+}
+
+/// Waits until the states of the next release are built for all partitions but the last one.
+async fn almost_built(log: &Log) {
+    within(HEAL, "all states but those of one partition are built", async || {
+        let built: i64 = log.sql.query_one(BUILT, &[]).await.unwrap().get(0);
+        (built == 7).then_some(())
+    })
+    .await;
+}
+
+#[test]
+fn partitions_that_a_new_gateway_leads_before_all_are_built_stay_led_when_the_old_one_comes_back() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let log = instance.log().await;
+        let old = led(&log.sql).await.into_keys().next().unwrap();
+        let (mut early, mut last) = (None, None);
+        while early.is_none() || last.is_none() {
+            let merchant = Merchant::of(instance).await;
+            let of = if merchant.partition().await == 7 { &mut last } else { &mut early };
+            *of = Some(merchant);
+        }
+        let projector = unbuilt(instance, &log).await;
+        let waiting = waiting_gateway(instance, "gateway.waits_for_states").await;
+        almost_built(&log).await;
+
+        let pid = instance.ready().pids.gateways[0];
+        signal(pid, "STOP");
+        let new = within(HEAL, "the new gateway leads what is built", async || {
+            let mut led = led(&log.sql).await;
+            led.remove(&old);
+            let (new, partitions) = led.pop_first()?;
+            let is_moved = shapes(&log).await.len() == 2;
+            (is_moved && partitions == [0, 1, 2, 3, 4, 5, 6]).then_some(new)
+        })
+        .await;
+        signal(pid, "CONT");
+        let both = BTreeMap::from([(new.clone(), vec![0, 1, 2, 3, 4, 5, 6]), (old, vec![7])]);
+        // Also when both have seen each other, and the new heads.
+        for _ in 0..5 {
+            let renewed = async || {
+                log.sql.query_one("SELECT min(expires_at)::text FROM ledger.leases", &[]).await.unwrap()
+            };
+            let before: String = renewed().await.get(0);
+            eventually("each leads what it alone can, a round later", async || {
+                let now: String = renewed().await.get(0);
+                (now != before && led(&log.sql).await == both).then_some(())
+            })
+            .await;
+        }
+        for merchant in [early.unwrap(), last.unwrap()] {
+            merchant.post("/v1/spend_keys", &json!({"name": "at the old gateway"})).await.expect(201);
+        }
+        log.sql.batch_execute(LET_BUILD).await.unwrap();
+        within(HEAL, "the new gateway leads all partitions", async || {
+            (led(&log.sql).await.get(&new)?.len() == 8).then_some(())
+        })
+        .await;
+        drop((waiting, projector));
+        put_away(instance).await;
+    });
+}
+
 #[test]
 fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
     run(async {
@@ -200,21 +307,11 @@ fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
         let log = instance.log().await;
         let before = shapes(&log).await;
         instance.upgrade_to("fold");
-        let mut gateway = tokio::process::Command::new(program());
-        gateway.args(["gateway", "--listen=127.0.0.1:0", "--database-url", &instance.ready().database_url]);
-        gateway.env("FARTHING_TEST_NEXT_RELEASE", "fold").stdin(Stdio::null());
-        let output = gateway.output().await.unwrap();
+        let output = next_gateway(instance, "127.0.0.1:0").output().await.unwrap();
         let output = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.contains("run `farthing migrate`"), "{output}");
         instance.operate(&["migrate", "--mode", "test"]).await;
-        let file = instance.file("waiting.log");
-        let stderr = std::fs::File::create(&file).unwrap();
-        let mut waiting = gateway.stderr(stderr).kill_on_drop(true).spawn().unwrap();
-        eventually("the gateway waits", async || {
-            let output = std::fs::read_to_string(&file).ok()?;
-            output.contains("gateway.waits_for_read_models").then_some(())
-        })
-        .await;
+        let mut waiting = waiting_gateway(instance, "gateway.waits_for_read_models").await;
         assert_eq!(shapes(&log).await, before);
         let report = instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "a generation that is not built is not compared: {report}");

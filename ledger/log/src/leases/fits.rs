@@ -25,6 +25,8 @@ ORDER BY h.partition";
 pub(super) enum Fit {
     /// It can.
     Fits,
+    /// It can, and its release has led it already: no older program can any more.
+    Ours,
     /// A newer program has led it.
     Newer,
     /// The states of this program's generation are not built, or too far behind.
@@ -32,14 +34,22 @@ pub(super) enum Fit {
 }
 
 impl Fit {
+    pub(super) const fn can_lead(self) -> bool {
+        match self {
+            Self::Fits | Self::Ours => true,
+            Self::Newer | Self::Unbuilt => false,
+        }
+    }
+
     fn of(row: &tokio_postgres::Row) -> Result<Self, tokio_postgres::Error> {
-        let behind: Option<i64> = row.try_get("behind")?;
-        Ok(if row.try_get::<_, i64>("shape")? > i64::from(shape()) {
+        let (behind, theirs): (Option<i64>, i64) = (row.try_get("behind")?, row.try_get("shape")?);
+        let ours = i64::from(shape());
+        Ok(if theirs > ours {
             Self::Newer
         } else if row.try_get::<_, i16>("generation")? == generation()
             || behind.is_some_and(|behind| behind <= MAX_BEHIND)
         {
-            Self::Fits
+            if theirs == ours { Self::Ours } else { Self::Fits }
         } else {
             Self::Unbuilt
         })

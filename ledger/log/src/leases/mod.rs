@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::partition::Partition;
+use farthing_core::state::shape;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -333,16 +334,25 @@ impl Leases {
         let mut leaders: Vec<Option<&str>> =
             rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
         // A partition that this program cannot lead is not free for it.
-        for (leader, _) in leaders.iter_mut().zip(fits.iter()).filter(|(_, fit)| **fit != Fit::Fits) {
+        for (leader, _) in leaders.iter_mut().zip(fits.iter()).filter(|(_, fit)| !fit.can_lead()) {
             *leader = leader.or(Some(""));
         }
+        let are_older = rows.gateways.iter().any(|gateway| gateway.shape < shape());
+        let ours = (0..).map(Partition::new).zip(fits.iter()).filter(|(_, fit)| **fit == Fit::Ours);
+        let beyond = ours.map(|(partition, _)| partition).filter(|_| are_older).collect();
         let held = self.held.keys().copied().collect();
         let alone = match self.config.leads {
             Leads::Share => None,
             Leads::Alone(partition) => Some(partition),
         };
-        let view =
-            View { own: &holder.gateway, gateways: &rows.gateways, leaders: &leaders, held: &held, alone };
+        let view = View {
+            own: &holder.gateway,
+            gateways: &rows.gateways,
+            beyond: &beyond,
+            leaders: &leaders,
+            held: &held,
+            alone,
+        };
         let plan = plan(&view);
         for partition in plan.hand_over {
             self.held.remove(&partition);
@@ -364,7 +374,7 @@ impl Leases {
         }
         self.statements = Some(statements);
         self.publish(Some(&rows));
-        let is_short = plan.is_short && fits.contains(&Fit::Fits);
+        let is_short = plan.is_short && fits.iter().any(|fit| fit.can_lead());
         let is_busy = is_short || !self.handing_over.is_empty() || leaders.contains(&None);
         Ok(if is_busy { BUSY_ROUND } else { self.config.duration / ROUNDS_PER_LEASE })
     }

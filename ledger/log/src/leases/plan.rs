@@ -12,6 +12,8 @@ pub(super) struct Sharer {
     pub(super) name: String,
     /// The partitions that it cannot lead at the moment.
     pub(super) avoids: BTreeSet<Partition>,
+    /// The shape of its states.
+    pub(super) shape: i16,
 }
 
 /// What a gateway knows when it plans.
@@ -22,6 +24,8 @@ pub(super) struct View<'a> {
     /// The gateways that share the partitions, in the order of their names. A gateway that stops, or an operator's
     /// command, is not among them.
     pub(super) gateways: &'a [Sharer],
+    /// The partitions that none of these gateways can lead, because a newer release has, which is this program's.
+    pub(super) beyond: &'a BTreeSet<Partition>,
     /// The gateway that leads each partition, by its number.
     pub(super) leaders: &'a [Option<&'a str>],
     /// The partitions that this gateway leads and does not hand over.
@@ -49,17 +53,17 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     }
 }
 
-/// The plan of a process that does not share the partitions: it leads while there is nobody else, and nothing otherwise.
+/// The plan of a process that does not share the partitions: it leads what nobody else can, and nothing otherwise.
 fn plan_outside(view: &View<'_>) -> Plan {
-    if !view.gateways.is_empty() {
-        return Plan { hand_over: view.held.iter().copied().collect(), ..Plan::default() };
-    }
-    let all = (0..).map(Partition::new).zip(view.leaders);
+    let has_others = |partition: &Partition| !view.gateways.is_empty() && !view.beyond.contains(partition);
+    let hand_over = view.held.iter().copied().filter(has_others).collect();
+    let all = (0..).map(Partition::new).zip(view.leaders).filter(|(partition, _)| !has_others(partition));
     let needed = all.filter(|(partition, _)| view.alone.is_none_or(|alone| alone == *partition));
     let missing = needed.filter(|(partition, _)| !view.held.contains(partition));
     let (free, led): (Vec<_>, Vec<_>) = missing.partition(|(_, leader)| leader.is_none());
     let claim: Vec<_> = free.into_iter().map(|(partition, _)| partition).collect();
-    Plan { is_short: !claim.is_empty() || !led.is_empty(), claim, hand_over: Vec::new() }
+    let waits = view.gateways.is_empty() && !led.is_empty();
+    Plan { is_short: !claim.is_empty() || waits, claim, hand_over }
 }
 
 /// The share of each gateway.
@@ -149,8 +153,11 @@ mod tests {
     }
 
     fn sharers(gateways: &Gateways<'_>) -> Vec<Sharer> {
-        let sharer =
-            |(name, avoids): &(&str, &[i16])| Sharer { name: (*name).to_owned(), avoids: set(avoids) };
+        let sharer = |(name, avoids): &(&str, &[i16])| Sharer {
+            name: (*name).to_owned(),
+            avoids: set(avoids),
+            shape: 1,
+        };
         gateways.iter().map(sharer).collect()
     }
 
@@ -162,7 +169,9 @@ mod tests {
             .map(|(n, _)| Partition::new(n))
             .collect();
         let gateways = sharers(gateways);
-        let plan = plan(&View { own, gateways: &gateways, leaders, held: &held, alone: None });
+        let beyond = BTreeSet::new();
+        let plan =
+            plan(&View { own, gateways: &gateways, beyond: &beyond, leaders, held: &held, alone: None });
         (numbers(&plan.claim), numbers(&plan.hand_over))
     }
 
@@ -268,7 +277,8 @@ mod tests {
         let nobody = |alone: Option<i16>, leaders: &str, held: &[i16]| {
             let leaders = led(leaders);
             let alone = alone.map(Partition::new);
-            plan(&View { own: "a", gateways: &[], leaders: &leaders, held: &set(held), alone })
+            let (held, beyond) = (set(held), BTreeSet::new());
+            plan(&View { own: "a", gateways: &[], beyond: &beyond, leaders: &leaders, held: &held, alone })
         };
         assert_eq!(numbers(&nobody(Some(2), "....", &[]).claim), [2], "only what it needs");
         assert_eq!(nobody(Some(2), "..x.", &[]), Plan { is_short: true, ..Plan::default() }, "it waits");
@@ -278,5 +288,27 @@ mod tests {
             [2, 3],
             "the last gateway goes on until it ends"
         );
+    }
+
+    #[test]
+    fn one_of_a_newer_release_keeps_what_its_release_alone_can_lead_and_hands_over_the_rest() {
+        // The old gateway "b" is back; the states of partition 5 are not built.
+        let others = sharers(&[("b", &[])]);
+        let plan_of = |leaders: &str, held: &[i16], beyond: &[i16], alone: Option<i16>| {
+            let (leaders, held, beyond) = (led(leaders), set(held), set(beyond));
+            let alone = alone.map(Partition::new);
+            let view =
+                View { own: "a", gateways: &others, beyond: &beyond, leaders: &leaders, held: &held, alone };
+            let plan = plan(&view);
+            (numbers(&plan.claim), numbers(&plan.hand_over), plan.is_short)
+        };
+        // It has led 0 to 2, and begins to lead 3 and 4, whose heads have the old shape.
+        assert_eq!(plan_of("aaaaab", &[0, 1, 2, 3, 4], &[0, 1, 2], None), (vec![], vec![3, 4], false));
+        // What another gateway of its release led before it died.
+        assert_eq!(plan_of(".aabbb", &[1, 2], &[0, 1, 2], None), (vec![0], vec![], true));
+        assert_eq!(plan_of("xaabbb", &[1, 2], &[0, 1, 2], None), (vec![], vec![], false));
+        // An operator's command of the new release.
+        assert_eq!(plan_of("..bbbb", &[], &[0, 1], Some(1)), (vec![1], vec![], true));
+        assert_eq!(plan_of("..b.bb", &[], &[0, 1], Some(3)), (vec![], vec![], false));
     }
 }

@@ -44,7 +44,7 @@ FROM ledger.leases ORDER BY partition";
 
 /// The gateways of the newest program among those that share the partitions.
 const GATEWAYS: &str = "\
-SELECT gateway, avoids FROM ledger.gateways
+SELECT gateway, avoids, shape FROM ledger.gateways
 WHERE expires_at > clock_timestamp()
     AND shape = (SELECT max(shape) FROM ledger.gateways WHERE expires_at > clock_timestamp())
 ORDER BY gateway";
@@ -183,5 +183,6 @@ impl Statements {
 
 fn sharer(row: &tokio_postgres::Row) -> Result<Sharer, tokio_postgres::Error> {
     let avoids: Vec<i16> = row.try_get("avoids")?;
-    Ok(Sharer { name: row.try_get("gateway")?, avoids: avoids.into_iter().map(Partition::new).collect() })
+    let avoids = avoids.into_iter().map(Partition::new).collect();
+    Ok(Sharer { name: row.try_get("gateway")?, avoids, shape: row.try_get("shape")? })
 }
