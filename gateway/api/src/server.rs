@@ -26,7 +26,7 @@ use farthing_worker::payments::{self, Payments, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
 use farthing_worker::webhooks::{Dispatcher, WebhookTiming};
 use ipnet::IpNet;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -61,6 +61,9 @@ const UPGRADE_POLL: Duration = Duration::from_millis(200);
 
 /// How long unsettled calls may take to log their facts.
 const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The connections of an address that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
 
 /// The most connections of other gateways. Each carries one message at a time.
 const GATEWAY_CONNECTIONS: usize = 1_024;
@@ -158,6 +161,9 @@ pub async fn run(
     stop: CancellationToken,
     ready: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), Error> {
+    // Before it leads: a gateway that nobody can reach must not take partitions over.
+    let socket = bind(config.listen)?;
+    let peer_socket = bind(config.gateways.listen)?;
     let clock = Arc::new(Clock::default());
     let found = stop.run_until_cancelled(instance(&config, &clock)).await;
     let Some(Instance { server_key, mode, partitions, schemas }) = found.transpose()? else { return Ok(()) };
@@ -169,7 +175,7 @@ pub async fn run(
     // Also if the gateway cannot start: the ledger's threads would keep the process.
     let _end = abort.clone().drop_guard();
     let read_pool = ReadPool::new(pool(&config.database_url, READ_CONNECTIONS)?);
-    let (peer_listener, peer_url) = listen_for_gateways(&config.gateways).await?;
+    let (peer_listener, peer_url) = listen_for_gateways(peer_socket, &config.gateways)?;
     let peers = Arc::new(HttpPeers::new(&server_key, abort.clone(), &tasks));
     let ledger_config = LedgerConfig {
         database_url: config.database_url.clone(),
@@ -242,8 +248,7 @@ pub async fn run(
         abort.clone(),
     ));
     let _ = stop.run_until_cancelled(wait_for_states(&app.reads)).await;
-    let listener =
-        TcpListener::bind(config.listen).await.map_err(|error| Error::Listen(config.listen, error))?;
+    let listener = socket.listen(BACKLOG).map_err(|error| Error::Listen(config.listen, error))?;
     let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
     let database_url = config.database_url;
     let (sweep_after, clock) = (config.sweep_after, || Arc::clone(&app.clock));
@@ -302,10 +307,22 @@ fn standard(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
+/// A socket at `address`, or an error if it is in use. Callers are refused until the socket listens.
+fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Connections of an earlier process that are being closed do not keep the address.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bind().map_err(|error| Error::Listen(address, error))
+}
+
 /// Listens for the other gateways. Returns the URL at which they reach this one.
-async fn listen_for_gateways(gateways: &Gateways) -> Result<(TcpListener, String), Error> {
+fn listen_for_gateways(socket: TcpSocket, gateways: &Gateways) -> Result<(TcpListener, String), Error> {
     let failed = |error| Error::Listen(gateways.listen, error);
-    let listener = TcpListener::bind(gateways.listen).await.map_err(failed)?;
+    let listener = socket.listen(BACKLOG).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     match &gateways.url {
         Some(url) => Ok((listener, url.trim_end_matches('/').to_owned())),

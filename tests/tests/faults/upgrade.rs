@@ -301,6 +301,26 @@ fn partitions_that_a_new_gateway_leads_before_all_are_built_stay_led_when_the_ol
 }
 
 #[test]
+fn a_new_gateway_whose_address_is_taken_leads_nothing() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let log = instance.log().await;
+        let (before, leaders) = (shapes(&log).await, led(&log.sql).await);
+        instance.upgrade_to("fold");
+        instance.operate(&["migrate", "--mode", "test"]).await;
+        // Nothing that it would wait for delays the error: no projector builds its read models.
+        let taken = instance.gateway(0).to_string();
+        let ended = tokio::time::timeout(HEAL, next_gateway(instance, &taken).output()).await;
+        let output = ended.expect("it fails early").unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{error}");
+        assert!(error.contains(&format!("cannot listen on {taken}")), "{error}");
+        assert_eq!((shapes(&log).await, led(&log.sql).await), (before, leaders));
+        put_away(instance).await;
+    });
+}
+
+#[test]
 fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
     run(async {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
