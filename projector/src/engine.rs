@@ -146,8 +146,9 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let schemas = Schemas::load(&client).await?;
     let schema = schemas.of(P::MODEL);
-    let mut is_built = !unbuilt(&client).await?.contains(&P::MODEL);
     let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{schema}")).await?;
+    // Under the lock: `farthing migrate` changes it only while no projector has the lock.
+    let mut is_built = !unbuilt(leadership.client()).await?.contains(&P::MODEL);
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, schema).await?;
     let follower = tail.follow(Pace::Together);
     if !is_built {

@@ -52,9 +52,12 @@ pub async fn unbuilt(client: &Client) -> Result<Vec<ReadModel>, Error> {
     Ok(generations.into_iter().filter(|(_, _, built)| !built).map(|(model, ..)| model).collect())
 }
 
-/// Marks the generation of this program's version as caught up.
-pub(crate) async fn set_built(client: &Client, model: ReadModel) -> Result<(), tokio_postgres::Error> {
-    client.execute(SET_BUILT, &[&model.name(), &model.version()]).await.map(drop)
+/// Marks the generation of this program's version as caught up. Fails if it was dropped.
+pub(crate) async fn set_built(client: &Client, model: ReadModel) -> Result<(), Error> {
+    match client.execute(SET_BUILT, &[&model.name(), &model.version()]).await? {
+        0 => Err(Error::Outdated(model.name())),
+        _ => Ok(()),
+    }
 }
 
 /// The generation of each read model in this program's version: its schema, and whether it is built.

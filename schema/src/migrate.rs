@@ -24,6 +24,12 @@ const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspna
 const INSERT_GENERATION: &str = "\
 INSERT INTO ledger.read_models (name, version, schema_name, number, built)
 SELECT $1, $2, $3, coalesce(max(number), 0) + 1, $4 FROM ledger.read_models WHERE name = $1";
+/// Makes a generation the newest, unless it is, or a projector works on it. It is built if $3.
+const BRING_BACK: &str = "\
+UPDATE ledger.read_models AS r SET number = newest.number + 1, built = $3
+FROM (SELECT max(number) AS number FROM ledger.read_models WHERE name = $1) AS newest
+WHERE r.name = $1 AND r.version = $2 AND r.number < newest.number
+    AND pg_try_advisory_xact_lock(hashtextextended('farthing.projection.' || r.schema_name, 0))";
 const COUNT_WRITTEN: &str = "SELECT count(*) FROM ledger.heads WHERE position > 0";
 
 /// The number of partitions of a new log, unless one is chosen.
@@ -56,8 +62,8 @@ pub struct Migrate<'a> {
 pub struct Report {
     /// The migrations applied now, as `V1__log`.
     pub applied: Vec<String>,
-    /// The read models of which a generation was created now. Projectors of this release build those that are not the
-    /// first.
+    /// The read models of which a generation was created now, or came back from an earlier release. Projectors of this
+    /// release build those that are not the first.
     pub created: Vec<&'static str>,
     /// The mode of the instance, set by its first migration.
     pub mode: String,
@@ -169,7 +175,8 @@ async fn create_partitions(client: &mut Client, options: Migrate<'_>) -> Result<
 }
 
 /// Creates an empty generation of a read model in a schema of its own, owned by the projector, unless there is one of
-/// this program's version. Returns whether it was created.
+/// this program's version. One that a later release had replaced, and that nobody has kept since, counts as new: it is
+/// far behind. Returns whether there is a new one.
 async fn create_generation(client: &mut Client, model: ReadModel) -> Result<bool, Error> {
     // On a cluster, a transaction that has read over several connections creates no tables.
     let written: i64 = client.query_one(COUNT_WRITTEN, &[]).await?.try_get(0)?;
@@ -190,10 +197,14 @@ async fn create_generation(client: &mut Client, model: ReadModel) -> Result<bool
     }
     citus::distribute_schema(&transaction, &schema).await?;
     transaction.batch_execute("RESET ROLE").await?;
-    if !exists {
-        // A generation of a log without events is built.
-        transaction.execute(INSERT_GENERATION, &[&name, &version, &schema, &(written == 0)]).await?;
-    }
+    // A generation of a log without events is built.
+    let built = written == 0;
+    let is_new = if exists {
+        transaction.execute(BRING_BACK, &[&name, &version, &built]).await? > 0
+    } else {
+        transaction.execute(INSERT_GENERATION, &[&name, &version, &schema, &built]).await?;
+        true
+    };
     transaction.commit().await?;
-    Ok(!exists)
+    Ok(is_new)
 }

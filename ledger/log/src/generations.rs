@@ -51,15 +51,29 @@ const UNBUILT: &str = "SELECT partition FROM ledger.heads WHERE generation < $1 
 
 const NEWER: &str = "SELECT count(*) > 0 FROM ledger.heads WHERE shape > $1";
 
-/// A page of the states of partition $1 of generations before $2.
-const DELETE: &str = "\
-WITH earlier AS (
-    SELECT generation, kind, id FROM ledger.state
-    WHERE partition = $1 AND generation < $2 ORDER BY generation, kind, id LIMIT $3)
-DELETE FROM ledger.state AS s USING earlier
-WHERE s.partition = $1 AND s.generation = earlier.generation AND s.kind = earlier.kind AND s.id = earlier.id";
+const GENERATION: &str = "SELECT generation FROM ledger.heads WHERE partition = $1";
 
-const DELETE_CHECKPOINTS: &str = "DELETE FROM ledger.checkpoints WHERE partition = $1 AND generation < $2";
+const NEWEST_LED: &str = "SELECT max(generation) FROM ledger.heads";
+
+/// The generations before $1, and those after $2.
+const UNUSED: &str =
+    "SELECT DISTINCT generation FROM ledger.checkpoints WHERE generation < $1 OR generation > $2 ORDER BY 1";
+
+/// Begins generation $2 of partition $1 anew, unless a leader keeps it.
+const BEGIN_ANEW: &str = "\
+WITH head AS (SELECT 1 FROM ledger.heads WHERE partition = $1 AND generation < $2 FOR SHARE)
+UPDATE ledger.checkpoints SET position = 0, built = false, epoch = least(epoch, 0) - 1
+WHERE partition = $1 AND generation = $2 AND EXISTS (SELECT FROM head)";
+
+/// A page of the states of generation $2 of partition $1.
+const DELETE: &str = "\
+WITH page AS (
+    SELECT kind, id FROM ledger.state
+    WHERE partition = $1 AND generation = $2 ORDER BY kind, id LIMIT $3)
+DELETE FROM ledger.state AS s USING page
+WHERE s.partition = $1 AND s.generation = $2 AND s.kind = page.kind AND s.id = page.id";
+
+const DELETE_CHECKPOINT: &str = "DELETE FROM ledger.checkpoints WHERE partition = $1 AND generation = $2";
 
 const BUILD: &str = "SELECT stored_position, build_epoch FROM ledger.build_states($1, $2)";
 
@@ -79,7 +93,7 @@ enum Error {
     Broken { partition: Partition, position: i64, what: String },
 }
 
-/// Why the states of earlier generations are not dropped.
+/// Why the states of other generations are not dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum PruneError {
     /// Postgres does not answer, or refuses.
@@ -88,33 +102,70 @@ pub enum PruneError {
     /// A partition is still led with them.
     #[error("partition {0} is led with the states of an earlier release")]
     Used(Partition),
+    /// A newer release builds them, or leads with them.
+    #[error("a gateway of a newer release builds the states of generation {0}: stop it first")]
+    Building(i16),
     /// The log has no partitions.
     #[error("the log has no partitions: run `farthing migrate`")]
     NoPartitions,
 }
 
-/// Drops the stored states of the generations before this program's, once every partition is led with its own. Returns
-/// their number.
+/// Drops the stored states of the generations before this program's, once every partition is led with its own, and of
+/// later ones that no partition has been led with: a newer release began to build them. Returns their number.
 pub async fn prune(database_url: &str) -> Result<u64, PruneError> {
     let client = connect::connect(database_url, Role::Owner).await?;
     if let Some(partition) = unbuilt(&client).await?.first() {
         return Err(PruneError::Used(*partition));
     }
     let partitions = partitions::load(&client).await?.ok_or(PruneError::NoPartitions)?;
-    let (generation, page) = (generation(), i64::try_from(PAGE).unwrap_or(i64::MAX));
+    let newest_led: i16 = client.query_one(NEWEST_LED, &[]).await?.try_get(0)?;
     let mut dropped = 0;
-    for partition in partitions.all() {
-        let number = partition.number();
-        loop {
-            let count = client.execute(DELETE, &[&number, &generation, &page]).await?;
-            if count == 0 {
-                break;
+    for row in client.query(UNUSED, &[&generation(), &newest_led]).await? {
+        let unused: i16 = row.try_get(0)?;
+        // A builder begins only after the states are gone.
+        let own = connect::connect(database_url, Role::Owner).await?;
+        let lock =
+            Leadership::try_take(own, &lock_name(unused)).await?.ok_or(PruneError::Building(unused))?;
+        for partition in partitions.all() {
+            if unused > newest_led {
+                begin_anew(lock.client(), partition, unused).await?;
             }
-            dropped += count;
+            dropped += delete_states(lock.client(), partition, unused).await?;
+            lock.client().execute(DELETE_CHECKPOINT, &[&partition.number(), &unused]).await?;
         }
-        client.execute(DELETE_CHECKPOINTS, &[&number, &generation]).await?;
+        lock.release().await?;
     }
     Ok(dropped)
+}
+
+/// If the states are dropped in part only, they are not built on.
+async fn begin_anew(client: &Client, partition: Partition, generation: i16) -> Result<(), PruneError> {
+    let number = partition.number();
+    let has_begun = client.execute(BEGIN_ANEW, &[&number, &generation]).await? == 1;
+    let head: i16 = client.query_one(GENERATION, &[&number]).await?.try_get(0)?;
+    if has_begun || head < generation { Ok(()) } else { Err(PruneError::Building(generation)) }
+}
+
+/// Deletes the stored states of a generation, in pages. Returns their number.
+async fn delete_states(
+    client: &Client,
+    partition: Partition,
+    generation: i16,
+) -> Result<u64, tokio_postgres::Error> {
+    let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
+    let mut deleted = 0;
+    loop {
+        let count = client.execute(DELETE, &[&partition.number(), &generation, &page]).await?;
+        if count == 0 {
+            return Ok(deleted);
+        }
+        deleted += count;
+    }
+}
+
+/// The name of the lock of the one gateway that builds a generation.
+fn lock_name(generation: i16) -> String {
+    format!("farthing.generation.{generation}")
 }
 
 /// Whether a newer program has led a partition: this one must not lead any more.
@@ -154,7 +205,7 @@ async fn build_all(database_url: &str) -> Result<(), Error> {
     if unbuilt(&client).await?.is_empty() {
         return Ok(());
     }
-    let leadership = Leadership::wait(client, &format!("farthing.generation.{}", generation())).await?;
+    let leadership = Leadership::wait(client, &lock_name(generation())).await?;
     let builder = Builder::open(database_url, leadership.into_client()).await?;
     tracing::info!(
         event = "generations.build_started",
@@ -209,12 +260,19 @@ impl Builder {
         let Some(begun) = begun else { return Ok(()) };
         let (mut position, epoch): (i64, i64) = (begun.try_get(0)?, begun.try_get(1)?);
         let head = reader::head(&self.client, partition).await?;
+        if position == 0 {
+            // What was left when this generation was dropped.
+            delete_states(&self.client, partition, generation()).await?;
+        }
         let mut hash = self.hash_at(partition, position).await?;
         let mut cache = StateCache::default();
         while position < head {
             let batches = self.reader.read_batches(partition, position, PAGE).await?;
             let facts = verified(&batches, &mut hash)?;
-            let Some((last, _)) = batches.last() else { break };
+            let Some((last, _)) = batches.last() else {
+                let what = "no event follows, though the head is later".to_owned();
+                return Err(Error::Broken { partition, position, what });
+            };
             position = last.last_position();
             self.load_unknown(partition, &mut cache, &facts).await?;
             let broken = |error: EvolveError| Error::Broken {

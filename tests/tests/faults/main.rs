@@ -15,6 +15,7 @@ mod group_commit;
 mod leaders;
 mod load;
 mod outdated;
+mod prune;
 mod renewal;
 mod repeated;
 mod seeds;

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::load::{Ended, Load};
 use crate::{HEAL, aftermath, put_away};
 
-const FLAGS: [&str; 2] = ["--allow-address", "127.0.0.0/8"];
+pub(crate) const FLAGS: [&str; 2] = ["--allow-address", "127.0.0.0/8"];
 
 /// The states of the next release for the last partition cannot be built until the trigger is dropped.
 const KEEP_UNBUILT: &str = "\
@@ -33,7 +33,7 @@ BEGIN
 END $$;
 CREATE TRIGGER keep_unbuilt BEFORE INSERT ON ledger.checkpoints FOR EACH ROW
 WHEN (NEW.partition = 7 AND NOT NEW.built) EXECUTE FUNCTION public.keep_unbuilt()";
-const LET_BUILD: &str = "DROP TRIGGER keep_unbuilt ON ledger.checkpoints";
+pub(crate) const LET_BUILD: &str = "DROP TRIGGER keep_unbuilt ON ledger.checkpoints";
 
 /// The partitions whose states the next release has built.
 const BUILT: &str = "\
@@ -41,7 +41,7 @@ SELECT count(*) FROM ledger.checkpoints
 WHERE built AND generation > (SELECT min(generation) FROM ledger.heads)";
 
 /// The shapes and generations of all partitions.
-async fn shapes(log: &Log) -> Vec<(i64, i16)> {
+pub(crate) async fn shapes(log: &Log) -> Vec<(i64, i16)> {
     let rows = log.sql.query("SELECT DISTINCT shape, generation FROM ledger.heads", &[]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
@@ -219,7 +219,7 @@ fn next_gateway(instance: &Instance, listen: &str) -> Command {
 }
 
 /// A gateway of the next release that has logged that it waits.
-async fn waiting_gateway(instance: &Instance, event: &str) -> Child {
+pub(crate) async fn waiting_gateway(instance: &Instance, event: &str) -> Child {
     let file = instance.file("waiting.log");
     let stderr = std::fs::File::create(&file).unwrap();
     let gateway = next_gateway(instance, "127.0.0.1:0").stderr(stderr).spawn().unwrap();
@@ -231,7 +231,7 @@ async fn waiting_gateway(instance: &Instance, event: &str) -> Child {
 }
 
 /// Migrates to the next release, with another fold, and keeps it from building the states of the last partition.
-async fn unbuilt(instance: &'static Instance, log: &Log) -> SideProjector {
+pub(crate) async fn unbuilt(instance: &'static Instance, log: &Log) -> SideProjector {
     log.sql.batch_execute(KEEP_UNBUILT).await.unwrap();
     instance.upgrade_to("fold");
     instance.operate(&["migrate", "--mode", "test"]).await;
@@ -239,7 +239,7 @@ async fn unbuilt(instance: &'static Instance, log: &Log) -> SideProjector {
 }
 
 /// Waits until the states of the next release are built for all partitions but the last one.
-async fn almost_built(log: &Log) {
+pub(crate) async fn almost_built(log: &Log) {
     within(HEAL, "all states but those of one partition are built", async || {
         let built: i64 = log.sql.query_one(BUILT, &[]).await.unwrap().get(0);
         (built == 7).then_some(())
