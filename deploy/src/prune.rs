@@ -1,6 +1,6 @@
 //! `farthing prune`: drops what only the release before uses, once none of its processes runs any more.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use crate::database::Database;
@@ -11,6 +11,9 @@ use crate::output::OutputFormat;
 pub(crate) struct Args {
     #[command(flatten)]
     database: Database,
+    /// Drop it although processes of an earlier release seem to run. Their reads fail from then on.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     format: OutputFormat,
 }
@@ -27,6 +30,15 @@ struct Pruned {
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let database_url = &args.database.database_url;
+    if !args.force {
+        let running = farthing_projector::running(database_url).await;
+        let running = running.context("cannot look for processes of an earlier release")?;
+        ensure!(
+            running.is_empty(),
+            "processes of an earlier release run: {}. Stop them first, or repeat the command with --force",
+            running.join(", ")
+        );
+    }
     let states =
         farthing_log::generations::prune(database_url).await.context("cannot drop earlier states")?;
     let read_models = farthing_projector::prune(database_url).await;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
 use crate::checkpoint::{self, Advance};
-use crate::schemas::{Schemas, set_built, unbuilt};
+use crate::schemas::{Schemas, set_built, unbuilt, writer_lock};
 use crate::writer::{Statements, WriteRows, Writer};
 
 /// The largest number of events in one transaction.
@@ -34,10 +34,6 @@ const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 
 /// A generation counts as built once it is fewer than this many events behind the log.
 const MAX_BEHIND: i64 = 2_000;
-
-/// The prefix of the lock's name of the one projection that works on a generation. The fence keeps the rows right; the
-/// lock only spares two processes the same work.
-const LOCK_PREFIX: &str = "farthing.projection.";
 
 /// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
@@ -146,7 +142,7 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let schemas = Schemas::load(&client).await?;
     let schema = schemas.of(P::MODEL);
-    let leadership = Leadership::wait(client, &format!("{LOCK_PREFIX}{schema}")).await?;
+    let leadership = Leadership::wait(client, &writer_lock(schema)).await?;
     // Under the lock: `farthing migrate` changes it only while no projector has the lock.
     let mut is_built = !unbuilt(leadership.client()).await?.contains(&P::MODEL);
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, schema).await?;

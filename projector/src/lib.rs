@@ -32,7 +32,7 @@ pub mod webhooks;
 mod writer;
 
 pub use self::engine::Error;
-pub use self::prune::prune;
+pub use self::prune::{prune, running};
 pub use self::rebuild::{RebuildReport, rebuild, verify};
 pub use self::row::Unreadable;
 pub use self::run::{Config, run};

@@ -30,6 +30,11 @@ impl Schemas {
         found.map_or(model.name(), |(_, schema)| schema.as_str())
     }
 
+    /// The names of the locks that a process shares while it reads these generations.
+    pub fn reader_locks(&self) -> Vec<String> {
+        self.0.iter().map(|(_, schema)| reader_lock(schema)).collect()
+    }
+
     /// A statement with the schema of each read model in the place of its name in braces: `{customers}.customers`.
     pub fn sql<'s>(&self, sql: &'s str) -> Cow<'s, str> {
         let mut text = Cow::Borrowed(sql);
@@ -43,6 +48,17 @@ impl Schemas {
         }
         text
     }
+}
+
+/// The name of the lock that processes share while they read the generation in `schema`.
+pub(crate) fn reader_lock(schema: &str) -> String {
+    format!("farthing.reads.{schema}")
+}
+
+/// The name of the lock of the one projection that works on the generation in `schema`. The fence of its checkpoint keeps
+/// the rows right; the lock only spares two processes the same work.
+pub(crate) fn writer_lock(schema: &str) -> String {
+    format!("farthing.projection.{schema}")
 }
 
 /// The read models whose generation of this program's version has not caught up with the log yet. A projector of this

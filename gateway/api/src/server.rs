@@ -252,7 +252,14 @@ pub async fn run(
     let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
     let database_url = config.database_url;
     let (sweep_after, clock) = (config.sweep_after, || Arc::clone(&app.clock));
-    let heartbeat = lease::heartbeat(gateway_id, clock(), database_url.clone(), sweep_after, abort.clone());
+    let heartbeat = lease::heartbeat(
+        gateway_id,
+        clock(),
+        database_url.clone(),
+        app.schemas.reader_locks(),
+        sweep_after,
+        abort.clone(),
+    );
     tasks.spawn(heartbeat);
     let sweeper = Sweeper::new(gateway_id, app.ledger.clone(), clock(), database_url, sweep_after);
     tasks.spawn(sweeper.run(stop.clone()));

@@ -20,6 +20,10 @@ RETURNING clock_timestamp()";
 
 const STATEMENT_TIMEOUT: &str = "SET statement_timeout = '5s'";
 
+/// Shares the locks $1 until the connection ends.
+const SHARE_LOCKS: &str =
+    "SELECT pg_advisory_lock_shared(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name";
+
 pub(crate) const END_LEASE: &str = "\
 WITH forgotten AS (DELETE FROM ledger.gateways WHERE gateway = $1)
 DELETE FROM ledger.gateway_lease WHERE gateway_id = $1";
@@ -39,16 +43,17 @@ pub(crate) enum Error {
 }
 
 /// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead.
-/// Each heartbeat also measures Postgres's clock.
+/// Each heartbeat also measures Postgres's clock. The connection shares `locks`, which show what this process reads.
 pub async fn heartbeat(
     gateway_id: GatewayId,
     clock: Arc<Clock>,
     database_url: String,
+    locks: Vec<String>,
     after: Duration,
     stop: CancellationToken,
 ) {
     let own = gateway_id.to_string();
-    let mut connection = DedicatedConnection::new(database_url);
+    let mut connection = DedicatedConnection { locks, ..DedicatedConnection::new(database_url) };
     loop {
         let sent = tokio::time::timeout(after / 3, async {
             let client = connection.client().await?;
@@ -79,13 +84,15 @@ pub async fn release(reads: &ReadPool, gateway_id: GatewayId) {
 /// A connection for one task alone, opened again after a failure.
 pub(crate) struct DedicatedConnection {
     database_url: String,
+    /// The locks that it shares.
+    locks: Vec<String>,
     client: Option<Client>,
 }
 
 impl DedicatedConnection {
     /// A connection that is opened when it is first used.
     pub(crate) fn new(database_url: String) -> Self {
-        Self { database_url, client: None }
+        Self { database_url, locks: Vec::new(), client: None }
     }
 
     /// The open connection.
@@ -93,6 +100,9 @@ impl DedicatedConnection {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             let client = connect::connect(&self.database_url, Role::Gateway).await?;
             client.batch_execute(STATEMENT_TIMEOUT).await?;
+            if !self.locks.is_empty() {
+                client.execute(SHARE_LOCKS, &[&self.locks]).await?;
+            }
             self.client = Some(client);
         }
         self.client.as_ref().ok_or(Error::Timeout)
@@ -127,7 +137,8 @@ mod tests {
             let url = format!("postgres://farthing@{}/farthing", server.local_addr().unwrap());
             let stop = CancellationToken::new();
             let gateway_id = GatewayId::new(ulid::Ulid(1));
-            let task = tokio::spawn(heartbeat(gateway_id, Arc::default(), url, AFTER, stop.clone()));
+            let task =
+                tokio::spawn(heartbeat(gateway_id, Arc::default(), url, Vec::new(), AFTER, stop.clone()));
             Self { server, started: Instant::now(), stop, task }
         }
 

@@ -120,6 +120,12 @@ async fn upgraded(change: &'static str) -> Upgraded {
     };
     through_old.calls(100).await;
     through_new.calls(200).await;
+    if change == "fold" {
+        let error = prune_refused(instance).await;
+        for found in ["gateway gw_", "a gateway that reads customers,", "a projector that writes requests,"] {
+            assert!(error.contains(found), "{error}");
+        }
+    }
     instance.replace_gateways_by(gateway.address);
     let old = instance.ready().pids.gateways[0];
     is_gone.store(true, Ordering::SeqCst);
@@ -137,6 +143,14 @@ async fn upgraded(change: &'static str) -> Upgraded {
     aftermath::check(instance, &through_old).await;
     aftermath::check(instance, &through_new).await;
     Upgraded { instance, log, gateway, projector }
+}
+
+/// The error of `farthing prune`, which finds processes of the old release.
+async fn prune_refused(instance: &Instance) -> String {
+    let refused = instance.command(&["prune"]).await;
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("processes of an earlier release run"), "{error}");
+    error
 }
 
 /// The launcher starts the old gateway again and again, and an operator's command of the old release leads nothing.
@@ -181,7 +195,11 @@ fn a_release_that_folds_differently_takes_over_under_load() {
         let earlier = async || log.sql.query_one(earlier, &[]).await.unwrap().get::<_, i64>(0);
         let before = earlier().await;
         assert!(before > 0);
-        let report = instance.operate(&["prune"]).await;
+        // The old gateway is gone, the old projector is not.
+        let error = prune_refused(instance).await;
+        assert!(!error.contains("gateway") && error.contains("a projector that writes customers"), "{error}");
+        assert_eq!(earlier().await, before);
+        let report = instance.operate(&["prune", "--force"]).await;
         assert_eq!(report["states"], before, "{report}");
         assert_eq!(report["read_models"], json!(["customers", "requests"]), "{report}");
         assert_eq!(earlier().await, 0);
@@ -335,7 +353,9 @@ fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
         assert_eq!(shapes(&log).await, before);
         let report = instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "a generation that is not built is not compared: {report}");
-        let refused = instance.command(&["prune"]).await;
+        let error = prune_refused(instance).await;
+        assert!(error.contains("gateway gw_"), "{error}");
+        let refused = instance.command(&["prune", "--force"]).await;
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && error.contains("states of an earlier release"), "{error}");
         let projector = SideProjector::start(instance).await;
