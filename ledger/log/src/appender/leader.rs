@@ -33,8 +33,10 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) name: &'a str,
     /// The position of the newest durable event.
     pub(super) newest: &'a watch::Sender<i64>,
-    /// How often in a row a term could not begin.
+    /// How often in a row a term could not begin, an append failed, or its outcome could not be looked up.
     pub(super) failures: &'a watch::Sender<u32>,
+    /// Those since the last commit that do not end when a term begins.
+    pub(super) failed_appends: u32,
     pub(super) jobs: &'a mut mpsc::Receiver<Box<dyn Job>>,
     pub(super) lease: &'a mut watch::Receiver<Lease>,
     pub(super) stop: &'a CancellationToken,
@@ -74,7 +76,7 @@ impl<S: LogStore> Leader<'_, S> {
             let failure = match began.await {
                 Ok(Ok(Some(term))) => {
                     backoff = Backoff::new(PAUSES.0, PAUSES.1);
-                    self.failures.send_replace(0);
+                    self.failures.send_replace(self.failed_appends);
                     match self.serve(term).await {
                         Ended::Over => return,
                         Ended::Failed(failed) => self.settle(failed).await,
@@ -170,10 +172,7 @@ impl<S: LogStore> Leader<'_, S> {
             tokio::select! {
                 biased;
                 event = term.next_event() => match event {
-                    Event::Committed(Ok(())) => {
-                        self.conflicts = 0;
-                        term.confirm(self.newest);
-                    }
+                    Event::Committed(Ok(())) => self.confirm(&mut term),
                     Event::Committed(Err(failed)) => return Ended::Failed(take(term, Some(failed), None)),
                     Event::Stored(is_stored) => if !is_stored {
                         return self.fail(term, None).await;
@@ -203,12 +202,30 @@ impl<S: LogStore> Leader<'_, S> {
         let failed = match committed {
             None => None,
             Some(Ok(())) => {
-                term.confirm(self.newest);
+                self.confirm(&mut term);
                 None
             }
             Some(Err(failed)) => Some(failed),
         };
         Ended::Failed(take(term, failed, failure))
+    }
+
+    fn confirm(&mut self, term: &mut Term<S>) {
+        term.confirm(self.newest);
+        self.conflicts = 0;
+        self.forget_failed_appends();
+    }
+
+    fn forget_failed_appends(&mut self) {
+        if self.failed_appends > 0 {
+            self.failed_appends = 0;
+            self.failures.send_replace(0);
+        }
+    }
+
+    fn count_failed_append(&mut self) {
+        self.failed_appends = self.failed_appends.saturating_add(1);
+        self.failures.send_modify(|failures| *failures = failures.saturating_add(1));
     }
 
     /// Answers the jobs of a failed term, or queues them to be decided again.
@@ -229,12 +246,14 @@ impl<S: LogStore> Leader<'_, S> {
                 }
                 Some(first) => match self.resolve(&first, epoch).await {
                     Some(true) => {
+                        self.forget_failed_appends();
                         announce(self.newest, end);
                         for job in jobs {
                             job.confirm();
                         }
                     }
                     Some(false) => {
+                        self.count_failed_append();
                         let blame = self.blame(&failure, Blame::Store);
                         groups.extend(blamed(jobs, &failure, blame));
                     }
@@ -268,7 +287,7 @@ impl<S: LogStore> Leader<'_, S> {
     }
 
     /// Whether the batch with the event `first` was committed. Retries until Postgres answers, and fails the jobs that
-    /// arrive meanwhile. `None` if the process stops first.
+    /// arrive meanwhile. `None` if the process stops first, or gives the partition to another gateway.
     async fn resolve(&mut self, first: &EventId, epoch: i64) -> Option<bool> {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         let mut pause = Duration::ZERO;
@@ -289,13 +308,18 @@ impl<S: LogStore> Leader<'_, S> {
                     Some(job) = self.jobs.recv() => job.fail("Postgres is away"),
                 }
             };
-            match answer {
+            let error = match answer {
                 Ok(recorded) => return Some(recorded),
-                Err(error) => tracing::warn!(
-                    event = "appender.commit_unresolved",
-                    %error,
-                    "cannot look up yet whether a batch was committed"
-                ),
+                Err(error) => error,
+            };
+            tracing::warn!(
+                event = "appender.commit_unresolved",
+                %error,
+                "cannot look up yet whether a batch was committed"
+            );
+            self.count_failed_append();
+            if *self.lease.borrow() == Lease::None {
+                return None;
             }
             pause = backoff.next_delay();
         }

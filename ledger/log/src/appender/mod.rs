@@ -194,7 +194,7 @@ impl Appender {
         self.leads.clone()
     }
 
-    /// How often in a row it could not begin to lead, although it had the lease.
+    /// How often in a row it could not begin to lead, commit, or learn whether it had, although it had the lease.
     pub fn failures(&self) -> watch::Receiver<u32> {
         self.failures.clone()
     }
@@ -243,6 +243,7 @@ impl<S: LogStore + Sync> Task<S> {
                 name: &self.writer,
                 newest: &self.newest,
                 failures: &self.failures,
+                failed_appends: 0,
                 jobs: &mut self.jobs,
                 lease: &mut self.lease,
                 stop: &self.stop,

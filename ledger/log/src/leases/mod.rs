@@ -34,7 +34,7 @@ const BUSY_ROUND: Duration = Duration::from_millis(50);
 /// The longest time that a round may take.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long, and how often, an appender must have failed to begin to lead before its partition is given up.
+/// How long, and how often, an appender must have failed to lead before its partition is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
 const GIVE_UP_FAILURES: u32 = 3;
 
@@ -180,7 +180,7 @@ pub(crate) struct Led {
     pub(crate) lease: watch::Sender<Lease>,
     /// Whether the appender leads.
     pub(crate) leads: watch::Receiver<bool>,
-    /// How often in a row it could not begin to lead.
+    /// How often in a row it could not begin to lead, commit, or learn whether it had.
     pub(crate) failures: watch::Receiver<u32>,
 }
 
@@ -246,7 +246,7 @@ struct Leases {
     held: BTreeMap<Partition, i64>,
     /// The partitions whose appender was told to stop leading and has not yet.
     handing_over: BTreeSet<Partition>,
-    /// The partitions whose appender fails to begin to lead: since when, and how often it had failed then. Failures before
+    /// The partitions whose appender fails to lead: since when, and how often it had failed then. Failures before
     /// the leases could be renewed again do not count: Postgres was away.
     stuck: BTreeMap<Partition, (Instant, u32)>,
     /// The partitions that this gateway leaves to others, and until when.

@@ -258,6 +258,9 @@ impl LogSession for Session {
     }
 
     async fn append(&self, expected: Head, batch: Arc<AppendBatch>) -> StoreResult<bool> {
+        if self.store.database.refuses_appends() {
+            return Err(StoreError::Other("the append is refused".to_owned()));
+        }
         let appending = &self.store.link.appending;
         appending.fetch_add(1, Ordering::Relaxed);
         let _appending = Appending(appending);

@@ -54,6 +54,8 @@ struct Shared {
     is_away: AtomicBool,
     /// So many appends are undone for the sake of another transaction.
     conflicts: AtomicU32,
+    /// Whether every append fails, and nothing else does.
+    refuses_appends: AtomicBool,
 }
 
 /// A database.
@@ -74,6 +76,7 @@ impl Database {
             commit_ms: 4.into(),
             is_away: false.into(),
             conflicts: 0.into(),
+            refuses_appends: false.into(),
         };
         Self { shared: Arc::new(shared), notes }
     }
@@ -110,6 +113,15 @@ impl Database {
 
     pub(super) fn is_away(&self) -> bool {
         self.shared.is_away.load(Ordering::Relaxed)
+    }
+
+    /// From now on every append fails, or works again.
+    pub(super) fn refuse_appends(&self, refuses: bool) {
+        self.shared.refuses_appends.store(refuses, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuses_appends(&self) -> bool {
+        self.shared.refuses_appends.load(Ordering::Relaxed)
     }
 
     /// Waits for the lock of the head's row.

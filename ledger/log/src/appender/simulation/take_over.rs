@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::disk::Disk;
 use super::merchant::{issue, merchant_id};
 use super::single_gateway::{held, id, queued, with_leader};
+use crate::appender::store::ATTEMPT_TIMEOUT;
 use crate::appender::{Error, Lease, QueueLimits};
 
 #[test]
@@ -47,5 +48,53 @@ fn a_gateway_that_loses_its_lease_while_it_takes_over_does_not_lead() {
         queued().await;
         assert!(!*appender.leads().borrow());
         assert_eq!(appender.submit(issue(id(0))).await, Err(Error::Moved));
+    });
+}
+
+#[test]
+fn a_leader_that_cannot_learn_whether_it_has_committed_counts_it_and_leaves() {
+    with_leader(QueueLimits::default(), async |database, appender, lease| {
+        let lock = database.lock_head().await;
+        let doubtful = tokio::spawn({
+            let appender = appender.clone();
+            async move { appender.submit(issue(id(0))).await }
+        });
+        // The append has no answer, and neither has any look-up.
+        sleep(5 * ATTEMPT_TIMEOUT).await;
+        let failures = *appender.failures().borrow();
+        assert!((3..=5).contains(&failures), "{failures}");
+        assert!(*appender.leads().borrow());
+        lease.send_replace(Lease::None);
+        let mut leads = appender.leads();
+        let has_left = timeout(3 * ATTEMPT_TIMEOUT, leads.wait_for(|leads| !leads)).await.is_ok();
+        assert!(has_left, "it holds on to the partition");
+        let answer = doubtful.await.unwrap();
+        assert!(matches!(answer, Err(Error::Unknown(_))), "{answer:?}");
+        drop(lock);
+        queued().await;
+        lease.send_replace(held());
+        assert_eq!(appender.submit(issue(id(1))).await, Ok(()));
+        assert_eq!(*appender.failures().borrow(), 0);
+    });
+}
+
+#[test]
+fn appends_that_fail_count_until_one_succeeds_although_terms_begin() {
+    with_leader(QueueLimits::default(), async |database, appender, _| {
+        database.refuse_appends(true);
+        for failed in 1..4 {
+            let answer = appender.submit(issue(id(0))).await;
+            assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+            queued().await;
+            let read = appender.states(vec![StateKey::Merchant(merchant_id())]).await;
+            assert!(read.is_ok(), "it leads: {read:?}");
+            assert_eq!(*appender.failures().borrow(), failed);
+        }
+        database.refuse_appends(false);
+        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        assert_eq!(*appender.failures().borrow(), 0);
+        // A command that fails for its own data says nothing about the leader.
+        assert!(matches!(appender.submit(issue(id(0))).await, Err(Error::Internal(_))));
+        assert_eq!(*appender.failures().borrow(), 0);
     });
 }
