@@ -26,6 +26,18 @@ const FORGET_FACT: &str = "DELETE FROM ledger.facts WHERE partition = $1 AND key
 /// The transaction that moved a head last.
 const MOVED_BY: &str = "SELECT xmin::text FROM ledger.heads WHERE partition = $1";
 
+/// Counts the attempts to move a head, also those that are rolled back.
+const COUNT_ATTEMPTS: &str = "\
+CREATE SEQUENCE public.attempts;
+CREATE FUNCTION public.count_attempt() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    PERFORM nextval('public.attempts');
+    RETURN NEW;
+END $$;
+CREATE TRIGGER count_attempt BEFORE UPDATE ON ledger.heads FOR EACH ROW
+WHEN (NEW.partition = {partition} AND NEW.position > OLD.position) EXECUTE FUNCTION public.count_attempt()";
+const ATTEMPTS: &str = "SELECT last_value FROM public.attempts WHERE is_called";
+
 const BLOCKED: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%append%'";
 
@@ -139,7 +151,11 @@ fn the_batches_of_several_partitions_are_one_transaction_in_which_one_fails_alon
         let ids: [SecretKeyId; 3] = new();
         let (partition, key) = (led[2].partition.number(), format!("{}/issued", ids[2]));
         log.sql.execute(RECORD_FACT, &[&partition, &key]).await.unwrap();
+        let count_attempts = COUNT_ATTEMPTS.replace("{partition}", &partition.to_string());
+        log.sql.batch_execute(&count_attempts).await.unwrap();
         let answers = issue_together(&led, &log, ids).await;
+        let attempts: i64 = log.sql.query_one(ATTEMPTS, &[]).await.unwrap().get(0);
+        assert_eq!(attempts, 2, "with the other one, and alone");
         assert!(matches!(answers[2], Err(Error::Internal(_))), "{answers:?}");
         assert_eq!((&answers[0], &answers[1]), (&Ok(()), &Ok(())));
         assert_eq!((led[1].has(ids[1]).await, led[2].has(ids[2]).await), (true, false));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::{Connection, Request};
 use farthing_tests::instance::{Instance, SideGateway, kill, signal};
-use farthing_tests::leader::{led, spread, taken_over};
+use farthing_tests::leader::{Led, led, spread, taken_over};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
@@ -29,8 +29,46 @@ const KEYS: usize = 60;
 const LAST_BY: &str =
     "SELECT COALESCE(max(first_position), 0) FROM ledger.batches WHERE partition = $1 AND writer = $2";
 
+const LOCK_HEAD: &str = "SELECT FROM ledger.heads WHERE partition = $1 FOR UPDATE";
+
+/// The appends that wait for this session.
+const APPENDS_WAIT: &str = "\
+SELECT count(*) FROM pg_stat_activity
+WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid)) AND query LIKE '%ledger.append%'";
+
 async fn instance_of(gateways: u32) -> &'static Instance {
     Box::leak(Box::new(Instance::start(gateways).await))
+}
+
+/// The gateway of an instance and one beside it, which share the partitions.
+struct Two {
+    instance: &'static Instance,
+    log: Log,
+    /// The name of the instance's gateway.
+    own_id: String,
+    side: SideGateway,
+    side_id: String,
+    led: Led,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let instance = instance_of(1).await;
+        let side = SideGateway::start(instance, &FLAGS).await;
+        Self::of(instance, side).await
+    }
+
+    async fn of(instance: &'static Instance, side: SideGateway) -> Self {
+        let log = instance.log().await;
+        let (led, side_id) = (spread(&log.sql, 2).await, side.id().await);
+        let own_id = led.keys().find(|gateway| **gateway != side_id).unwrap().clone();
+        Self { instance, log, own_id, side, side_id, led }
+    }
+
+    async fn put_away(self) {
+        drop(self.side);
+        put_away(self.instance).await;
+    }
 }
 
 /// Load on a merchant whose partition the side gateway leads: one half of it through that gateway, until it is gone, the
@@ -58,27 +96,23 @@ fn all_answered(load: &Ended, of_tasks: impl Fn(usize) -> bool) {
 #[test]
 fn calls_through_a_follower_wait_for_a_new_leader_and_go_on() {
     run(async {
-        let instance = instance_of(1).await;
-        let side = SideGateway::start(instance, &FLAGS).await;
-        let log = instance.log().await;
-        spread(&log.sql, 2).await;
-        let side_id = side.id().await;
-        let merchant = Merchant::led_by(instance, &side_id).await;
+        let two = Two::start().await;
+        let Two { instance, log, side, side_id, .. } = &two;
+        let merchant = Merchant::led_by(instance, side_id).await;
         let partition = merchant.partition().await;
         let is_gone = Arc::new(AtomicBool::new(false));
         let load = load_over_both(merchant, side.address, &is_gone).await;
         load.calls(200).await;
         is_gone.store(true, Ordering::SeqCst);
         kill(side.pid());
-        taken_over(&log.sql, partition, &side_id).await;
+        taken_over(&log.sql, partition, side_id).await;
         load.calls(200).await;
         let load = load.stop().await;
         all_answered(&load, |task| task.is_multiple_of(2));
         let led = spread(&log.sql, 1).await;
-        assert!(!led.contains_key(&side_id), "{led:?}");
+        assert!(!led.contains_key(side_id), "{led:?}");
         aftermath::check(instance, &load).await;
-        drop(side);
-        put_away(instance).await;
+        two.put_away().await;
     });
 }
 
@@ -110,9 +144,8 @@ fn gateways_that_join_and_stop_share_the_partitions_and_disturb_no_call() {
 
 /// A call that its provider has answered in full, at a leader whose append of the opening is held back.
 struct HeldBack {
+    two: Two,
     merchant: Merchant,
-    log: Log,
-    side: SideGateway,
     request: Request,
     call: Connection,
 }
@@ -123,21 +156,20 @@ async fn killed_before_the_opening_is_durable() -> (HeldBack, Strike) {
     let ready = instance.ready();
     let (proxy, url) = Proxy::before(&ready.database_url).await;
     let side = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
-    let log = instance.log().await;
-    spread(&log.sql, 2).await;
-    let merchant = Merchant::led_by(instance, &side.id().await).await;
+    let two = Two::of(instance, side).await;
+    let merchant = Merchant::led_by(instance, &two.side_id).await;
     merchant.credit_own("10").await;
     let customer = merchant.customer("1").await;
     let meter = merchant.call_meter("0.25").await;
     let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
     let request = forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter));
     let mut strike = proxy.strike(Fault::KeepBackInSilence, 0);
-    let mut call = Connection::open(side.address).await.unwrap();
+    let mut call = Connection::open(two.side.address).await.unwrap();
     call.send(&request).await.unwrap();
     strike.struck().await;
     eventually("the provider has the call", async || (endpoint.calls().len() == 1).then_some(())).await;
-    kill(side.pid());
-    (HeldBack { merchant, log, side, request, call }, strike)
+    kill(two.side.pid());
+    (HeldBack { two, merchant, request, call }, strike)
 }
 
 impl HeldBack {
@@ -154,8 +186,7 @@ impl HeldBack {
         merchant.charged(&again).await;
         let report = merchant.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
-        drop(self.side);
-        put_away(merchant.instance).await;
+        self.two.put_away().await;
     }
 }
 
@@ -164,7 +195,7 @@ fn a_call_whose_opening_arrives_after_the_takeover_never_was() {
     run(async {
         let (scene, strike) = killed_before_the_opening_is_durable().await;
         let merchant = &scene.merchant;
-        taken_over(&scene.log.sql, merchant.partition().await, &scene.side.id().await).await;
+        taken_over(&scene.two.log.sql, merchant.partition().await, &scene.two.side_id).await;
         // The new leader has appended, so it has raised the epoch.
         merchant.post("/v1/spend_keys", &json!({"name": "of the new leader"})).await.expect(201);
         assert_eq!(strike.outcome().await, Outcome::Moved(false));
@@ -190,39 +221,34 @@ fn a_call_whose_opening_arrives_before_the_takeover_is_swept() {
 #[test]
 fn a_leader_that_hung_beyond_its_lease_appends_nothing_late() {
     run(async {
-        let instance = instance_of(1).await;
-        let side = SideGateway::start(instance, &FLAGS).await;
-        let log = instance.log().await;
-        let led = spread(&log.sql, 2).await;
-        let side_id = side.id().await;
-        let hung_id = led.keys().find(|gateway| **gateway != side_id).unwrap().clone();
-        let merchant = Merchant::led_by(instance, &hung_id).await;
+        let two = Two::start().await;
+        let Two { instance, log, own_id: hung_id, side, side_id, led } = &two;
+        let merchant = Merchant::led_by(instance, hung_id).await;
         let partition = merchant.partition().await;
         // It has joined last, so it has the last partitions, and hands these over again when the other one wakes up.
-        assert!(led[&side_id].iter().all(|led| *led > partition), "{led:?}");
+        assert!(led[side_id].iter().all(|led| *led > partition), "{led:?}");
         let load = load_over_both(merchant, side.address, &Arc::default()).await;
         load.calls(200).await;
         let pid = instance.ready().pids.gateways[0];
         signal(pid, "STOP");
-        assert_eq!(taken_over(&log.sql, partition, &hung_id).await, side_id);
+        assert_eq!(taken_over(&log.sql, partition, hung_id).await, *side_id);
         load.calls(100).await;
         let last_by_hung = async || {
-            let row = log.sql.query_one(LAST_BY, &[&partition, &hung_id]).await.unwrap();
+            let row = log.sql.query_one(LAST_BY, &[&partition, hung_id]).await.unwrap();
             row.get::<_, i64>(0)
         };
         let before = last_by_hung().await;
         assert!(before > 0, "it led the partition");
         signal(pid, "CONT");
         let led = spread(&log.sql, 2).await;
-        assert!(led[&side_id].contains(&partition), "{led:?}");
+        assert!(led[side_id].contains(&partition), "{led:?}");
         load.calls(200).await;
         let load = load.stop().await;
         assert_eq!(last_by_hung().await, before, "it has appended after its lease");
         // Commands that were on their way to the hung gateway were sent to the next leader.
         all_answered(&load, |task| !task.is_multiple_of(2));
         aftermath::check(instance, &load).await;
-        drop(side);
-        put_away(instance).await;
+        two.put_away().await;
     });
 }
 
@@ -283,24 +309,25 @@ fn post(merchant: &Merchant, number: usize) -> Request {
     request.header("Idempotency-Key", name)
 }
 
-/// Sends the posts through the follower, sends the leader a signal when it has appended the first, and expects every
+/// Sends the posts through the follower, sends the leader a signal while an append of theirs is under way, and expects every
 /// answer. Returns the number of things that they created.
 async fn answered_once(follower: SocketAddr, leader: u32, name: &str, merchant: &Merchant) -> usize {
     // The follower knows the key. Few unknown keys are looked up at once, and each look-up would wait for the next leader.
     let known = Request::new("GET", "/v1/customers").bearer(&merchant.secret_key);
     known.send(follower).await.unwrap().expect(200);
     let before = merchant.events().await.len();
+    let head = HeldHead::of(merchant).await;
     let mut calls = Vec::new();
     for number in 0..KEYS {
         let mut call = Connection::open(follower).await.unwrap();
         call.send(&post(merchant, number)).await.unwrap();
         calls.push(call);
     }
-    eventually("the first facts are in the log", async || {
-        (merchant.events().await.len() > before).then_some(())
-    })
-    .await;
+    head.append_waits().await;
+    assert_eq!(merchant.events().await.len(), before, "no post is answered yet");
     signal(leader, name);
+    // The append is carried out, and its answer reaches nobody in time.
+    drop(head);
     for (number, call) in calls.iter_mut().enumerate() {
         let answer = call.response("POST").await.unwrap();
         answer.expect(201);
@@ -309,6 +336,29 @@ async fn answered_once(follower: SocketAddr, leader: u32, name: &str, merchant: 
         assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
     }
     created(merchant).await
+}
+
+/// The lock of the head of a merchant's partition, until it is dropped.
+struct HeldHead {
+    log: Log,
+}
+
+impl HeldHead {
+    async fn of(merchant: &Merchant) -> Self {
+        let log = merchant.instance.log().await;
+        log.sql.batch_execute("BEGIN").await.unwrap();
+        log.sql.execute(LOCK_HEAD, &[&merchant.partition().await]).await.unwrap();
+        Self { log }
+    }
+
+    /// Waits until an append waits for this transaction.
+    async fn append_waits(&self) {
+        eventually("an append waits for the head", async || {
+            let waiting: i64 = self.log.sql.query_one(APPENDS_WAIT, &[]).await.unwrap().get(0);
+            (waiting > 0).then_some(())
+        })
+        .await;
+    }
 }
 
 /// The number of customers and spend keys that were ever created.
@@ -323,13 +373,11 @@ async fn created(merchant: &Merchant) -> usize {
 #[test]
 fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
     run(async {
-        let instance = instance_of(1).await;
-        let side = SideGateway::start(instance, &FLAGS).await;
-        let log = instance.log().await;
-        spread(&log.sql, 2).await;
-        let side_id = side.id().await;
-        let posting = Merchant::led_by(instance, &side_id).await;
-        let merchant = Merchant::led_by(instance, &side_id).await;
+        let two = Two::start().await;
+        let Two { instance, side, side_id, .. } = &two;
+        let instance: &'static Instance = instance;
+        let posting = Merchant::led_by(instance, side_id).await;
+        let merchant = Merchant::led_by(instance, side_id).await;
         let load = Load::of(merchant, Arc::new(|_| instance.try_gateway(0))).await;
         load.calls(200).await;
         let created = answered_once(instance.gateway(0), side.pid(), "KILL", &posting).await;
@@ -339,20 +387,15 @@ fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
         all_answered(&load, |_| true);
         posting.nothing_is_held().await;
         aftermath::check(instance, &load).await;
-        drop(side);
-        put_away(instance).await;
+        two.put_away().await;
     });
 }
 
 #[test]
 fn posts_that_a_follower_sent_to_a_leader_that_hangs_are_answered_by_the_next_one() {
     run(async {
-        let instance = instance_of(1).await;
-        let side = SideGateway::start(instance, &FLAGS).await;
-        let log = instance.log().await;
-        let led = spread(&log.sql, 2).await;
-        let side_id = side.id().await;
-        let hung_id = led.keys().find(|gateway| **gateway != side_id).unwrap();
+        let two = Two::start().await;
+        let Two { instance, log, own_id: hung_id, side, .. } = &two;
         let merchant = Merchant::led_by(instance, hung_id).await;
         let hung = instance.ready().pids.gateways[0];
         let answered = answered_once(side.address, hung, "STOP", &merchant).await;
@@ -364,7 +407,6 @@ fn posts_that_a_follower_sent_to_a_leader_that_hangs_are_answered_by_the_next_on
         assert_eq!(created(&merchant).await, KEYS + 1);
         let report = instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
-        drop(side);
-        put_away(instance).await;
+        two.put_away().await;
     });
 }

@@ -14,7 +14,7 @@ use farthing_tests::wait::within;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-const TASKS: usize = 8;
+pub(crate) const TASKS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(1);
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) status: u16,
     /// Whether the response is complete.
     pub(crate) complete: bool,
+    /// Whether it was sent on the connection of an earlier call.
+    pub(crate) on_kept_connection: bool,
 }
 
 /// The gateway that a task calls now, by the task's number; `None` while there is none.
@@ -175,7 +177,8 @@ async fn caller(
         let token = &parties.tokens[(task + number) % parties.tokens.len()];
         let request = forward("POST", &format!("{}?m={marker}", parties.endpoint.url)).bearer(token);
         let request = request.json(&json!({"n": number}));
-        let mut saw = Seen { marker, request_id: None, status: 0, complete: false };
+        let on_kept_connection = connection.is_some();
+        let mut saw = Seen { marker, request_id: None, status: 0, complete: false, on_kept_connection };
         let exchange = exchange(&mut connection, gateway, &request, &mut saw);
         let whole = matches!(tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await, Ok(Ok(())));
         if whole {
