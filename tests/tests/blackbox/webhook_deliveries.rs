@@ -351,6 +351,46 @@ fn a_failed_delivery_is_shown_and_can_be_resent() {
     });
 }
 
+/// Counts how often the deliveries of a webhook are queued again.
+const COUNT_RESENT: &str = "\
+CREATE SEQUENCE public.resent;
+CREATE FUNCTION public.count_resent() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    PERFORM nextval('public.resent');
+    RETURN NEW;
+END $$;
+CREATE TRIGGER count_resent BEFORE UPDATE ON webhooks.delivery FOR EACH ROW
+WHEN (NEW.webhook_id = '{webhook}' AND NEW.queued_at <> OLD.queued_at) EXECUTE FUNCTION public.count_resent()";
+
+#[test]
+fn an_idempotent_resend_is_made_once_at_any_gateway() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let hook = Hook::new(&merchant, Value::Null, ok).await;
+        merchant.customer("0").await;
+        let delivered =
+            hook.once(&merchant, "it is delivered", |delivery| delivery["status"] == "delivered").await;
+        let id = delivered[0]["webhook_event_id"].as_str().unwrap();
+        let path = format!("/v1/webhooks/{}/deliveries/{id}/resend", hook.id);
+        let sql = &merchant.log.sql;
+        sql.batch_execute(&COUNT_RESENT.replace("{webhook}", &hook.id)).await.unwrap();
+        // One of the two leads the merchant's partition.
+        for gateway in 0..2 {
+            for _ in 0..2 {
+                let resend = Request::new("POST", &path).header("Idempotency-Key", format!("at {gateway}"));
+                let resend = resend.bearer(&merchant.secret_key);
+                let answer = resend.send(merchant.instance.gateway(gateway)).await.unwrap();
+                assert_eq!(answer.expect(200)["webhook_event_id"], id);
+            }
+        }
+        let resent = sql.query_one("SELECT last_value FROM public.resent", &[]).await.unwrap();
+        assert_eq!(resent.get::<_, i64>(0), 2, "once for each key");
+        sql.batch_execute("DROP FUNCTION public.count_resent CASCADE; DROP SEQUENCE public.resent")
+            .await
+            .unwrap();
+    });
+}
+
 #[test]
 fn redirects_are_not_followed_and_forbidden_addresses_are_not_called() {
     run(async {

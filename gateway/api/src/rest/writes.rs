@@ -167,8 +167,19 @@ impl Writes {
         }
     }
 
-    /// Submits `command` under `claim` if this gateway leads the caller's partition. Otherwise passes the call on to the
-    /// leader, as it came: an idempotency key lets it be passed on again when an answer is lost.
+    /// For what a call does outside the log before [`Self::keep`]: with an idempotency key it is done by the gateway that
+    /// leads the caller's partition. Returns the answer of that gateway, if it is another one.
+    pub(super) async fn answer_of_another_leader(&self) -> Result<Option<StoredResponse>, ApiError> {
+        if self.claim.is_none() {
+            return Ok(None);
+        }
+        match self.here_or_passed_on(|| std::future::ready(Ok(()))).await? {
+            Answer::Here(()) => Ok(None),
+            Answer::There(answer) => Ok(Some(answer)),
+        }
+    }
+
+    /// Submits `command` under `claim` if this gateway leads the caller's partition. Otherwise passes the call on.
     async fn at_leader<C, K>(
         &self,
         command: C,
@@ -179,19 +190,30 @@ impl Writes {
         C: Command + Clone,
         K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Clone + Send + 'static,
     {
+        self.here_or_passed_on(|| {
+            let (ledger, partition) = (self.app.ledger.clone(), self.partition());
+            let (command, claim, keep) = (command.clone(), claim.clone(), keep.clone());
+            async move { ledger.submit_idempotent_here(partition, command, claim, keep).await }
+        })
+        .await
+    }
+
+    /// The result of `here` if this gateway leads the caller's partition. Otherwise passes the call on to the leader, as
+    /// it came: an idempotency key lets it be passed on again when an answer is lost.
+    async fn here_or_passed_on<T, F>(&self, here: impl Fn() -> F) -> Result<Answer<T>, ApiError>
+    where
+        F: Future<Output = Result<T, appender::Error>>,
+    {
         let (ledger, partition) = (&self.app.ledger, self.partition());
         let deadline = Instant::now() + LEADER_TIMEOUT;
         loop {
             let elsewhere = ledger.leads_elsewhere(partition).await?;
             let refused = match elsewhere {
-                None => {
-                    let (command, claim, keep) = (command.clone(), claim.clone(), keep.clone());
-                    match ledger.submit_idempotent_here(partition, command, claim, keep).await {
-                        Ok(outcome) => return Ok(Answer::Here(outcome)),
-                        Err(error @ appender::Error::Moved) => error.into(),
-                        Err(error) => return Err(error.into()),
-                    }
-                }
+                None => match here().await {
+                    Ok(outcome) => return Ok(Answer::Here(outcome)),
+                    Err(error @ appender::Error::Moved) => error.into(),
+                    Err(error) => return Err(error.into()),
+                },
                 Some(_) if self.is_passed_on => return Err(appender::Error::Moved.into()),
                 Some(leader) => match self.pass_on(&leader).await {
                     Ok(answer) if answer.status != StatusCode::SERVICE_UNAVAILABLE => {

@@ -40,6 +40,9 @@ pub(super) async fn resend(
     let (webhook_id, _) = existing(&app, writes.merchant_id, &webhook).await?;
     let unknown = ApiError::NotFound(Resource::WebhookEvent);
     let Ok(event_id) = event.parse() else { return Err(unknown) };
+    if let Some(answer) = writes.answer_of_another_leader().await? {
+        return Ok(answer);
+    }
     let partition = app.partitions.of(writes.merchant_id);
     let mut connection = app.connection().await?;
     if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
