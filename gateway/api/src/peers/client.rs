@@ -52,6 +52,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// is being closed.
 const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
+/// The most idle connections to one gateway: they count against the connections that it takes.
+const IDLE_CONNECTIONS: usize = 32;
+
 /// The largest response, in bytes.
 const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
@@ -91,6 +94,7 @@ impl HttpPeers {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build(connector);
         let connection = Arc::new(Connection { client, token: token(server_key) });
         Self { connection, queues: Mutex::default(), stop, tasks: tasks.clone() }
@@ -329,7 +333,9 @@ mod tests {
     use axum::routing::post;
     use futures_util::future::poll_immediate;
     use futures_util::stream::{self, StreamExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tokio::sync::{Barrier, watch};
 
     use super::*;
 
@@ -358,6 +364,44 @@ mod tests {
         let serve = axum::serve(listener, Router::new().route(COMMANDS, post(commands)));
         tokio::spawn(serve.into_future());
         format!("http://{address}")
+    }
+
+    /// A server of HTTP that answers nothing before it has so many connections, and the number that are open.
+    async fn counting(burst: usize) -> (String, watch::Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (open, counted) = watch::channel(0);
+        let (open, all) = (Arc::new(open), Arc::new(Barrier::new(burst)));
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                open.send_modify(|open| *open += 1);
+                let (open, all) = (Arc::clone(&open), Arc::clone(&all));
+                tokio::spawn(async move {
+                    let mut request = [0; 4_096];
+                    let _ = stream.read(&mut request).await;
+                    all.wait().await;
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+                    while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
+                    open.send_modify(|open| *open -= 1);
+                });
+            }
+        });
+        (format!("http://{address}"), counted)
+    }
+
+    #[tokio::test]
+    async fn few_connections_stay_open_after_a_burst() {
+        const BURST: usize = 3 * IDLE_CONNECTIONS;
+        let (address, mut open) = counting(BURST).await;
+        let peers = HttpPeers::new(&ServerKey::random(), CancellationToken::new(), &TaskTracker::new());
+        let calls =
+            (0..BURST).map(|_| peers.forward(&address, Method::POST, "/v1", HeaderMap::new(), Bytes::new()));
+        let answers = futures_util::future::join_all(calls).await;
+        assert!(answers.iter().all(Result::is_ok), "each has a connection of its own");
+        let few = open.wait_for(|open| *open <= IDLE_CONNECTIONS);
+        let few = tokio::time::timeout(IDLE_CONNECTION / 2, few).await.map(drop);
+        assert!(few.is_ok(), "the others stay open");
     }
 
     #[tokio::test]
