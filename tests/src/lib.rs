@@ -21,6 +21,7 @@ pub mod saved;
 pub mod scratch;
 pub mod side_projector;
 pub mod statements;
+pub mod tenant;
 pub mod tls;
 pub mod wait;
 pub mod wire;

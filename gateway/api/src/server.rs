@@ -22,7 +22,7 @@ use farthing_log::reads::{PoolError, ReadPool, pool};
 use farthing_log::{generations, partitions};
 use farthing_projector::Schemas;
 use farthing_worker::lease;
-use farthing_worker::payments::{self, Payments, TestProcessor};
+use farthing_worker::payments::{self, Payments, Processor, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
 use farthing_worker::webhooks::{Dispatcher, WebhookTiming};
 use ipnet::IpNet;
@@ -194,7 +194,6 @@ pub async fn run(
     let leaving = Stop { leave: stop.clone(), end: abort.clone() };
     let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
     let delivery_pool = pool(&config.database_url, DELIVERY_CONNECTIONS)?;
-    let processor_pool = pool(&config.database_url, PAYING_CONNECTIONS)?;
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
@@ -203,7 +202,7 @@ pub async fn run(
         read_pool.clone(),
         Arc::clone(&clock),
         Arc::clone(&mint),
-        Arc::new(TestProcessor::new(processor_pool)),
+        processor(mode, &config.database_url)?,
     ));
     let app = Arc::new(App {
         ledger,
@@ -291,6 +290,15 @@ pub async fn run(
         tracing::error!(event = "gateway.calls_not_ended", "calls did not end before the timeout");
     }
     Ok(())
+}
+
+/// The payment processor. There is none for real money yet: the test processor, which takes public card numbers, exists
+/// in test mode alone.
+fn processor(mode: Mode, database_url: &str) -> Result<Option<Arc<dyn Processor>>, Error> {
+    Ok(match mode {
+        Mode::Live => None,
+        Mode::Test => Some(Arc::new(TestProcessor::new(pool(database_url, PAYING_CONNECTIONS)?))),
+    })
 }
 
 fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
+mod attacks;
 mod bad_input;
 mod billing;
 mod budget;

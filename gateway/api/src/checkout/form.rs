@@ -199,12 +199,18 @@ fn month_and_year(text: &str) -> Option<(u8, u16)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::offer::Cards;
     use super::*;
 
     fn read_money(form: &str) -> Result<Submission, Vec<FormProblem>> {
         read(
             &FormInput::of(form.as_bytes()),
-            &Offer { customer: None, asks_details: true, target: CheckoutTarget::Topup },
+            &Offer {
+                customer: None,
+                asks_details: true,
+                target: CheckoutTarget::Topup,
+                cards: Cards::Accepted,
+            },
         )
     }
 

@@ -25,7 +25,7 @@ use self::form::{FormInput, FormProblem};
 use self::page::Notice;
 use self::session::{Session, SessionStatus};
 use crate::app::App;
-use crate::error::{ApiError, ProtocolError, Resource};
+use crate::error::{ApiError, BillingError, ProtocolError, Resource};
 
 /// The largest form, in bytes.
 const MAX_FORM_BYTES: usize = 16 * 1024;
@@ -67,6 +67,9 @@ fn shown(session: &Session, answers: &FormInput, problems: &[FormProblem]) -> Re
         SessionStatus::AttemptsUsedUp => page::notice(Notice::AttemptsUsedUp, Some(session)),
         SessionStatus::Unavailable => page::notice(Notice::Unavailable, Some(session)),
         SessionStatus::AlreadySubscribed => page::notice(Notice::AlreadySubscribed, Some(session)),
+        SessionStatus::PaymentsUnavailable => {
+            page::failed(ApiError::Billing(BillingError::PaymentsUnavailable), Some(session))
+        }
         SessionStatus::Expired => page::notice(Notice::Expired, Some(session)),
         SessionStatus::Completed(_) => page::notice(Notice::Completed, Some(session)),
     }
@@ -84,6 +87,7 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
         SessionStatus::AttemptsUsedUp
         | SessionStatus::Unavailable
         | SessionStatus::AlreadySubscribed
+        | SessionStatus::PaymentsUnavailable
         | SessionStatus::Expired => {
             return shown(&session, &FormInput::default(), &[]);
         }

@@ -19,6 +19,17 @@ pub(super) struct Offer {
     pub(super) asks_details: bool,
     /// The purpose of the checkout.
     pub(super) target: CheckoutTarget,
+    /// Whether the instance can store a card.
+    pub(super) cards: Cards,
+}
+
+/// Whether the instance can store a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cards {
+    /// It has a payment processor.
+    Accepted,
+    /// It has none.
+    Unavailable,
 }
 
 /// A customer that exists already.
@@ -55,6 +66,8 @@ pub(super) enum OfferLookup {
     Unavailable,
     /// The customer is subscribed to this plan already.
     AlreadySubscribed,
+    /// It costs money, and the instance has no payment processor.
+    PaymentsUnavailable,
 }
 
 /// When a plan starts.
@@ -86,6 +99,15 @@ impl CheckoutTarget {
             Self::Plan { price, credit, .. } | Self::Bundle { price, credit, .. } => {
                 Some(Offered { price: *price, credit: *credit })
             }
+        }
+    }
+
+    /// Whether the checkout leads to a payment, now or later.
+    fn costs_money(&self) -> bool {
+        match self {
+            Self::Details => false,
+            Self::Topup => true,
+            Self::Plan { price, .. } | Self::Bundle { price, .. } => !price.is_zero(),
         }
     }
 
@@ -144,9 +166,14 @@ pub(super) async fn find(
         CheckoutMode::CreditBundle => bundle(app, partition, created).await?,
     };
     let asks_details = mode == CheckoutMode::Onboarding || customer.is_none();
-    Ok(target.map_or(OfferLookup::Unavailable, |target| {
-        OfferLookup::Offer(Offer { customer, asks_details, target })
-    }))
+    let cards = if app.payments.processor().is_ok() { Cards::Accepted } else { Cards::Unavailable };
+    Ok(match target {
+        None => OfferLookup::Unavailable,
+        Some(target) if target.costs_money() && cards == Cards::Unavailable => {
+            OfferLookup::PaymentsUnavailable
+        }
+        Some(target) => OfferLookup::Offer(Offer { customer, asks_details, target, cards }),
+    })
 }
 
 fn card(method: Option<State>) -> Option<Card> {

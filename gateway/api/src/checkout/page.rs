@@ -13,9 +13,9 @@ use http::header::{
 };
 
 use super::form::{FormInput, FormProblem, label, offer_fields};
-use super::offer::{CheckoutTarget, Offer, PlanStart};
+use super::offer::{Cards, CheckoutTarget, Offer, PlanStart};
 use super::session::{Session, SessionStatus};
-use crate::error::ApiError;
+use crate::error::{ApiError, BillingError};
 
 /// The content security policy, without the origin that may frame the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; \
@@ -191,7 +191,12 @@ fn completed_text(session: Option<&Session>) -> &'static str {
 
 /// A page for an error that does not concern the form's values.
 pub(super) fn failed(error: ApiError, session: Option<&Session>) -> Response {
-    let (title, text) = if error.status().is_server_error() {
+    let (title, text) = if matches!(error, ApiError::Billing(BillingError::PaymentsUnavailable)) {
+        (
+            "Payments are not available",
+            "This site cannot take payments at the moment. You were not charged.".to_owned(),
+        )
+    } else if error.status().is_server_error() {
         (
             "Something went wrong",
             "The service is temporarily unavailable. Please try again in a moment.".to_owned(),
@@ -215,12 +220,12 @@ pub(super) fn form(
     answers: &FormInput,
     problems: &[FormProblem],
 ) -> Response {
-    let (title, text, product) = about(&offer.target);
+    let (title, text, product) = about(offer);
     let fields = FieldBuilder { answers, problems };
     let known_card = offer.customer.as_ref().and_then(|customer| customer.card.as_ref()).map(shown);
     let paid = offer.target.is_paid();
     let known_card = known_card.filter(|_| paid);
-    let card_is_optional = matches!(offer.target, CheckoutTarget::Details);
+    let card_is_optional = matches!(offer.target, CheckoutTarget::Details) && offer.cards == Cards::Accepted;
     let price = offer.target.price();
     let (price_field, credit_field) = offer_fields(offer);
     let form = Form {
@@ -257,10 +262,13 @@ pub(super) fn form(
 }
 
 /// The title, text and product of the form's page.
-fn about(target: &CheckoutTarget) -> (&'static str, String, Option<ProductSummary<'_>>) {
-    match target {
+fn about(offer: &Offer) -> (&'static str, String, Option<ProductSummary<'_>>) {
+    match &offer.target {
         CheckoutTarget::Details => {
-            let text = "Enter your details. You can add a card now or later.";
+            let text = match offer.cards {
+                Cards::Accepted => "Enter your details. You can add a card now or later.",
+                Cards::Unavailable => "Enter your details.",
+            };
             ("Your details", text.to_owned(), None)
         }
         CheckoutTarget::Topup => {

@@ -40,6 +40,8 @@ pub(super) enum SessionStatus {
     Unavailable,
     /// The customer is subscribed to its plan already.
     AlreadySubscribed,
+    /// It costs money, and the instance has no payment processor.
+    PaymentsUnavailable,
     /// It has expired.
     Expired,
     /// This customer completed it.
@@ -109,6 +111,7 @@ async fn open_status(
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
         OfferLookup::Unavailable => SessionStatus::Unavailable,
         OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
+        OfferLookup::PaymentsUnavailable => SessionStatus::PaymentsUnavailable,
     })
 }
 
@@ -132,7 +135,7 @@ async fn attempts_used_up(app: &App, partition: Partition, id: CheckoutSessionId
 }
 
 fn is_test_mode(app: &App) -> bool {
-    app.payments.processor().name() == TestProcessor::NAME
+    app.payments.processor().is_ok_and(|processor| processor.name() == TestProcessor::NAME)
 }
 
 fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {

@@ -21,6 +21,9 @@ pub(crate) enum BillingError {
     /// 402: the payment processor declined the payment.
     #[error("The payment was declined: {}.", decline_reason(*.0))]
     PaymentDeclined(DeclineReason),
+    /// 501: the instance has no payment processor.
+    #[error("This instance has no payment processor, so it takes no payments.")]
+    PaymentsUnavailable,
     /// 409: another payment for the same thing is pending.
     #[error("Another payment for this is in progress.")]
     PaymentInProgress,
@@ -43,6 +46,7 @@ impl BillingError {
         match self {
             Self::InsufficientBalance { .. } => (StatusCode::PAYMENT_REQUIRED, "insufficient_balance"),
             Self::PaymentDeclined(_) => (StatusCode::PAYMENT_REQUIRED, "payment_declined"),
+            Self::PaymentsUnavailable => (StatusCode::NOT_IMPLEMENTED, "payments_unavailable"),
             Self::PaymentInProgress => (StatusCode::CONFLICT, "payment_in_progress"),
             Self::PlanNotFree => (StatusCode::BAD_REQUEST, "plan_not_free"),
             Self::CreditBundlePlanMismatch => (StatusCode::BAD_REQUEST, "credit_bundle_plan_mismatch"),

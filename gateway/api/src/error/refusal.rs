@@ -129,10 +129,17 @@ impl From<appender::Error> for ApiError {
     }
 }
 
+impl From<payments::NoProcessor> for ApiError {
+    fn from(payments::NoProcessor: payments::NoProcessor) -> Self {
+        Self::Billing(BillingError::PaymentsUnavailable)
+    }
+}
+
 impl From<payments::Error> for ApiError {
     fn from(error: payments::Error) -> Self {
         match error {
             payments::Error::Refused(refusal) => refusal.into(),
+            payments::Error::NoProcessor(none) => none.into(),
             payments::Error::Unavailable(why) => Self::ledger_unavailable(why),
             payments::Error::Overloaded => Self::overloaded("the appender's queue"),
             payments::Error::Internal(why) => Self::internal(why),

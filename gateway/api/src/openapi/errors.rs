@@ -78,6 +78,7 @@ fn every() -> Vec<ApiError> {
         ApiError::Protocol(ProtocolError::HeadTooLarge),
         ApiError::Limit(LimitError::RequestLimitExceeded { retry_after_seconds: None }),
         ApiError::internal(""),
+        ApiError::Billing(BillingError::PaymentsUnavailable),
         ApiError::Forward(ForwardError::ProviderUnreachable),
         ApiError::ledger_unavailable(""),
         ApiError::Server(ServerError::OutcomeUnknown(String::new())),

@@ -4,6 +4,11 @@ use farthing_core::command::Refusal;
 use farthing_log::appender;
 use farthing_log::{reader, reads};
 
+/// The instance has no payment processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the instance has no payment processor")]
+pub struct NoProcessor;
+
 /// Why a payment has no outcome yet.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -13,6 +18,9 @@ pub enum Error {
     /// Postgres or the payment processor is unavailable.
     #[error("{0}")]
     Unavailable(String),
+    /// Nothing can be charged.
+    #[error(transparent)]
+    NoProcessor(#[from] NoProcessor),
     /// Too many commands wait for the ledger.
     #[error("too many commands wait for the ledger")]
     Overloaded,

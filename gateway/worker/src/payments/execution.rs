@@ -17,7 +17,7 @@ use farthing_log::ledger::Ledger;
 use farthing_log::reads::{ReadPool, within};
 use tokio::sync::Notify;
 
-use super::error::Error;
+use super::error::{Error, NoProcessor};
 use super::outcome;
 use super::processor::{Charge, Processor, Unavailable};
 
@@ -25,31 +25,32 @@ use super::processor::{Charge, Processor, Unavailable};
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The payments of one gateway process: the processor that charges them and the ledger that records their outcomes.
+/// Without a processor nothing is charged: payments that are requested all the same stay open.
 pub struct Payments {
     pub(super) ledger: Ledger,
     pub(super) reads: ReadPool,
     pub(super) clock: Arc<Clock>,
     pub(super) mint: Arc<Mint>,
-    processor: Arc<dyn Processor>,
+    processor: Option<Arc<dyn Processor>>,
     /// Notified when a payment was requested or a renewal may be due.
     pub(super) due: Notify,
 }
 
 impl Payments {
-    /// Payments that `processor` charges.
+    /// Payments that `processor` charges; `None` if the instance has no processor.
     pub fn new(
         ledger: Ledger,
         reads: ReadPool,
         clock: Arc<Clock>,
         mint: Arc<Mint>,
-        processor: Arc<dyn Processor>,
+        processor: Option<Arc<dyn Processor>>,
     ) -> Self {
         Self { ledger, reads, clock, mint, processor, due: Notify::new() }
     }
 
-    /// The payment processor.
-    pub fn processor(&self) -> &dyn Processor {
-        self.processor.as_ref()
+    /// The payment processor; an error if the instance has none.
+    pub fn processor(&self) -> Result<&dyn Processor, NoProcessor> {
+        self.processor.as_deref().ok_or(NoProcessor)
     }
 
     /// Wakes this process's runner: there may be a payment to charge or a renewal due.
@@ -93,6 +94,7 @@ impl Payments {
         requested: &PaymentRequested,
         action: Action,
     ) -> Result<Paid, Error> {
+        let processor = self.processor()?;
         let method = match &requested.brings {
             Some(brought) => Some((brought.processor.clone(), brought.token.clone())),
             None => match self
@@ -105,7 +107,7 @@ impl Payments {
             },
         };
         let token = match (method, action) {
-            (Some((processor, token)), _) if processor == self.processor.name() => token,
+            (Some((name, token)), _) if name == processor.name() => token,
             (None, Action::Charge) => return Ok(Paid::Declined(DeclineReason::MethodRemoved)),
             // Only the processor that stores the card knows whether it has charged it already.
             (Some(_), _) | (None, Action::Void) => {
@@ -117,8 +119,8 @@ impl Payments {
         let charge = Charge { payment_id, token: &token, amount };
         let response = async {
             match action {
-                Action::Charge => self.processor.charge(charge).await,
-                Action::Void => self.processor.void(charge).await.map(Paid::Voided),
+                Action::Charge => processor.charge(charge).await,
+                Action::Void => processor.void(charge).await.map(Paid::Voided),
             }
         };
         let response = tokio::time::timeout(PROCESSOR_TIMEOUT, response).await;
@@ -159,8 +161,12 @@ impl Payments {
     }
 
     /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover a call, if the wallet has one.
-    /// The call stays refused: the money arrives when the processor has confirmed the charge.
+    /// The call stays refused: the money arrives when the processor has confirmed the charge. Without a processor nothing
+    /// is requested.
     pub async fn auto_recharge(&self, partition: Partition, short: WalletShortfall, hold: Amount) {
+        if self.processor.is_none() {
+            return;
+        }
         let now = self.clock.now();
         let payment_id = PaymentId::new(self.mint.next(now));
         match self.ledger.submit(partition, AutoRecharge { short, payment_id, hold, now }).await {

@@ -13,7 +13,7 @@ mod runner;
 mod schedule;
 mod test_processor;
 
-pub use self::error::Error;
+pub use self::error::{Error, NoProcessor};
 pub use self::execution::Payments;
 pub use self::processor::{CardInput, CardRefused, Charge, Processor, StoredCard, Unavailable};
 pub use self::runner::run;

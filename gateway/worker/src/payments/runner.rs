@@ -36,8 +36,14 @@ SELECT id FROM ledger.state
 WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
     AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $3";
 
-/// Runs both tasks until `stop`.
+/// Runs both tasks until `stop`. Without a payment processor, subscriptions are advanced and no payment is carried out.
 pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
+    if payments.processor().is_err() {
+        tracing::warn!(
+            event = "payment.no_processor",
+            "the instance has no payment processor: it takes no payments, and those that are due stay open"
+        );
+    }
     let (payment_wakeup, schedule_wakeup) = (Notify::new(), Notify::new());
     let (made_due, mut led) = (payments.ledger.made_due(), payments.ledger.led());
     let forward_wakeups = async {
@@ -60,6 +66,9 @@ pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
 }
 
 async fn run_payments(payments: &Payments, wakeup: &Notify) {
+    if payments.processor().is_err() {
+        return std::future::pending().await;
+    }
     let (mut backoff, mut healthy, led) = (RetryBackoff::default(), true, payments.ledger.led());
     loop {
         let round = payment_round(payments, &led.now(), &mut backoff).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::scene::{RealMoney, card};
+use super::scene::card;
 use super::{Case, cases};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -20,6 +20,19 @@ pub(super) fn cases() -> Vec<Case> {
         "fund_wallet" "payment_method_not_found" => {
             scene.posts(at, &json!({"amount": "10", "payment_method_id": "pm_01ARZ3NDEKTSV4RRFFQ69G5FAV"}))
         };
+        "fund_wallet" "payments_unavailable" => {
+            scene.posts(at, &json!({"amount": "10"})).on_real_money().await
+        };
+        "create_payment_method" "payments_unavailable" => {
+            scene.posts(at, &card("4242424242424242")).on_real_money().await
+        };
+        "update_wallet" "payments_unavailable" => {
+            scene.call(at).json(&json!({"autopay_enabled": true})).on_real_money().await
+        };
+        "create_checkout_session" "payments_unavailable" => {
+            let session = json!({"checkout_mode": "topup", "origin_url": "https://app.example"});
+            scene.posts(at, &session).on_real_money().await
+        };
         "list_payment_methods" "200" => {
             scene.card("4242424242424242").await;
             scene.call(at)
@@ -28,8 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         "advance_test_clock" "200" => scene.posts(at, &json!({"advance_seconds": 1}));
         // In live mode clocks cannot be advanced.
         "advance_test_clock" "route_not_found" => {
-            let real = RealMoney::started().await;
-            scene.posts(at, &json!({"advance_seconds": 1})).bearer(&real.secret_key).at(real.gateway.address)
+            scene.posts(at, &json!({"advance_seconds": 1})).on_real_money().await
         };
 
         "list_checkout_sessions" "200" => {

@@ -24,6 +24,9 @@ pub(super) fn cases() -> Vec<Case> {
         };
         "get_customer_wallet" "200" => scene.named(at, &scene.customer().await);
         "list_customer_payment_methods" "200" => scene.named(at, &scene.customer().await);
+        "update_customer_wallet" "payments_unavailable" => {
+            scene.named(at, "anybody").json(&json!({"autopay_enabled": true})).on_real_money().await
+        };
         "update_customer_wallet" "200" => scene.named(at, &scene.customer().await).json(&json!({"autopay_enabled": false}));
         "update_customer" "200" => scene.named(at, &scene.customer().await).json(&json!({"name": "Ada"}));
         "update_customer" "reference_id_conflict" => {
@@ -41,6 +44,9 @@ pub(super) fn cases() -> Vec<Case> {
         "get_connection_subscription" "200" => scene.named(at, &scene.customer().await);
         "get_connection_wallet" "200" => scene.named(at, &scene.customer().await);
         "list_connection_payment_methods" "200" => scene.named(at, &scene.customer().await);
+        "update_connection_wallet" "payments_unavailable" => {
+            scene.named(at, "anybody").json(&json!({"autopay_enabled": true})).on_real_money().await
+        };
         "update_connection_wallet" "200" => scene.named(at, &scene.customer().await).json(&json!({"autopay_enabled": false}));
         "delete_connection" "200" => scene.named(at, &scene.customer().await);
 

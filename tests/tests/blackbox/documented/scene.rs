@@ -9,6 +9,7 @@ use farthing_tests::document::Operation;
 use farthing_tests::instance::{Instance, SideGateway};
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, Gate, json as answer_json};
+use farthing_tests::tenant::Tenant;
 use serde_json::{Value, json};
 
 /// A call and the address of its gateway.
@@ -222,6 +223,14 @@ impl Beside {
     }
 }
 
+impl Call {
+    /// The same call on a live instance, which has no payment processor.
+    pub(super) async fn on_real_money(self) -> Self {
+        let real = RealMoney::started().await;
+        self.bearer(&real.secret_key).at(real.gateway.address)
+    }
+}
+
 /// A gateway on a live-mode database beside the instance's, and a merchant's key there.
 pub(super) struct RealMoney {
     pub(super) gateway: SideGateway,
@@ -236,15 +245,10 @@ impl RealMoney {
 
     async fn start() -> Self {
         let instance = Instance::shared().await;
-        let log = instance.log().await;
-        log.sql.batch_execute("CREATE DATABASE real_money").await.unwrap();
-        let ready = instance.ready();
-        let (server, _) = ready.database_url.rsplit_once('/').unwrap();
-        let url = format!("{server}/real_money");
-        farthing_tests::scratch::operate(&url, &["migrate", "--mode", "live"]).await;
-        let made = farthing_tests::scratch::operate(&url, &["merchant", "create"]).await;
-        let secret_key = made["secret_key"].as_str().unwrap().to_owned();
-        assert!(secret_key.starts_with("aks_live_"));
-        Self { gateway: SideGateway::on(instance, &url, &[]).await, secret_key }
+        let tenant = Tenant::on(instance, "real_money", "live").await;
+        Self {
+            gateway: SideGateway::on(instance, &tenant.database_url, &[]).await,
+            secret_key: tenant.secret_key,
+        }
     }
 }

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::{CreateCheckoutSession, CustomerRef, Timed};
 use farthing_core::event::{CheckoutMode, CheckoutSessionCreated};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
+use farthing_core::state::{State as Stored, StateKey};
 
 use super::base::Base;
 use super::body::{NewCheckoutSessionBody, NewSession};
@@ -25,6 +26,7 @@ use crate::rest::writes::Writes;
     responses(
         (status = 201, description = "The new checkout session.", body = CheckoutSession),
         (status = 404, description = "customer_not_found plan_not_found credit_bundle_not_found"),
+        (status = 501, description = "payments_unavailable"),
     ),
 )]
 pub(super) async fn create(
@@ -34,6 +36,9 @@ pub(super) async fn create(
 ) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let session = input::body::<NewCheckoutSessionBody>(writes.json()?)?.checked()?;
+    if takes_money(&app, merchant_id, &session).await? {
+        app.payments.processor()?;
+    }
     let customer = customer(&app, merchant_id, &session).await?;
     let now = app.now();
     let command = CreateCheckoutSession {
@@ -52,6 +57,20 @@ pub(super) async fn create(
         Reply::created(CheckoutSession::new(created.clone(), *at, &key, &base))
     };
     writes.submit(Timed { command, merchant_id, now }, render).await
+}
+
+/// Whether the session is there to pay something. One for an unknown plan is refused later.
+async fn takes_money(app: &App, merchant_id: MerchantId, session: &NewSession) -> Result<bool, ApiError> {
+    match (session.checkout_mode, session.plan_id) {
+        (CheckoutMode::Topup | CheckoutMode::CreditBundle, _) => Ok(true),
+        (CheckoutMode::Onboarding | CheckoutMode::Subscription, Some(plan_id)) => {
+            match app.state(merchant_id, StateKey::Plan(plan_id)).await? {
+                Some(Stored::Plan(plan)) => Ok(plan.merchant_id == merchant_id && !plan.terms.is_free()),
+                Some(_) | None => Ok(false),
+            }
+        }
+        (CheckoutMode::Onboarding | CheckoutMode::Subscription, None) => Ok(false),
+    }
 }
 
 /// The existing customer of the session. It must exist if `customer_id` names it, or if it buys a bundle.

@@ -36,6 +36,7 @@ pub(super) async fn find(
     responses(
         (status = 200, description = "The customer's updated wallet.", body = Wallet),
         (status = 404, description = "customer_not_found"),
+        (status = 501, description = "payments_unavailable"),
     ),
 )]
 pub(super) async fn update(

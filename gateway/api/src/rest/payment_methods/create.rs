@@ -56,11 +56,15 @@ impl From<NewCard> for CardInput {
 #[utoipa::path(
     post, path = "/payment_methods", operation_id = "create_payment_method", tag = "payment_methods",
     request_body = NewPaymentMethodBody,
-    responses((status = 201, description = "The payment method.", body = PaymentMethod)),
+    responses(
+        (status = 201, description = "The payment method.", body = PaymentMethod),
+        (status = 501, description = "payments_unavailable"),
+    ),
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
+    let processor = app.payments.processor()?;
     let body: NewPaymentMethodBody = input::body(writes.json()?)?;
-    let stored = app.payments.processor().store(body.card.into()).await;
+    let stored = processor.store(body.card.into()).await;
     let stored =
         stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
     let stored = stored.map_err(|refused| {
@@ -77,7 +81,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         merchant_id: writes.merchant_id,
         payee: Payee::Merchant,
         payment_method_id,
-        processor: app.payments.processor().name().to_owned(),
+        processor: processor.name().to_owned(),
         token: stored.token,
         card: stored.card.clone(),
         now,

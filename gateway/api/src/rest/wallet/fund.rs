@@ -76,12 +76,14 @@ impl FromRequest<Arc<App>> for FundingCall {
         (status = 402, description = "payment_declined"),
         (status = 404, description = "payment_method_not_found"),
         (status = 409, description = "payment_in_progress"),
+        (status = 501, description = "payments_unavailable"),
     ),
 )]
 pub(super) async fn fund(
     State(app): State<Arc<App>>,
     FundingCall { writes, started }: FundingCall,
 ) -> Result<StoredResponse, ApiError> {
+    app.payments.processor()?;
     let started = match started {
         Some(started) => started,
         None => start(&app, &writes).await?,

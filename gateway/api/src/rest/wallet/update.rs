@@ -36,8 +36,11 @@ pub(in crate::rest) struct WalletChangesBody {
     autopay_amount: Patch<values::FundingAmount>,
 }
 
-fn edits(json: &str) -> Result<AutopayEdits, ApiError> {
+fn edits(app: &App, json: &str) -> Result<AutopayEdits, ApiError> {
     let body: WalletChangesBody = input::body(json)?;
+    if body.autopay_enabled == Some(true) {
+        app.payments.processor()?;
+    }
     Ok(AutopayEdits {
         enabled: body.autopay_enabled,
         threshold: body.autopay_threshold.edit(|threshold| threshold.0),
@@ -49,14 +52,17 @@ fn edits(json: &str) -> Result<AutopayEdits, ApiError> {
 #[utoipa::path(
     patch, path = "/wallet", operation_id = "update_wallet", tag = "wallet",
     request_body = WalletChangesBody,
-    responses((status = 200, description = "The updated wallet.", body = Wallet)),
+    responses(
+        (status = 200, description = "The updated wallet.", body = Wallet),
+        (status = 501, description = "payments_unavailable"),
+    ),
 )]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     JsonText(json): JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
-    let edits = edits(&json)?;
+    let edits = edits(&app, &json)?;
     let now = app.now();
     app.submit(merchant_id, SetAutopay { merchant_id, payee: Payee::Merchant, edits, now }).await?;
     Ok(Reply::ok(Wallet::of(&app, merchant_id).await?))
@@ -71,7 +77,7 @@ pub(in crate::rest) async fn update_customer_wallet(
     json: &str,
     resource: Resource,
 ) -> Result<Wallet, ApiError> {
-    let edits = edits(json)?;
+    let edits = edits(app, json)?;
     let customer_id = existing_customer(app, merchant_id, name, resource).await?;
     let now = app.now();
     let payee = Payee::Customer(customer_id);

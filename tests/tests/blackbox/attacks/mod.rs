@@ -1,0 +1,3 @@
+//! Attacks from outside, by kind. Each test is an attack with its neighbouring cases, and fails without its defence.
+
+mod live_mode;
