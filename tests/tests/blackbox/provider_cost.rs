@@ -26,7 +26,7 @@ pub(crate) struct Managed {
     gateway: SideGateway,
     pub(crate) openai: Provider,
     anthropic: Provider,
-    google: Provider,
+    pub(crate) google: Provider,
     /// A provider that is configured without a key.
     pub(crate) mistral: Provider,
 }

@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use axum::body::Body;
 use farthing_core::command::{Caller, OpenRequest};
 use farthing_core::ids::RequestId;
+use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
 use farthing_core::pricing::SizeHint;
-use http::header::TRANSFER_ENCODING;
+use http::header::{CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
@@ -108,6 +109,10 @@ pub(super) async fn prepare(
     if let Some(name) = ambiguous {
         return Err(ApiError::issue([name], "is given more than once in the body"));
     }
+    // A provider ignores the body's model if the URL names one.
+    let model = providers::model_within(&target).map(str::to_owned).or(options.model);
+    let list_price =
+        app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let mut usage_requested_by = UsageRequestedBy::Caller;
     if let Key::Managed(key) = provider_key {
         // The instance pays for calls on its own keys, so these must report their usage and have a list price.
@@ -121,17 +126,32 @@ pub(super) async fn prepare(
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }
-        if let Some(name) = json.as_deref().and_then(unpriced_member) {
-            return Err(ApiError::issue([name], "requests a feature that has no listed price"));
+        // What cannot be read may request anything. A call without a list price is refused for that.
+        let unpriced = match &json {
+            Some(json) => unpriced_member(json),
+            None => (!body.is_end_stream()).then_some("body"),
+        };
+        match unpriced.filter(|_| list_price != ListPrice::Unlisted) {
+            Some("body") => {
+                return Err(ApiError::issue(
+                    ["body"],
+                    "must be a JSON object of at most 256 KiB, with its type",
+                ));
+            }
+            Some(name) => {
+                let message = "requests a feature that has no listed price, or cannot be read";
+                return Err(ApiError::issue([name], message));
+            }
+            None => {}
+        }
+        if json.is_some() {
+            // The provider reads the body as it was read here.
+            outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         outgoing_headers.remove("x-http-method-override");
         let (name, value) = providers::key_header(provider, &target, key);
         outgoing_headers.insert(name, value);
     }
-    // A provider ignores the body's model if the URL names one.
-    let model = providers::model_within(&target).map(str::to_owned).or(options.model);
-    let list_price =
-        app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let provider_key_type = provider_key.key_type();
     let shape = Shape::of(provider.name);
     let provider = provider.name.to_owned();

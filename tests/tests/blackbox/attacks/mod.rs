@@ -1,3 +1,4 @@
 //! Attacks from outside, by kind. Each test is an attack with its neighbouring cases, and fails without its defence.
 
 mod live_mode;
+mod priced_apart;

@@ -2,13 +2,27 @@
 //! longer-lived caches. The catalogue does not list their prices, so calls on managed keys may not use them. Features
 //! that are not known to be free count as charged for. Pure.
 
-use serde_json::{Map, Value};
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::provider_text::string;
 use super::request::Ordered;
 
 /// The tiers at the standard price. `auto` is among them unless the operator's account is set to another tier.
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
+
+/// The members that may request such a feature.
+const UNPRICED: [&str; 7] = [
+    "service_tier",
+    "serviceTier",
+    "speed",
+    "inference_geo",
+    "web_search_options",
+    "search_parameters",
+    "tools",
+];
 
 /// Tools that the caller runs, or that cost nothing besides their tokens.
 const PLAIN_TOOLS: [&str; 8] = [
@@ -35,66 +49,146 @@ const TOOL_MEMBERS: [&str; 6] = [
     "url_context",
 ];
 
-/// The first member of a JSON body that requests a feature without a listed price.
+/// The first member of a JSON body that requests a feature without a listed price, or that may: a member that cannot be
+/// read, or that readers may understand in two ways, counts as one that does.
 pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
-    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return Some("body") };
     let member = members.iter().find_map(|(name, value)| {
         let text = value.get();
         let is_named = text != "null";
-        let other_than = |plain: &[&str]| string(text).is_some_and(|value| !plain.contains(&value.as_str()));
-        match name.as_str() {
-            "service_tier" => other_than(&STANDARD_TIERS).then_some("service_tier"),
-            "serviceTier" => other_than(&STANDARD_TIERS).then_some("serviceTier"),
-            "speed" => other_than(&["standard"]).then_some("speed"),
-            "inference_geo" => other_than(&["global"]).then_some("inference_geo"),
-            "web_search_options" => is_named.then_some("web_search_options"),
-            "search_parameters" => is_named.then_some("search_parameters"),
-            "tools" => (!are_plain(text)).then_some("tools"),
-            _ => None,
-        }
+        let other_than =
+            |plain: &[&str]| is_named && !string(text).is_some_and(|value| plain.contains(&value.as_str()));
+        // Some providers' readers ignore the case of names.
+        let known = UNPRICED.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
+        let requests = match known {
+            "service_tier" | "serviceTier" => other_than(&STANDARD_TIERS),
+            "speed" => other_than(&["standard"]),
+            "inference_geo" => other_than(&["global"]),
+            "tools" => !are_plain(text),
+            _ => is_named,
+        };
+        requests.then_some(known)
     });
     member.or_else(|| keeps_a_cache_longer(body).then_some("cache_control"))
 }
 
-/// Whether all of these tools cost nothing besides their tokens.
-fn are_plain(tools: &str) -> bool {
-    match serde_json::from_str(tools) {
-        Ok(Value::Array(tools)) => {
-            tools.iter().all(|tool| matches!(tool, Value::Object(tool) if is_plain(tool)))
-        }
-        // No known provider reads tools from anything but an array.
-        Ok(_) | Err(_) => true,
+/// A JSON value with all members of its objects, repeated ones included. Reading one fails where readers may differ: at
+/// a lone surrogate, a number beyond any type, or more than 128 levels.
+enum Tree {
+    Object(Vec<(String, Tree)>),
+    Array(Vec<Tree>),
+    Text(String),
+    Null,
+    Other,
+}
+
+impl Tree {
+    /// The members called `name`, in any case.
+    fn all<'a>(members: &'a [(String, Self)], name: &'a str) -> impl Iterator<Item = &'a Self> {
+        members.iter().filter(move |(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-fn is_plain(tool: &Map<String, Value>) -> bool {
-    match tool.get("type") {
-        Some(Value::String(kind)) => {
-            PLAIN_TOOLS.contains(&kind.as_str()) || DATED_TOOLS.iter().any(|begin| kind.starts_with(begin))
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyValue;
+
+        impl<'de> Visitor<'de> for AnyValue {
+            type Value = Tree;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Tree::Object(members))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(Tree::Array(items))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Tree, E> {
+                Ok(Tree::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Tree, E> {
+                Ok(Tree::Null)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Tree, E> {
+                Ok(Tree::Other)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Tree, E> {
+                Ok(Tree::Other)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Tree, E> {
+                Ok(Tree::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Tree, E> {
+                Ok(Tree::Other)
+            }
         }
-        Some(_) => false,
-        None => {
-            tool.contains_key("input_schema") || tool.keys().all(|name| TOOL_MEMBERS.contains(&name.as_str()))
-        }
+
+        deserializer.deserialize_any(AnyValue)
     }
+}
+
+/// Whether all of these tools cost nothing besides their tokens. Google reads a single tool for a list of one.
+fn are_plain(tools: &str) -> bool {
+    match serde_json::from_str(tools) {
+        Ok(Tree::Array(tools)) => tools.iter().all(is_plain),
+        Ok(Tree::Null) => true,
+        Ok(tool @ Tree::Object(_)) => is_plain(&tool),
+        Ok(Tree::Text(_) | Tree::Other) | Err(_) => false,
+    }
+}
+
+fn is_plain(tool: &Tree) -> bool {
+    let Tree::Object(members) = tool else { return false };
+    let is_known =
+        |kind: &str| PLAIN_TOOLS.contains(&kind) || DATED_TOOLS.iter().any(|begin| kind.starts_with(begin));
+    let mut kinds = Tree::all(members, "type").peekable();
+    if kinds.peek().is_some() {
+        return kinds.all(|kind| matches!(kind, Tree::Text(kind) if is_known(kind)));
+    }
+    members.iter().any(|(name, _)| name == "input_schema")
+        || members.iter().all(|(name, _)| TOOL_MEMBERS.contains(&name.as_str()))
 }
 
 /// Whether anything is cached for an hour, which costs more to write than the usual minutes.
 fn keeps_a_cache_longer(body: &[u8]) -> bool {
-    fn within(value: &Value) -> bool {
+    fn within(value: &Tree) -> bool {
         match value {
-            Value::Object(members) => {
-                let control = members.get("cache_control").and_then(|control| control.get("ttl"));
-                control.is_some_and(|ttl| *ttl != Value::Null && ttl != "5m") || members.values().any(within)
+            Tree::Object(members) => {
+                let is_longer = |ttl: &Tree| match ttl {
+                    Tree::Null => false,
+                    Tree::Text(ttl) => ttl != "5m",
+                    Tree::Object(_) | Tree::Array(_) | Tree::Other => true,
+                };
+                let control = |control: &Tree| matches!(control, Tree::Object(members) if Tree::all(members, "ttl").any(is_longer));
+                Tree::all(members, "cache_control").any(control)
+                    || members.iter().any(|(_, value)| within(value))
             }
-            Value::Array(values) => values.iter().any(within),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+            Tree::Array(values) => values.iter().any(within),
+            Tree::Text(_) | Tree::Null | Tree::Other => false,
         }
     }
-    // Only a body that contains the word needs to be parsed again.
+    // Only a body that may contain the name is read again. Escaped, an ASCII letter begins with `\u00`.
     let names_it =
-        std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains('\\'));
-    names_it && serde_json::from_slice(body).is_ok_and(|body: Value| within(&body))
+        std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains("\\u00"));
+    names_it && serde_json::from_slice(body).map_or(true, |body: Tree| within(&body))
 }
 
 #[cfg(test)]
@@ -122,6 +216,37 @@ mod tests {
             (r#"{"tools":[7]}"#, "tools"),
             (r#"{"system":[{"text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}]}"#, "cache_control"),
             (r#"{"system":[{"cache\u005fcontrol":{"t\u0074l":"1h"}}]}"#, "cache_control"),
+            // In a form that readers take for a tool, or a name in another case.
+            (r#"{"tools":{"googleSearch":{}}}"#, "tools"),
+            (r#"{"tools":"web_search"}"#, "tools"),
+            (r#"{"tools":7}"#, "tools"),
+            (r#"{"Tools":[{"type":"web_search"}]}"#, "tools"),
+            (r#"{"tools":[{"Type":"web_search","name":"f","input_schema":{}}]}"#, "tools"),
+            (r#"{"SERVICE_TIER":"priority"}"#, "service_tier"),
+            (r#"{"service_tier":["priority"]}"#, "service_tier"),
+            (r#"{"service_tier":"\ud800"}"#, "service_tier"),
+            (r#"{"speed":1}"#, "speed"),
+            // Of two members with one name a reader may take either.
+            (r#"{"tools":[{"type":"web_search","type":"function"}]}"#, "tools"),
+            (r#"{"tools":[],"tools":[{"type":"web_search"}]}"#, "tools"),
+            (r#"{"system":[{"cache_control":{"ttl":"1h","ttl":"5m"}}]}"#, "cache_control"),
+            (r#"{"a":{"cache_control":{"ttl":"1h"},"cache_control":{"ttl":"5m"}}}"#, "cache_control"),
+            (r#"{"system":[{"cache_control":{"TTL":"1h"}}]}"#, "cache_control"),
+            (r#"{"system":[{"cache_control":{"ttl":3600}}]}"#, "cache_control"),
+            // Not to be read.
+            (r#"{"tools":[{"type":"function","name":"f","description":"\ud800"}]}"#, "tools"),
+            (
+                r#"{"tools":[{"type":"web_search"},{"type":"function","name":"f","description":"\ud800"}]}"#,
+                "tools",
+            ),
+            (r#"{"tools":[{"type":"function","name":"f","parameters":{"maximum":1e999}}]}"#, "tools"),
+            (r#"{"cache_control":{"ttl":"1h"},"y":"\ud800"}"#, "cache_control"),
+            (r#"{"cache_control":{"ttl":"5m"},"y":1e999}"#, "cache_control"),
+            (r#"{"\ud800":1}"#, "body"),
+            ("not json", "body"),
+            ("[{}]", "body"),
+            (r#"{"tools":[{"type":"web_search"}],}"#, "body"),
+            ("", "body"),
         ] {
             assert_eq!(unpriced_member(body.as_bytes()), Some(member), "{body}");
         }
@@ -131,7 +256,9 @@ mod tests {
     fn what_costs_its_tokens_alone_passes() {
         for body in [
             "{}",
-            "not json",
+            // What is read by nobody here costs nothing either.
+            r#"{"y":"\ud800","z":1e999,"tools":[]}"#,
+            r#"{"y":"caf\u00e9 \ud83d\ude00","tools":[]}"#,
             r#"{"service_tier":null,"speed":"standard","web_search_options":null,"tools":null}"#,
             r#"{"service_tier":"auto"}"#,
             r#"{"service_tier":"default"}"#,
@@ -145,5 +272,23 @@ mod tests {
         ] {
             assert_eq!(unpriced_member(body.as_bytes()), None, "{body}");
         }
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_to_be_read_counts_as_priced_apart() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        for (levels, tools, cached) in [(100, None, None), (200, Some("tools"), Some("cache_control"))] {
+            let body = format!(r#"{{"tools":[{{"type":"function","parameters":{}}}]}}"#, nested(levels));
+            assert_eq!(unpriced_member(body.as_bytes()), tools);
+            let body = format!(r#"{{"cache_control":{{"ttl":"5m"}},"y":{}}}"#, nested(levels));
+            assert_eq!(unpriced_member(body.as_bytes()), cached);
+            let body = format!(r#"{{"y":{}}}"#, nested(levels));
+            assert_eq!(unpriced_member(body.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_utf_8_counts_as_priced_apart() {
+        assert_eq!(unpriced_member(b"{\"cache_control\":{\"ttl\":\"1h\"},\"y\":\"\xff\"}"), Some("body"));
     }
 }
