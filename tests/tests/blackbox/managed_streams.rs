@@ -168,6 +168,27 @@ fn an_ambiguous_or_unsupported_stream_request_is_refused() {
                 r#"{"model":"gpt-4o","stream":true,"stream_options":{},"stream_options":null}"#,
                 "stream_options",
             ),
+            (
+                r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":false,"include_usage":true}}"#,
+                "stream_options",
+            ),
+            (
+                r#"{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true,"include\u005fusage":false}}"#,
+                "stream_options",
+            ),
+            (
+                r#"{"model":"gpt-4o","stream":true,"stream_options":{"Include_Usage":false,"include_usage":true}}"#,
+                "stream_options",
+            ),
+            (
+                r#"{"model":"gpt-4o","stream":true,"Stream_Options":{"include_usage":false}}"#,
+                "stream_options",
+            ),
+            (r#"{"model":"gpt-4o","STREAM":true}"#, "stream"),
+            (r#"{"model":"gpt-4o","background":true,"background":false}"#, "background"),
+            (r#"{"model":"gpt-4o","background":1}"#, "background"),
+            (r#"{"model":"gpt-4o","max_tokens":100000,"max_tokens":1}"#, "max_tokens"),
+            (r#"{"model":"gpt-4o","max_tokens":1,"n":100,"N":1}"#, "n"),
             (r#"{"model":"gpt-4o","stream":true,"stream":false}"#, "stream"),
             (r#"{"model":"gpt-4o","stream":true,"background":true}"#, "background"),
             (r#"{"model":"gpt-4o","stream":true,"service_tier":"priority"}"#, "service_tier"),

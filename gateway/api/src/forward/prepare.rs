@@ -107,7 +107,7 @@ pub(super) async fn prepare(
         Key::Callers => options.ambiguous.filter(|name| on_spend_key && *name == "model"),
     };
     if let Some(name) = ambiguous {
-        return Err(ApiError::issue([name], "is given more than once in the body"));
+        return Err(ApiError::issue([name], "must be given once in the body, in exactly this spelling"));
     }
     // A provider ignores the body's model if the URL names one.
     let model = providers::model_within(&target).map(str::to_owned).or(options.model);

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use self::node::Node;
+use self::node::{Members, Node};
 use self::reader::{Problem, Reader};
 use crate::error::{ApiError, Issue};
 use crate::rules;
@@ -44,6 +44,16 @@ pub(crate) fn body<T: DeserializeOwned>(json: &str) -> Result<T, ApiError> {
 /// Reads the JSON object `json` like [`body`], for an object that has an error code of its own.
 pub(crate) fn body_or_issues<T: DeserializeOwned>(json: &str) -> Result<T, Vec<Issue>> {
     read(&object(json).map_err(|issue| vec![issue])?, passes(json.len()))
+}
+
+/// Reads the JSON object `json` like [`body_or_issues`]. Repeated members, which readers understand in two ways, are
+/// refused.
+pub(crate) fn unambiguous_body_or_issues<T: DeserializeOwned>(json: &str) -> Result<T, Vec<Issue>> {
+    let object = object(json).map_err(|issue| vec![issue])?;
+    if let Some(name) = object.members().and_then(Members::repeated) {
+        return Err(vec![Issue::new([name], "must not be repeated")]);
+    }
+    read(&object, passes(json.len()))
 }
 
 /// Checks that `json` is a JSON object, whatever its members are.

@@ -35,6 +35,8 @@ pub(super) enum Value<'a> {
 pub(super) struct Members<'a> {
     /// In the order of their names, each name once.
     nodes: Vec<(String, Node<'a>)>,
+    /// A name that occurs several times.
+    repeated: Option<String>,
     skipped: RefCell<BTreeSet<String>>,
 }
 
@@ -69,7 +71,8 @@ impl<'a> Node<'a> {
         });
         let nodes = pairs.into_iter().map(|(name, value)| (name, Self::of(value))).collect();
         let node = Self::of(Value::Query);
-        let members = node.members.set(Some(Box::new(Members { nodes, skipped: RefCell::default() })));
+        let members =
+            node.members.set(Some(Box::new(Members { nodes, repeated: None, skipped: RefCell::default() })));
         debug_assert!(members.is_ok(), "the cell is new");
         node
     }
@@ -126,8 +129,15 @@ impl<'de> Deserialize<'de> for Members<'de> {
         // The sort is stable: after the reversal, the last member of a name comes first and is kept.
         nodes.reverse();
         nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
-        nodes.dedup_by(|(later, _), (kept, _)| later == kept);
-        Ok(Self { nodes, skipped: RefCell::default() })
+        let mut repeated = None;
+        nodes.dedup_by(|(later, _), (kept, _)| {
+            let is_repeated = later == kept;
+            if is_repeated && repeated.is_none() {
+                repeated = Some(kept.clone());
+            }
+            is_repeated
+        });
+        Ok(Self { nodes, repeated, skipped: RefCell::default() })
     }
 }
 
@@ -135,6 +145,11 @@ impl<'a> Members<'a> {
     pub(super) fn get(&self, name: &str) -> Option<&Node<'a>> {
         let index = self.nodes.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         self.nodes.get(index).map(|(_, node)| node)
+    }
+
+    /// A name that occurs several times.
+    pub(super) fn repeated(&self) -> Option<&str> {
+        self.repeated.as_deref()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Node<'a>)> {
@@ -201,6 +216,6 @@ mod tests {
             Value::Query | Value::Parameter(_) | Value::Repeated | Value::Absent => None,
         };
         assert_eq!(["a", "b", "c", "d"].map(found), [Some("2"), Some("3"), Some("4"), None]);
-        assert_eq!(members.len(), 3);
+        assert_eq!((members.len(), members.repeated()), (3, Some("b")));
     }
 }

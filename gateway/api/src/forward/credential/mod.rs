@@ -419,11 +419,20 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_members_of_one_name_counts() {
+    fn a_token_that_repeats_a_member_is_refused() {
         let server_key = ServerKey::random();
-        let key =
-            B64.encode(r#"{"secret_key": 7, "secret_key": "s", "customer_id": "a", "customer_id": null}"#);
-        let found = find(&headers(&[("x-api-key", &key)]), &[], &server_key).unwrap();
-        assert_eq!(found.credential, Credential::plain(Caller::SecretKey(server_key.hash("s"))));
+        for (token, member) in [
+            (r#"{"secret_key":"s","secret_key":"t"}"#, "secret_key"),
+            (r#"{"secret_key":"s","customer_id":"a","customer_id":"b"}"#, "customer_id"),
+            (r#"{"secret_key":"s","customer_id":"a","customer_id":null}"#, "customer_id"),
+            (r#"{"secret_key":"s","customer_id":"a","customer\u005fid":"b"}"#, "customer_id"),
+            (r#"{"secret_key":"s","x":1,"disable_billing":true,"x":1}"#, "x"),
+        ] {
+            let found = find(&headers(&[("x-api-key", &B64.encode(token))]), &[], &server_key);
+            let Err(ApiError::Forward(ForwardError::TokenJsonInvalid(issues))) = found else {
+                panic!("{token}: {found:?}")
+            };
+            assert_eq!(issues, [Issue::new([member], "must not be repeated")], "{token}");
+        }
     }
 }

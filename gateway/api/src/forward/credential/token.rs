@@ -35,7 +35,7 @@ pub(super) struct TokenBody {
 impl TokenBody {
     /// Reads the JSON object `json`.
     pub(super) fn read(json: &str) -> Result<Self, ApiError> {
-        input::body_or_issues(json).map_err(invalid)
+        input::unambiguous_body_or_issues(json).map_err(invalid)
     }
 
     /// The credential, checked by the rules between the fields.

@@ -11,18 +11,36 @@ use super::provider_text::string;
 const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
 
 /// The number of answers requested at once.
-const COUNTS: [&str; 3] = ["n", "best_of", "candidateCount"];
+const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
 
 /// The members that decide the price of a call and the reporting of its usage.
-const DECISIVE: [&str; 3] = ["model", "stream", "stream_options"];
+const DECISIVE: [&str; 14] = [
+    "model",
+    "stream",
+    "stream_options",
+    "background",
+    "generationConfig",
+    "generation_config",
+    LIMITS[0],
+    LIMITS[1],
+    LIMITS[2],
+    LIMITS[3],
+    COUNTS[0],
+    COUNTS[1],
+    COUNTS[2],
+    COUNTS[3],
+];
+
+/// The member of `stream_options` that requests usage.
+const INCLUDE_USAGE: &str = "include_usage";
 
 /// The options that a request body sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RequestedOptions {
     /// The model.
     pub(crate) model: Option<String>,
-    /// A decisive member that the body gives more than once, so that the provider may read another value; the model comes
-    /// first.
+    /// A decisive member that the body gives more than once or in another case, so that the provider may read another
+    /// value; the model comes first.
     pub(crate) ambiguous: Option<&'static str>,
     /// Whether a stream is requested without its usage.
     pub(crate) hides_usage: bool,
@@ -36,27 +54,46 @@ pub(crate) struct RequestedOptions {
 pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
-    let times = |name: &str| members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).count();
-    let ambiguous = DECISIVE.into_iter().find(|name| times(name) > 1);
+    let ambiguous = DECISIVE.into_iter().find(|name| is_ambiguous(&members, name));
     let body: Members<'_> = members.into_iter().collect();
-    let inner = body.get("generationConfig").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
-    let inner = inner.and_then(Result::ok).unwrap_or_default();
-    let largest = |names: &[&str]| {
-        let named = names.iter().filter_map(|name| inner.get(*name).or_else(|| body.get(*name)));
-        named.filter_map(|value| value.get().parse::<u64>().ok()).filter(|number| *number > 0).max()
+    let within = |name: &str| -> Vec<(String, &RawValue)> {
+        let members = body.get(name).map(|inner| serde_json::from_str::<Ordered<'_>>(inner.get()));
+        members.and_then(Result::ok).map(|Ordered(members)| members).unwrap_or_default()
     };
-    let is_true =
-        |members: &Members<'_>, name: &str| members.get(name).is_some_and(|value| value.get() == "true");
-    let options = body.get("stream_options").map(|inner| serde_json::from_str::<Members<'_>>(inner.get()));
-    let tells_usage = options.and_then(Result::ok).is_some_and(|options| is_true(&options, "include_usage"));
+    let (inner, options) =
+        ([within("generationConfig"), within("generation_config")].concat(), within("stream_options"));
+    let ambiguous = ambiguous
+        .or_else(|| is_ambiguous(&options, INCLUDE_USAGE).then_some("stream_options"))
+        .or_else(|| {
+            let mut bounds = LIMITS.into_iter().chain(COUNTS);
+            bounds.any(|name| is_ambiguous(&inner, name)).then_some("generationConfig")
+        });
+    let largest = |names: &[&str]| {
+        let top = names.iter().filter_map(|name| body.get(*name).copied());
+        let named = inner.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| *value);
+        let read = named.chain(top).filter_map(|value| value.get().parse::<u64>().ok());
+        read.filter(|number| *number > 0).max()
+    };
+    let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let answers = largest(&COUNTS).unwrap_or(1);
     RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
         hides_usage: streams && !tells_usage,
-        is_background: is_true(&body, "background"),
+        is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
+    }
+}
+
+/// Whether readers may understand the member `name` in two ways: it is repeated, or spelled in another case, which some
+/// readers ignore.
+fn is_ambiguous(members: &[(String, &RawValue)], name: &str) -> bool {
+    let mut given = members.iter().map(|(given, _)| given).filter(|given| given.eq_ignore_ascii_case(name));
+    match (given.next(), given.next()) {
+        (Some(_), Some(_)) => true,
+        (Some(only), None) => only != name,
+        (None, _) => false,
     }
 }
 
@@ -77,7 +114,7 @@ pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
         _ => serde_json::from_str(given).ok()?,
     };
     let mut asked = format!("{{{ASKED}");
-    for (name, value) in others.0.iter().filter(|(name, _)| name != "include_usage") {
+    for (name, value) in others.0.iter().filter(|(name, _)| name != INCLUDE_USAGE) {
         asked.extend([",", &serde_json::to_string(name).ok()?, ":", value.get()]);
     }
     asked.push('}');
@@ -129,9 +166,14 @@ mod tests {
             (r#"{"model":"m","max_tokens":5,"max_completion_tokens":9}"#, Some(9)),
             (r#"{"model":"m","max_output_tokens":7}"#, Some(7)),
             (r#"{"model":"m","generationConfig":{"maxOutputTokens":8}}"#, Some(8)),
+            (r#"{"model":"m","generation_config":{"max_output_tokens":8,"candidate_count":2}}"#, Some(16)),
+            (
+                r#"{"model":"m","generationConfig":{"maxOutputTokens":8},"generation_config":{"max_output_tokens":9}}"#,
+                Some(9),
+            ),
+            (r#"{"model":"m","generationConfig":{"maxOutputTokens":8},"max_tokens":9}"#, Some(9)),
             (r#"{"model":"m","messages":[{"max_tokens":3}]}"#, None),
             (r#"{"model":"m","max_tokens":5,"n":3}"#, Some(15)),
-            (r#"{"model":"m","max_tokens":1,"max\u005ftokens":70}"#, Some(70)),
             (r#"{"model":"m","max_tokens":0}"#, None),
             (r#"{"model":"m","max_tokens":-1}"#, None),
             (r#"{"model":"m","max_tokens":"5"}"#, None),
@@ -151,6 +193,18 @@ mod tests {
             (r#"{"model":"m","stream":true,"stream":false}"#, "stream"),
             (r#"{"stream":true,"Stream":false,"model":"m"}"#, "stream"),
             (r#"{"model":"m","stream_options":{},"stream_options":null}"#, "stream_options"),
+            (r#"{"Model":"m"}"#, "model"),
+            (r#"{"model":"m","STREAM":true}"#, "stream"),
+            (r#"{"stream_options":{"include_usage":false,"include_usage":true}}"#, "stream_options"),
+            (r#"{"stream_options":{"include_usage":true,"include\u005fusage":false}}"#, "stream_options"),
+            (r#"{"stream_options":{"include_usage":true,"Include_Usage":false}}"#, "stream_options"),
+            (r#"{"stream_options":{"Include_Usage":true}}"#, "stream_options"),
+            (r#"{"background":true,"background":false}"#, "background"),
+            (r#"{"max_tokens":1000000,"max_tokens":1}"#, "max_tokens"),
+            (r#"{"max_tokens":1,"max\u005ftokens":70}"#, "max_tokens"),
+            (r#"{"n":100,"n":1}"#, "n"),
+            (r#"{"generationConfig":{},"generationConfig":{}}"#, "generationConfig"),
+            (r#"{"generationConfig":{"maxOutputTokens":9000,"maxOutputTokens":1}}"#, "generationConfig"),
         ] {
             assert_eq!(read_request(body.as_bytes()).ambiguous, Some(name), "{body}");
         }
@@ -165,7 +219,12 @@ mod tests {
             let body = format!(r#"{{"stream":{stream}}}"#);
             assert_eq!(read_request(body.as_bytes()).hides_usage, hides, "{body}");
         }
-        assert!(read_request(br#"{"background":true}"#).is_background);
+        for (background, is) in
+            [("true", true), ("1", true), ("\"yes\"", true), ("false", false), ("null", false)]
+        {
+            let body = format!(r#"{{"background":{background}}}"#);
+            assert_eq!(read_request(body.as_bytes()).is_background, is, "{body}");
+        }
     }
 
     #[test]
