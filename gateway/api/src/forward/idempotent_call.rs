@@ -174,10 +174,12 @@ async fn scope(
             else {
                 return Err(unknown);
             };
-            let Some(State::SpendKey(key)) = app.ledger.state(partition, StateKey::SpendKey(id)).await?
-            else {
+            let states = app.ledger.states(partition, [StateKey::SpendKey(id), StateKey::Spending(id)]);
+            let [Some(State::SpendKey(key)), Some(State::Spending(spending))] = states.await? else {
                 return Err(unknown);
             };
+            // A key that is paused or has expired gets no stored response either.
+            key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
             if let Some(customer_id) = key.customer_id
                 && app.ledger.state(partition, StateKey::Customer(customer_id)).await?.is_none()
             {

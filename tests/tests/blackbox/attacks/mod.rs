@@ -2,3 +2,4 @@
 
 mod live_mode;
 mod priced_apart;
+mod stopped_keys;
