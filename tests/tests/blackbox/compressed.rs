@@ -10,18 +10,18 @@ use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
 
-const MIB: usize = 1024 * 1024;
+pub(crate) const MIB: usize = 1024 * 1024;
 
 /// The limit on the decoded bytes of one response, as in ARCHITECTURE.md.
-const MAX_DECODED: usize = 64 * MIB;
+pub(crate) const MAX_DECODED: usize = 64 * MIB;
 
-fn gzip(text: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text).unwrap();
     encoder.finish().unwrap()
 }
 
-fn zlib(text: &[u8]) -> Vec<u8> {
+pub(crate) fn zlib(text: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text).unwrap();
     encoder.finish().unwrap()
@@ -33,13 +33,13 @@ fn deflate(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn br(text: &[u8]) -> Vec<u8> {
+pub(crate) fn br(text: &[u8]) -> Vec<u8> {
     let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 1, 22);
     encoder.write_all(text).unwrap();
     encoder.into_inner()
 }
 
-fn zstd(text: &[u8]) -> Vec<u8> {
+pub(crate) fn zstd(text: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(text, 1).unwrap()
 }
 

@@ -2,7 +2,7 @@
 //! and the slots that carried the credential. Pure.
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
@@ -82,13 +82,12 @@ pub(super) fn set_provider_key(
 /// Headers with a digest of the body.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
-/// Adapts the headers to an altered body of `length` bytes, and requests an uncompressed answer, which can be filtered.
+/// Adapts the headers to an altered body of `length` bytes.
 pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
     for name in DIGESTS {
         headers.remove(name);
     }
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// Whether the body is an uncompressed event stream.

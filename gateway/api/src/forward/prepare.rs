@@ -9,7 +9,7 @@ use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
 use farthing_core::pricing::SizeHint;
-use http::header::{CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
@@ -144,6 +144,8 @@ pub(super) async fn prepare(
             }
             None => {}
         }
+        // A compressed response may be too long to be read for its usage.
+        outgoing_headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if json.is_some() {
             // The provider reads the body as it was read here.
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -64,16 +64,20 @@ pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: Respons
     if !status.is_success() {
         return failed(FailureReason::ProviderStatus, None);
     }
+    let unread = reported == ReportedUsage::Unread;
     let usage = match (reported, end) {
         (ReportedUsage::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),
-        (ReportedUsage::Nothing, ResponseEnd::Interrupted) => {
+        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::Interrupted) => {
             return failed(FailureReason::ProviderGone, None);
         }
-        (ReportedUsage::Nothing, ResponseEnd::CallerGone) => return failed(FailureReason::CallerGone, None),
-        (ReportedUsage::Nothing, ResponseEnd::Complete) => None,
+        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::CallerGone) => {
+            return failed(FailureReason::CallerGone, None);
+        }
+        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::Complete) => None,
         (ReportedUsage::Usage(usage), _) => Some(usage),
     };
     let ending = match end {
+        ResponseEnd::Complete if unread => Completeness::Unread,
         ResponseEnd::Complete => Completeness::Whole,
         ResponseEnd::Interrupted | ResponseEnd::CallerGone => Completeness::Partial,
     };

@@ -176,6 +176,24 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decima
     })
 }
 
+/// The bill of a call whose response could not be read for its usage, with the part that is charged because of it. The
+/// instance pays its provider for a call on a managed key, whatever could be read. So the payer of the provider's cost
+/// pays the whole hold on its wallet; what zero units do not explain of it counts as cost of the input.
+pub(super) fn unread_bill(opened: &RequestOpened, tier_usage: Decimal) -> Result<(Bill, Amount), Error> {
+    let conditions = Conditions::of(opened);
+    let mut bill = bill(conditions, &Usage::default(), tier_usage)?;
+    let (held, billed) = match Payers::of(conditions).model_cost {
+        Some(Payer::Wallet) => (opened.hold.wallet, &mut bill.on_wallet),
+        Some(Payer::Merchant) => (opened.hold.merchant, &mut bill.on_merchant),
+        None => return Ok((bill, Amount::ZERO)),
+    };
+    let rest = held.minus(*billed)?.max(Amount::ZERO);
+    *billed = billed.plus(rest)?;
+    bill.model_cost.input = bill.model_cost.input.plus(rest)?;
+    bill.model_cost.total = bill.model_cost.total.plus(rest)?;
+    Ok((bill, rest))
+}
+
 /// The hold of a call. Each part is exact if it is known before the call, otherwise its upper bound or, without one,
 /// the default. The sum of the inexact parts is capped.
 pub(super) fn hold(

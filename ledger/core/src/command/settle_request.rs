@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Conditions, bill};
+use super::bill::{Conditions, bill, unread_bill};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -53,6 +53,8 @@ pub enum Completeness {
     Whole,
     /// It broke off; the usage reported until then is charged.
     Partial,
+    /// It was complete, but could not be read for its usage. On a managed provider key it is charged its hold.
+    Unread,
 }
 
 /// A call that is not metered.
@@ -141,7 +143,12 @@ impl SettleRequest {
             _ => Decimal::ZERO,
         };
         let usage = metered.usage.unwrap_or_default();
-        let bill = bill(Conditions::of(opened), &usage, position)?;
+        let is_unread = metered.ending == Completeness::Unread && metered.usage.is_none();
+        let (bill, charged_of_hold) = if is_unread {
+            unread_bill(opened, position)?
+        } else {
+            (bill(Conditions::of(opened), &usage, position)?, Amount::ZERO)
+        };
 
         // Money held for other calls is not available to this one.
         let meter_id = opened.terms.as_ref().map(|terms| terms.meter_id);
@@ -155,6 +162,7 @@ impl SettleRequest {
 
         let mut marks = Vec::new();
         marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
+        marks.extend(charged_of_hold.is_positive().then_some(Mark::HoldCharged));
         marks.extend((metered.ending == Completeness::Partial).then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
         let mut events = vec![Event::from(Box::new(RequestMetered {

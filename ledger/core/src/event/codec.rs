@@ -75,6 +75,7 @@ mod tests {
         for (kind, file) in [
             ("request.opened", "request.opened.v1.priced.json"),
             ("request.metered", "request.metered.v1.cached.json"),
+            ("request.metered", "request.metered.v1.hold_charged.json"),
             ("payment.requested", "payment.requested.v1.card.json"),
         ] {
             let golden = std::fs::read_to_string(folder.join(file)).unwrap();

@@ -194,6 +194,8 @@ pub struct ServiceCharge {
 pub enum Mark {
     /// The provider reported no usage: zero units were counted.
     UsageMissing,
+    /// The response on a managed provider key could not be read for its usage: the hold was charged.
+    HoldCharged,
     /// The response was incomplete; the usage reported until then was charged.
     Partial,
     /// The customer's wallet did not cover the cost; the merchant pays the rest.

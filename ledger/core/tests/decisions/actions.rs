@@ -91,6 +91,7 @@ pub(crate) fn cents_to_amount(cents: u32) -> Amount {
 pub(crate) enum Ended {
     Reported { usage: Usage, ending: Completeness },
     Silent,
+    Unread,
     Failed,
 }
 
@@ -132,6 +133,7 @@ fn ended() -> impl Strategy<Value = Ended> {
     prop_oneof![
         6 => (usage, ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
         1 => Just(Ended::Silent),
+        1 => Just(Ended::Unread),
         1 => Just(Ended::Failed),
     ]
 }

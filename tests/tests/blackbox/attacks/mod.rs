@@ -3,3 +3,4 @@
 mod live_mode;
 mod priced_apart;
 mod stopped_keys;
+mod unread;

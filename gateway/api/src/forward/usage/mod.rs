@@ -113,8 +113,12 @@ impl Scanner {
     /// The facts reported so far.
     pub(crate) fn report(&self) -> UsageReport {
         let findings = lock(&self.findings);
+        let reported = match findings.counts.reported(findings.shape) {
+            ReportedUsage::Nothing if !self.readable => ReportedUsage::Unread,
+            reported => reported,
+        };
         UsageReport {
-            reported: findings.counts.reported(findings.shape),
+            reported,
             raw_usage: findings.raw_usage.clone(),
             response_id: findings.response_id.clone(),
             model: findings.model.clone(),
@@ -222,9 +226,9 @@ mod tests {
                 assert_eq!(report.timestamp.unwrap().timestamp(), 1_700_000_000);
             }
         }
-        assert_eq!(scan(&gzip, "br", 5).reported, ReportedUsage::Nothing);
+        assert_eq!(scan(&gzip, "br", 5).reported, ReportedUsage::Unread);
         assert_eq!(scan(&gzip[..20], "gzip", 5).reported, ReportedUsage::Nothing);
-        assert_eq!(scan(&gzip, "unheard-of", 5).reported, ReportedUsage::Nothing);
+        assert_eq!(scan(&gzip, "unheard-of", 5).reported, ReportedUsage::Unread);
     }
 
     #[test]

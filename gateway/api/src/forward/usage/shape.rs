@@ -234,6 +234,8 @@ pub(crate) enum ReportedUsage {
     Usage(Usage),
     /// A usage that fails validation.
     Invalid,
+    /// None was found, and the response could not be read to its end.
+    Unread,
 }
 
 /// The number, if it is not negative, at most [`MAX_COUNT`], and an integer unless it counts seconds.

@@ -7,12 +7,13 @@ use farthing_core::command::{
     MeterRefusal, Metered, OpenRequest, Refusal, ReportRequest, Reported, RequestRefusal, RequestSettings,
     SettleRequest, Settled, SpendKeyRefusal, WalletRefusal,
 };
-use farthing_core::event::{Event, FailureReason, Hold, ProviderKeyType, RequestEvent};
+use farthing_core::event::{Charge, Event, FailureReason, Hold, Mark, ProviderKeyType, RequestEvent};
 use farthing_core::ids::{GatewayId, RequestId};
 use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::KeyHash;
 use farthing_core::state::EvolveError;
+use farthing_core::usage::Usage;
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -214,16 +215,24 @@ impl Shop {
         let Some(at) = pick(&self.requests, request) else { return };
         let request_id = self.requests[at].request_id;
         let was_open = self.books.open.contains_key(&request_id);
+        // Nobody pays for a call that is only metered.
+        let is_managed = self.books.open.get(&request_id).is_some_and(|opened| {
+            opened.provider_key_type == ProviderKeyType::Managed && opened.charge != Charge::MeteringOnly
+        });
         let usage = match how {
             Ended::Reported { usage, .. } => Some(*usage),
-            Ended::Silent | Ended::Failed => None,
+            Ended::Silent | Ended::Unread | Ended::Failed => None,
         };
         let settled = match how {
             Ended::Failed => Settled::Failed(Failed::because(FailureReason::ProviderGone)),
-            Ended::Silent | Ended::Reported { .. } => Settled::Metered(Metered {
+            Ended::Silent | Ended::Unread | Ended::Reported { .. } => Settled::Metered(Metered {
                 http_status: 200,
                 usage,
-                ending: if let Ended::Reported { ending, .. } = how { *ending } else { Completeness::Whole },
+                ending: match how {
+                    Ended::Reported { ending, .. } => *ending,
+                    Ended::Unread => Completeness::Unread,
+                    Ended::Silent | Ended::Failed => Completeness::Whole,
+                },
                 raw_usage: None,
                 response_id: None,
                 model: None,
@@ -238,7 +247,14 @@ impl Shop {
         }
         answer.expect("an open request can always be ended");
         match (&self.till.facts[before].event, how) {
+            (Event::Request(RequestEvent::Metered(event)), Ended::Unread) => {
+                assert_eq!(event.usage, Usage::default());
+                assert!(is_managed || !event.marks.contains(&Mark::HoldCharged), "only managed calls");
+                let paid = event.total_request_cost;
+                assert!(!is_managed || paid >= event.model_cost.total, "the provider is paid: {event:?}");
+            }
             (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Silent) => {
+                assert!(!event.marks.contains(&Mark::HoldCharged));
                 assert_eq!(event.usage, usage.unwrap_or_default());
             }
             (Event::Request(RequestEvent::Failed(event)), Ended::Failed) => {
@@ -258,7 +274,7 @@ impl Shop {
             self.foreign(merchant, call.customer.as_ref(), call.meter.as_ref());
         let usage = match how {
             Ended::Reported { usage, .. } => Some(*usage),
-            Ended::Silent | Ended::Failed => None,
+            Ended::Silent | Ended::Unread | Ended::Failed => None,
         };
         let command = ReportRequest {
             merchant_id: self.merchants[merchant].id,
