@@ -94,7 +94,7 @@ fn the_providers_headers_are_returned_without_hop_by_hop_headers() {
         response.expect(200);
         assert_eq!(response.head.header("content-type"), Some("application/json; charset=utf-8"));
         assert_eq!(response.head.header("x-request-id"), Some("provider-1"));
-        assert_eq!(response.head.all("set-cookie"), ["a=1", "b=2"]);
+        assert_eq!(response.head.all("set-cookie"), [""; 0], "a cookie would be one of the gateway");
         assert_eq!(response.head.header("retry-after"), Some("3"));
         assert_eq!(response.head.header("x-latin"), Some("caf\u{e9}"));
         assert_eq!(response.head.header("x-hop"), None);

@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 
 use super::call::run;
 use super::forwarder::Forwarder;
+use super::headers::confine;
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
@@ -34,7 +35,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 /// Forwards the call to the URL `u`, meters it and charges it.
 ///
 /// The method, further query parameters, headers and body reach the provider unchanged, and its answer comes back
-/// unchanged. The last byte of the answer arrives once the charge is durable. If a stream on a managed provider key
+/// unchanged, except for headers that would reach browsers and caches beyond the call. A browser's own requests
+/// (navigations, scripts, workers) are refused. The last byte of the answer arrives once the charge is durable. If a stream on a managed provider key
 /// does not request its usage, the gateway requests it and removes the usage chunk from the answer. The credential,
 /// `u`, `metadata` and `x-service-*` headers do not reach the provider. Errors of the provider pass through with their
 /// own status and body.
@@ -80,6 +82,8 @@ async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>
         (allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response()
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
+    // Stored answers may be older than the rules for headers.
+    confine(response.headers_mut());
     // A replayed answer has the id of the first call.
     response.headers_mut().entry(SERVICE_REQUEST_ID).or_insert(value);
     response

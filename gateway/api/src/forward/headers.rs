@@ -2,10 +2,14 @@
 //! and the slots that carried the credential. Pure.
 
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue};
+
+/// Says that this service replays a stored response.
+const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The prefix of the gateway's own headers.
 const OURS: &str = "x-service-";
@@ -99,11 +103,89 @@ pub(super) fn is_plain_event_stream(headers: &HeaderMap) -> bool {
     media_type.eq_ignore_ascii_case("text/event-stream") && plain
 }
 
-/// The headers back to the caller. `x-service-*` headers of the provider are removed.
+/// The headers back to the caller, without those that only this service may set. [`confine`] follows.
 pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     strip_ours(&mut headers);
+    headers.remove(IDEMPOTENCY_REPLAYED);
     headers
+}
+
+/// Confines a response to the call that it answers, whatever its provider says: browsers run nothing of it and keep
+/// nothing of it for this origin, and no cache shares it. The documents list what is changed (endpoints.md).
+pub(super) fn confine(headers: &mut HeaderMap) {
+    // Collecting nothing allocates nothing, the usual case.
+    let reaching_out: Vec<HeaderName> =
+        headers.keys().filter(|name| is_about_the_origin(name.as_str())).cloned().collect();
+    for name in reaching_out {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let private = private_caching(headers);
+    headers.insert(CACHE_CONTROL, private);
+}
+
+/// Whether a header speaks to a browser or a cache about the whole origin, which belongs to this service.
+fn is_about_the_origin(name: &str) -> bool {
+    matches!(
+        name,
+        "set-cookie"
+            | "set-cookie2"
+            | "service-worker-allowed"
+            | "clear-site-data"
+            | "strict-transport-security"
+            | "public-key-pins"
+            | "expect-ct"
+            | "refresh"
+            | "alt-svc"
+            | "nel"
+            | "report-to"
+            | "reporting-endpoints"
+            | "origin-agent-cluster"
+            | "origin-trial"
+            | "accept-ch"
+            | "critical-ch"
+            | "speculation-rules"
+            | "surrogate-control"
+    ) || name.ends_with("cdn-cache-control")
+}
+
+/// The provider's `Cache-Control`, with `private` in place of what lets caches share the response.
+fn private_caching(headers: &HeaderMap) -> HeaderValue {
+    let mut values = headers.get_all(CACHE_CONTROL).iter();
+    match (values.next().map(HeaderValue::as_bytes), values.next()) {
+        (None, _) => return HeaderValue::from_static("private"),
+        (Some(b"no-cache"), None) => return HeaderValue::from_static("private, no-cache"),
+        (Some(b"no-store"), None) => return HeaderValue::from_static("private, no-store"),
+        (Some(_), _) => {}
+    }
+    let mut text = "private".to_owned();
+    for value in headers.get_all(CACHE_CONTROL) {
+        // A value that cannot be read could say anything.
+        let Ok(value) = value.to_str() else { return HeaderValue::from_static("private, no-store") };
+        for directive in value.split(',').map(str::trim) {
+            let name = directive.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
+            // The fields in a quoted list are directives to this reader, and harmless ones.
+            if !matches!(name.as_str(), "" | "public" | "private" | "s-maxage") {
+                text.extend([", ", directive]);
+            }
+        }
+    }
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("private, no-store"))
+}
+
+/// Whether a browser makes the call on its own: to navigate, or to load a script, an image or a worker. Only a program's
+/// own requests (`fetch`) are forwarded.
+pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str> {
+    let other_than = |name: &'static str, allowed: &str| {
+        let mut values = headers.get_all(name).iter();
+        values.any(|value| !value.as_bytes().eq_ignore_ascii_case(allowed.as_bytes())).then_some(name)
+    };
+    let navigates = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"navigate");
+    let navigation = headers.get_all("sec-fetch-mode").iter().any(navigates).then_some("sec-fetch-mode");
+    let worker = headers.contains_key("service-worker").then_some("service-worker");
+    worker.or(navigation).or_else(|| other_than("sec-fetch-dest", "empty"))
 }
 
 fn strip_ours(headers: &mut HeaderMap) {
@@ -162,6 +244,30 @@ mod tests {
         let expected =
             headers(&[("x-api-key", "theirs"), ("content-type", "application/json"), ("x-custom", "kept")]);
         assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn no_cache_shares_a_response() {
+        for (given, shown) in [
+            (vec![], "private"),
+            (vec!["no-store"], "private, no-store"),
+            (vec!["no-cache"], "private, no-cache"),
+            (vec!["Public, max-age=60, s-maxage=600"], "private, max-age=60"),
+            (vec!["PRIVATE=\"x\", no-cache"], "private, no-cache"),
+            (vec!["public", "no-store,, S-MaxAge = 1"], "private, no-store"),
+            (vec![""], "private"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in &given {
+                headers.append(CACHE_CONTROL, HeaderValue::from_static(value));
+            }
+            confine(&mut headers);
+            assert_eq!(headers.get_all(CACHE_CONTROL).iter().collect::<Vec<_>>(), [shown], "{given:?}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.append(CACHE_CONTROL, HeaderValue::from_bytes(b"public\xff").unwrap());
+        confine(&mut headers);
+        assert_eq!(headers[CACHE_CONTROL], "private, no-store");
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub(super) async fn prepare(
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
+    if let Some(name) = headers::is_of_a_browser_itself(&parts.headers) {
+        let message = "must be that of a program's own request: nothing here is a page, a script or a worker";
+        return Err(ApiError::issue([name], message));
+    }
     let query = Query::read(parts.uri.query().unwrap_or_default());
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
     // The log records the URL without the caller's own provider key.

@@ -1,5 +1,6 @@
 //! Attacks from outside, by kind. Each test is an attack with its neighbouring cases, and fails without its defence.
 
+mod browsers;
 mod live_mode;
 mod priced_apart;
 mod stopped_keys;
