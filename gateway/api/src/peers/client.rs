@@ -40,7 +40,7 @@ const SLOW_MESSAGE: Duration = Duration::from_millis(50);
 const QUEUED: usize = 65_536;
 
 /// How long the way to a gateway is kept without a command.
-const IDLE_WAY: Duration = Duration::from_secs(60);
+const IDLE_WAY: Duration = Duration::from_mins(1);
 
 /// The longest time until an answer.
 const TIMEOUT: Duration = Duration::from_secs(7);
