@@ -73,6 +73,18 @@ WITH page AS (
 DELETE FROM ledger.state AS s USING page
 WHERE s.partition = $1 AND s.generation = $2 AND s.kind = page.kind AND s.id = page.id";
 
+/// The same, for the builder with the epoch $4, before it has stored any: once a leader has begun, or another builder, it
+/// deletes nothing.
+const DELETE_BEFORE_BUILD: &str = "\
+WITH own AS (
+    SELECT 1 FROM ledger.checkpoints
+    WHERE partition = $1 AND generation = $2 AND epoch = $4 AND position = 0 FOR SHARE),
+page AS (
+    SELECT kind, id FROM ledger.state
+    WHERE partition = $1 AND generation = $2 AND EXISTS (SELECT FROM own) ORDER BY kind, id LIMIT $3)
+DELETE FROM ledger.state AS s USING page
+WHERE s.partition = $1 AND s.generation = $2 AND s.kind = page.kind AND s.id = page.id";
+
 const DELETE_CHECKPOINT: &str = "DELETE FROM ledger.checkpoints WHERE partition = $1 AND generation = $2";
 
 const BUILD: &str = "SELECT stored_position, build_epoch FROM ledger.build_states($1, $2)";
@@ -130,7 +142,7 @@ pub async fn prune(database_url: &str) -> Result<u64, PruneError> {
             if unused > newest_led {
                 begin_anew(lock.client(), partition, unused).await?;
             }
-            dropped += delete_states(lock.client(), partition, unused).await?;
+            dropped += delete_states(lock.client(), partition, unused, None).await?;
             lock.client().execute(DELETE_CHECKPOINT, &[&partition.number(), &unused]).await?;
         }
         lock.release().await?;
@@ -146,16 +158,24 @@ async fn begin_anew(client: &Client, partition: Partition, generation: i16) -> R
     if has_begun || head < generation { Ok(()) } else { Err(PruneError::Building(generation)) }
 }
 
-/// Deletes the stored states of a generation, in pages. Returns their number.
+/// Deletes the stored states of a generation, in pages. Returns their number. With the epoch of its builder, only until
+/// somebody leads with them.
 async fn delete_states(
     client: &Client,
     partition: Partition,
     generation: i16,
+    build_epoch: Option<i64>,
 ) -> Result<u64, tokio_postgres::Error> {
     let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
     let mut deleted = 0;
     loop {
-        let count = client.execute(DELETE, &[&partition.number(), &generation, &page]).await?;
+        let number = partition.number();
+        let count = match build_epoch {
+            None => client.execute(DELETE, &[&number, &generation, &page]).await?,
+            Some(epoch) => {
+                client.execute(DELETE_BEFORE_BUILD, &[&number, &generation, &page, &epoch]).await?
+            }
+        };
         if count == 0 {
             return Ok(deleted);
         }
@@ -262,7 +282,7 @@ impl Builder {
         let head = reader::head(&self.client, partition).await?;
         if position == 0 {
             // What was left when this generation was dropped.
-            delete_states(&self.client, partition, generation()).await?;
+            delete_states(&self.client, partition, generation(), Some(epoch)).await?;
         }
         let mut hash = self.hash_at(partition, position).await?;
         let mut cache = StateCache::default();
