@@ -65,8 +65,9 @@ const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// The connections of an address that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// The most connections of other gateways. Each carries one message at a time.
-const GATEWAY_CONNECTIONS: usize = 1_024;
+/// The most connections of other gateways. Each carries one message at a time; while a partition hangs, the messages to it
+/// of each other gateway hold up to about 280.
+const GATEWAY_CONNECTIONS: usize = 4_096;
 
 /// The time for another gateway to send the head of a message, with the idle time before it: longer than another gateway
 /// keeps an idle connection.

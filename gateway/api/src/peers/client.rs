@@ -215,7 +215,12 @@ impl Message {
         let mut waiting = std::mem::take(queued).into_iter();
         // A reply that nobody waits for: another leader was asked meanwhile.
         for (request, reply) in waiting.by_ref().filter(|(_, reply)| !reply.is_closed()) {
-            serde_json::to_writer(&mut lines, &request).expect("commands are written as JSON");
+            let begin = lines.len();
+            if let Err(error) = serde_json::to_writer(&mut lines, &request) {
+                lines.truncate(begin);
+                let _ = reply.send(Err(NoReply::NotSent(error.to_string())));
+                continue;
+            }
             lines.push(b'\n');
             replies.push(Some(reply));
             if lines.len() >= FULL_MESSAGE {
