@@ -146,6 +146,16 @@ pub(super) fn keys_within(target: &Uri) -> Vec<String> {
     Query::read(target.query().unwrap_or_default()).keys
 }
 
+/// The names and values of a URL's own query, decoded; one that is not UTF-8 stays encoded.
+pub(crate) fn parameters(target: &Uri) -> impl Iterator<Item = (String, String)> {
+    let decoded = |text: &str| decode(text, Plus::IsSpace).unwrap_or_else(|| text.to_owned());
+    let pairs = target.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs.map(move |pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    })
+}
+
 fn append(url: &mut String, pair: &str) {
     url.push(if url.contains('?') { '&' } else { '?' });
     url.push_str(pair);

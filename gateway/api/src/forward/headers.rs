@@ -83,6 +83,28 @@ pub(super) fn set_provider_key(
     Ok(())
 }
 
+/// Headers that would make a provider read a call on a managed key in another way than the gateway does, leave a part of
+/// the response out, or bill another account of the operator's.
+const NOT_ON_MANAGED_KEYS: [&str; 10] = [
+    "content-encoding",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "openai-organization",
+    "openai-project",
+    "x-goog-fieldmask",
+    "x-goog-user-project",
+    "range",
+    "prefer",
+];
+
+/// Removes what a caller may not decide for a call on a managed provider key.
+pub(super) fn fit_managed_key(headers: &mut HeaderMap) {
+    for name in NOT_ON_MANAGED_KEYS {
+        headers.remove(name);
+    }
+}
+
 /// Headers with a digest of the body.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
@@ -126,7 +148,8 @@ pub(super) fn confine(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, private);
 }
 
-/// Whether a header speaks to a browser or a cache about the whole origin, which belongs to this service.
+/// Whether a header speaks to a browser, a cache or a proxy about the whole origin, which belongs to this service. Streams
+/// through nginx need `X-Accel-Buffering`.
 fn is_about_the_origin(name: &str) -> bool {
     matches!(
         name,
@@ -147,8 +170,19 @@ fn is_about_the_origin(name: &str) -> bool {
             | "accept-ch"
             | "critical-ch"
             | "speculation-rules"
+            | "no-vary-search"
+            | "use-as-dictionary"
+            | "secure-session-registration"
+            | "sec-session-registration"
+            | "set-login"
+            | "public-key-pins-report-only"
             | "surrogate-control"
+            | "edge-control"
+            | "x-sendfile"
+            | "x-lighttpd-send-file"
+            | "x-reproxy-url"
     ) || name.ends_with("cdn-cache-control")
+        || (name.starts_with("x-accel-") && name != "x-accel-buffering")
 }
 
 /// The provider's `Cache-Control`, with `private` in place of what lets caches share the response.

@@ -108,7 +108,8 @@ pub(super) async fn prepare(
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
         Key::Managed(_) => options.ambiguous,
-        Key::Callers => options.ambiguous.filter(|name| on_spend_key && *name == "model"),
+        // A spend key may be for some models only. One that is spelled otherwise is no model to it.
+        Key::Callers => (on_spend_key && options.repeats_model).then_some("model"),
     };
     if let Some(name) = ambiguous {
         return Err(ApiError::issue([name], "must be given once in the body, in exactly this spelling"));
@@ -154,7 +155,14 @@ pub(super) async fn prepare(
             // The provider reads the body as it was read here.
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        outgoing_headers.remove("x-http-method-override");
+        headers::fit_managed_key(&mut outgoing_headers);
+        if let Some(name) = providers::parameter_of_the_response(provider, &target) {
+            let message = format!(
+                "has the query parameter {name}, which a call on a managed provider key may not have: it could leave the \
+                 usage out of the response"
+            );
+            return Err(ApiError::issue(["u"], message));
+        }
         let (name, value) = providers::key_header(provider, &target, key);
         outgoing_headers.insert(name, value);
     }

@@ -272,6 +272,24 @@ pub(crate) fn key_header(
     }
 }
 
+/// A query parameter by which a caller could shape the response, so that it lacks its usage. Google selects the parts of
+/// a response by `fields` and its format by `alt` and `callback`, each in several spellings.
+pub(crate) fn parameter_of_the_response(provider: Recognised<'_>, target: &Uri) -> Option<String> {
+    if provider.name != "google" {
+        return None;
+    }
+    let mut formats = 0;
+    let unknown = target::parameters(target).find(|(name, value)| match name.as_str() {
+        "alt" => {
+            formats += 1;
+            formats > 1 || !matches!(value.as_str(), "json" | "sse")
+        }
+        "prettyPrint" => false,
+        _ => true,
+    });
+    unknown.map(|(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -178,10 +178,14 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decima
 
 /// The bill of a call whose response could not be read for its usage, with the part that is charged because of it. The
 /// instance pays its provider for a call on a managed key, whatever could be read. So the payer of the provider's cost
-/// pays the whole hold on its wallet; what zero units do not explain of it counts as cost of the input.
+/// pays the whole hold on its wallet; what zero units do not explain of it counts as cost of the input. A call that costs
+/// nothing at its provider, such as one that reads the list of models, is charged nothing for it.
 pub(super) fn unread_bill(opened: &RequestOpened, tier_usage: Decimal) -> Result<(Bill, Amount), Error> {
     let conditions = Conditions::of(opened);
     let mut bill = bill(conditions, &Usage::default(), tier_usage)?;
+    if opened.model_price.is_none() {
+        return Ok((bill, Amount::ZERO));
+    }
     let (held, billed) = match Payers::of(conditions).model_cost {
         Some(Payer::Wallet) => (opened.hold.wallet, &mut bill.on_wallet),
         Some(Payer::Merchant) => (opened.hold.merchant, &mut bill.on_merchant),

@@ -6,7 +6,7 @@ use farthing_tests::provider::{Endpoint, whole};
 use farthing_tests::run;
 
 /// What a provider may say about an origin, and must not.
-const ABOUT_THE_ORIGIN: [(&str, &str); 20] = [
+const ABOUT_THE_ORIGIN: [(&str, &str); 28] = [
     ("Set-Cookie", "session=evil; Path=/"),
     ("Set-Cookie", "another=one; Path=/"),
     ("Service-Worker-Allowed", "/"),
@@ -23,6 +23,14 @@ const ABOUT_THE_ORIGIN: [(&str, &str); 20] = [
     ("Accept-CH", "Sec-CH-UA-Model"),
     ("Critical-CH", "Sec-CH-UA-Model"),
     ("Speculation-Rules", "\"/rules.json\""),
+    ("No-Vary-Search", "params"),
+    ("Use-As-Dictionary", "match=\"/*\""),
+    ("Secure-Session-Registration", "(ES256);path=\"/\""),
+    ("Set-Login", "logged-in"),
+    ("Edge-Control", "cache-maxage=600"),
+    ("X-Sendfile", "/etc/passwd"),
+    ("X-Accel-Expires", "600"),
+    ("X-Accel-Redirect", "/internal"),
     ("Surrogate-Control", "max-age=600"),
     ("CDN-Cache-Control", "public, max-age=600"),
     ("Idempotency-Replayed", "true"),
@@ -36,6 +44,7 @@ fn hostile(merchant: &Merchant) -> Endpoint {
             ("Content-Security-Policy", "default-src *; sandbox allow-scripts allow-same-origin"),
             ("Cache-Control", "public, max-age=600, s-maxage=600"),
             ("X-Kept", "as it came"),
+            ("X-Accel-Buffering", "no"),
         ];
         headers.extend(ABOUT_THE_ORIGIN);
         whole(200, &headers, b"<script>alert(document.domain)</script>")
@@ -67,6 +76,7 @@ fn nothing_of_a_provider_reaches_the_gateways_origin() {
             assert_eq!(response.status, status);
             assert_confined(&response);
             assert_eq!(response.head.all("x-kept"), ["as it came"]);
+            assert_eq!(response.head.all("x-accel-buffering"), ["no"], "streams through nginx need it");
             assert_eq!(response.head.all("cache-control"), ["private, max-age=600"]);
         }
         // A stored response, and the errors of the endpoint itself.

@@ -2,6 +2,7 @@
 
 mod browsers;
 mod live_mode;
+mod managed_headers;
 mod priced_apart;
 mod stopped_keys;
 mod unread;

@@ -105,9 +105,9 @@ impl Scanner {
         }
     }
 
-    /// Whether the answer so far ends within a document.
+    /// Whether the answer so far ends within a document. Of one that cannot be read on, nothing is known.
     pub(crate) fn is_within_document(&self) -> bool {
-        lock(&self.findings).framing.is_within_document()
+        self.readable && lock(&self.findings).framing.is_within_document()
     }
 
     /// The facts reported so far.
@@ -135,6 +135,8 @@ impl Findings {
     fn feed(&mut self, bytes: &[u8]) {
         let Self { shape, framing, counts, raw_usage, response_id, model, timestamp } = self;
         framing.feed(bytes, |member, text| match member {
+            // The first invalid one decides: whoever repeats it a million times causes no further work.
+            Member::Usage | Member::UsageMetadata if counts.is_invalid() => {}
             Member::Usage | Member::UsageMetadata => {
                 counts.report(*shape, member, text);
                 if text != "null" {
@@ -239,5 +241,32 @@ mod tests {
         assert_eq!(report.model, None);
         assert_eq!(report.reported, ReportedUsage::Invalid);
         assert_eq!(report.raw_usage.as_deref(), Some(r#"{"prompt_tokens":-1,"x":"\u0000"}"#));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_on_ends_within_no_document() {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(br#"{"usage":"#).unwrap();
+        encoder.flush().unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("deflate"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut scanner = Scanner::new(Shape::OpenAi, &headers);
+        scanner.feed(encoder.get_ref());
+        assert!(scanner.is_within_document());
+        scanner.feed(&[0xff; 64]);
+        assert!(!scanner.is_within_document());
+        assert_eq!(scanner.report().reported, ReportedUsage::Unread);
+    }
+
+    #[test]
+    fn an_invalid_usage_decides_whatever_follows() {
+        let body = r#"{"usage":1}
+{"usage":{"prompt_tokens":5}}
+{"usage":2}
+"#;
+        let report = scan(body.as_bytes(), "", 9);
+        assert_eq!(report.reported, ReportedUsage::Invalid);
+        assert_eq!(report.raw_usage.as_deref(), Some("1"));
     }
 }

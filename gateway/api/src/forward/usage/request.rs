@@ -42,6 +42,8 @@ pub(crate) struct RequestedOptions {
     /// A decisive member that the body gives more than once or in another case, so that the provider may read another
     /// value; the model comes first.
     pub(crate) ambiguous: Option<&'static str>,
+    /// Whether the body names more than one model, in whatever spelling.
+    pub(crate) repeats_model: bool,
     /// Whether a stream is requested without its usage.
     pub(crate) hides_usage: bool,
     /// Whether the answer is produced in the background, after a response without usage.
@@ -55,6 +57,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
     let ambiguous = DECISIVE.into_iter().find(|name| is_ambiguous(&members, name));
+    let repeats_model = spelled(&members, "model").nth(1).is_some();
     let body: Members<'_> = members.into_iter().collect();
     let within = |name: &str| -> Vec<(String, &RawValue)> {
         let members = body.get(name).map(|inner| serde_json::from_str::<Ordered<'_>>(inner.get()));
@@ -80,6 +83,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
+        repeats_model,
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
@@ -89,12 +93,17 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
 /// Whether readers may understand the member `name` in two ways: it is repeated, or spelled in another case, which some
 /// readers ignore.
 fn is_ambiguous(members: &[(String, &RawValue)], name: &str) -> bool {
-    let mut given = members.iter().map(|(given, _)| given).filter(|given| given.eq_ignore_ascii_case(name));
+    let mut given = spelled(members, name);
     match (given.next(), given.next()) {
         (Some(_), Some(_)) => true,
         (Some(only), None) => only != name,
         (None, _) => false,
     }
+}
+
+/// The names of the members that are `name` in any case.
+fn spelled<'a>(members: &'a [(String, &RawValue)], name: &'a str) -> impl Iterator<Item = &'a str> {
+    members.iter().map(|(given, _)| given.as_str()).filter(move |given| given.eq_ignore_ascii_case(name))
 }
 
 /// The JSON body with `stream_options.include_usage` set and every other byte unchanged; `None` if `stream_options` is
@@ -158,6 +167,20 @@ impl<'de> serde::Deserialize<'de> for Ordered<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_in_another_case_is_ambiguous_and_repeated_only_beside_another() {
+        for (body, ambiguous, repeats_model) in [
+            (r#"{"model":"a"}"#, None, false),
+            (r#"{"Model":"a"}"#, Some("model"), false),
+            (r#"{"model":"a","Model":"b"}"#, Some("model"), true),
+            (r#"{"model":"a","model":"a"}"#, Some("model"), true),
+            (r#"{"stream":true,"stream":false}"#, Some("stream"), false),
+        ] {
+            let options = read_request(body.as_bytes());
+            assert_eq!((options.ambiguous, options.repeats_model), (ambiguous, repeats_model), "{body}");
+        }
+    }
 
     #[test]
     fn the_limits_of_every_dialect_are_read() {

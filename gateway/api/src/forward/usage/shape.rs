@@ -185,6 +185,11 @@ impl TokenCounts {
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
     }
 
+    /// Whether a report was invalid.
+    pub(super) const fn is_invalid(&self) -> bool {
+        self.invalid
+    }
+
     /// The usage of all reports, from a provider that reports in `shape`.
     pub(super) fn reported(&self, shape: Shape) -> ReportedUsage {
         if self.invalid {
