@@ -417,10 +417,11 @@ impl SideGateway {
         Self { process, log, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
     }
 
-    /// A funded merchant whose partition it leads. Merchants are registered until there is one.
-    pub async fn merchant_of_its_own(&self, funds: &str) -> Merchant {
+    /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
+    pub async fn merchant_of_its_own(&self, instance: &'static Instance, funds: &str) -> Merchant {
         eventually("the gateway leads a merchant's partition", async || {
-            let merchant = Merchant::funded(funds).await;
+            let merchant = Merchant::of(instance).await;
+            merchant.credit_own(funds).await;
             let partition = merchant.log.partition_of(&merchant.id).await.number();
             let row =
                 merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");

@@ -105,9 +105,10 @@ fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
 #[test]
 fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
     run(async {
-        let instance = Instance::shared().await;
+        // A separate instance: the gateway leads partitions, and refuses the commands of other tests.
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let gateway = SideGateway::start(instance, &[LOCAL, "--max-queued-commands=1"]).await;
-        let merchant = gateway.merchant_of_its_own("1").await;
+        let merchant = gateway.merchant_of_its_own(instance, "1").await;
         let gate = Gate::default();
         let endpoint = waiting(&merchant, &gate);
         let mut call = in_flight(&merchant, &gateway, &endpoint).await;
@@ -134,6 +135,9 @@ fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
         answer.unwrap().expect(200);
         created.expect(201);
         assert!(!gateway.logged().contains("forward.settlement_retried"), "{}", gateway.logged());
+        drop(gateway);
+        instance.stop().await;
+        instance.clear();
     });
 }
 

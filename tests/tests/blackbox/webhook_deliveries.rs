@@ -116,7 +116,7 @@ fn deliveries_have_both_signatures() {
 fn another_gateway_delivers_for_a_leader_that_delivers_none() {
     run(async {
         let side = SideGateway::start(Instance::shared().await, &[]).await;
-        let merchant = side.merchant_of_its_own("1").await;
+        let merchant = side.merchant_of_its_own(Instance::shared().await, "1").await;
         let hook = Hook::new(&merchant, Value::Null, ok).await;
         merchant.customer("0").await;
         hook.received_event("customer.created").await;
