@@ -1,4 +1,4 @@
-//! Attacks from outside, by kind. Each test is an attack with its neighbouring cases, and fails without its defence.
+//! Attacks from outside, by kind. Each test is an attack with its neighbouring cases; some show what must still pass.
 
 mod browsers;
 mod live_mode;
