@@ -12,12 +12,17 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::log_format::LogFormat;
+
 /// Flags of every role that runs until it is stopped.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Lifetime {
     /// Write a JSON file once the role is ready.
     #[arg(long, value_name = "FILE")]
     pub(crate) ready_file: Option<PathBuf>,
+    /// Format of the log on stderr.
+    #[arg(long, env = "FARTHING_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
     /// Stop at the end of stdin, for a parent process that holds the other end.
     #[arg(long, hide = true)]
     stop_with_stdin: bool,
@@ -28,6 +33,9 @@ pub(crate) struct Lifetime {
 struct ReadyFile {
     pid: u32,
     listen: Vec<SocketAddr>,
+    /// Where the metrics are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operator: Option<SocketAddr>,
 }
 
 impl Lifetime {
@@ -50,11 +58,11 @@ impl Lifetime {
         Ok(stop)
     }
 
-    /// Logs that the role is ready and listens on these addresses; writes the ready file.
-    pub(crate) fn report_ready(&self, listen: Vec<SocketAddr>) {
+    /// Logs that the role is ready and listens on these addresses; writes the ready file, with the operator's address.
+    pub(crate) fn report_ready(&self, listen: Vec<SocketAddr>, operator: Option<SocketAddr>) {
         tracing::info!(event = "role.ready", ?listen, "ready");
         if let Some(path) = &self.ready_file {
-            let content = ReadyFile { pid: std::process::id(), listen };
+            let content = ReadyFile { pid: std::process::id(), listen, operator };
             if let Err(error) = write_ready_file(path, &content) {
                 tracing::error!(event = "role.ready_file_failed", path = %path.display(), %error, "cannot write the ready file");
             }

@@ -8,16 +8,20 @@ mod gateway;
 mod key;
 mod lifetime;
 mod log;
+mod log_format;
 mod merchant;
 mod migrate;
 #[cfg(feature = "dev")]
 mod mock_provider;
+mod nats;
 mod operator;
+mod operator_listener;
 mod output;
 mod partitions;
 mod projections;
 mod projector;
 mod prune;
+mod secret_file;
 mod value_parsers;
 mod wallet;
 
@@ -26,7 +30,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
+
+use self::log_format::LogFormat;
 
 /// A call allocates and frees many short strings. The system allocator spends a tenth of the CPU time on them.
 #[global_allocator]
@@ -104,43 +109,43 @@ fn become_next_release() {
 
 fn run(role: Role) -> Result<()> {
     match role {
-        Role::Gateway(args) => many_threads()?.block_on(gateway::run(*args)),
-        Role::Projector(args) => many_threads()?.block_on(projector::run(args)),
+        Role::Gateway(args) => many_threads(args.log_format())?.block_on(gateway::run(*args)),
+        Role::Projector(args) => many_threads(args.log_format())?.block_on(projector::run(args)),
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
         Role::Prune(args) => one_thread("warn")?.block_on(prune::run(&args)),
         Role::Merchant(command) => one_thread("warn")?.block_on(merchant::run(command)),
         Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
-        Role::Projections(command) => many_threads()?.block_on(projections::run(&command)),
+        Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
-        Role::Log(command) => many_threads()?.block_on(log::run(&command)),
+        Role::Log(command) => many_threads(LogFormat::Text)?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]
-        Role::Dev(args) => one_thread("info")?.block_on(dev::run(*args)),
+        Role::Dev(args) => one_thread_logging("info", args.log_format())?.block_on(dev::run(*args)),
         #[cfg(feature = "dev")]
-        Role::MockProvider(args) => many_threads()?.block_on(mock_provider::run(args)),
+        Role::MockProvider(args) => many_threads(args.log_format())?.block_on(mock_provider::run(args)),
     }
 }
 
 fn one_thread(log_level: &str) -> Result<Runtime> {
-    log_to_stderr(log_level);
+    one_thread_logging(log_level, LogFormat::Text)
+}
+
+fn one_thread_logging(log_level: &str, format: LogFormat) -> Result<Runtime> {
+    format.log_to_stderr(log_level);
     Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// A runtime on half of the cores. The other half is for the servers the role waits on; and a task that stays on its
 /// thread costs less than one that moves between threads.
-fn many_threads() -> Result<Runtime> {
-    log_to_stderr("info");
+fn many_threads(format: LogFormat) -> Result<Runtime> {
+    format.log_to_stderr("info");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(cores.div_ceil(2)).enable_all().build().context("cannot start the runtime")
-}
-
-/// Logs to stderr. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`.
-fn log_to_stderr(level: &str) {
-    let filter = EnvFilter::try_from_env("FARTHING_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn")));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        builder.worker_threads(cores.div_ceil(2));
+    }
+    builder.enable_all().build().context("cannot start the runtime")
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use farthing_core::partition::Partitions;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{generation, shape};
+use farthing_log::connect::{Role, connect};
+use farthing_log::server_key::{self, First};
 use farthing_schema::Migrate;
 use serde::Serialize;
 
@@ -56,12 +58,12 @@ struct Migrated {
 
 /// Runs the subcommand. The first run generates a server key if none is given.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let database_url = &args.database.database_url;
+    let (database_url, given) = (args.database.url()?, args.key.read()?);
     let mode = match args.mode {
         Mode::Live => "live",
         Mode::Test => "test",
     };
-    let key = args.key.server_key.clone().unwrap_or_else(ServerKey::random).to_hex();
+    let key = given.clone().unwrap_or_else(ServerKey::random).to_hex();
     let options = Migrate {
         mode,
         server_key_hex: &key,
@@ -70,13 +72,18 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         generation: generation(),
         citus: args.citus,
     };
-    let report =
-        farthing_schema::migrate(database_url, options).await.context("cannot migrate the database")?;
+    let owner = connect(&database_url, Role::Owner).await.context("cannot connect to the database")?;
+    let report = farthing_schema::migrate(owner, options).await.context("cannot migrate the database")?;
     ensure!(
         report.mode == mode,
         "the database is up to date, but its mode is {}, not {mode}: the mode cannot be changed",
         report.mode
     );
+    if let Some(key) = &given {
+        let client = connect(&database_url, Role::Gateway).await.context("cannot connect to the database")?;
+        let checked = server_key::check(&client, key, First::Operator).await;
+        checked.context("the database is up to date, and nothing else was done")?;
+    }
     args.format.print(&Migrated {
         mode: report.mode,
         partitions: report.partitions,

@@ -7,6 +7,7 @@ use anyhow::Result;
 use farthing_dev::mock_provider::{self, Config};
 
 use crate::lifetime::Lifetime;
+use crate::log_format::LogFormat;
 
 /// Flags of `mock-provider`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,9 +28,16 @@ pub(crate) struct Args {
     lifetime: Lifetime,
 }
 
+impl Args {
+    /// The format of the log.
+    pub(crate) const fn log_format(&self) -> LogFormat {
+        self.lifetime.log_format
+    }
+}
+
 /// Runs the mock until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
     let config = Config { listen: args.listen, openai_listen: args.openai_listen, journal: args.journal };
-    mock_provider::run(config, stop, |addresses| args.lifetime.report_ready(addresses)).await
+    mock_provider::run(config, stop, |addresses| args.lifetime.report_ready(addresses, None)).await
 }

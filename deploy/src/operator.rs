@@ -54,9 +54,9 @@ pub(crate) struct Operator {
 impl Operator {
     /// Opens a session.
     pub(crate) async fn open(access: &Access) -> Result<Self> {
-        let instance = database::instance(&access.database, &access.key).await?;
+        let database_url = access.database.url()?;
+        let instance = database::instance(&database_url, &access.key).await?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let database_url = access.database.database_url.clone();
         let reads = pool(&database_url, READ_CONNECTIONS).context("cannot connect to the database")?;
         let reads = ReadPool::new(reads);
         let end = stop.clone().drop_guard();
@@ -70,7 +70,7 @@ impl Operator {
             role: Role::Gateway,
             // A name of its own: two operators at once must not take each other's lease for their own.
             writer: format!("operator {}", Mint::default().next(Self::now())),
-            nats_url: None,
+            nats: None,
             queue: QueueLimits::default(),
             reads: self.reads.clone(),
             clock: Arc::default(),
@@ -79,6 +79,7 @@ impl Operator {
             delivers: false,
             leads: Leads::Alone(partition),
             lease: LEASE,
+            metrics: Arc::default(),
         };
         let leaving = Stop { leave: CancellationToken::new(), end: self.stop.clone() };
         Ledger::start(config, self.instance.partitions, &leaving, &self.tasks)

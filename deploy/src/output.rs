@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 
 /// Flags that choose how results are printed.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -44,6 +45,12 @@ impl OutputFormat {
         }
     }
 
+    /// Prints the result of a command that has changed the ledger. An error says what was `done`, so that nobody takes the
+    /// failure to print for a failure of the command.
+    pub(crate) fn print_done(self, result: &impl Serialize, done: impl Display) -> Result<()> {
+        self.print(result).with_context(|| format!("{done}, but the result cannot be shown"))
+    }
+
     /// Prints a page as one JSON object, or as one line per item and a last line with the next page's cursor.
     pub(crate) fn print_list<T: Serialize>(self, page: &Listing<T>) -> Result<()> {
         if self.json {
@@ -76,7 +83,14 @@ pub(crate) fn timestamp(at: DateTime<Utc>) -> String {
 
 /// Prints an error and its causes on stderr as one line. A failure to print is ignored.
 pub(crate) fn print_error(error: &anyhow::Error) {
-    let _ = writeln!(std::io::stderr().lock(), "farthing: {}", with_causes(error));
+    let hint = if lacks_a_table(error) { " (run `farthing migrate` of this version first)" } else { "" };
+    let _ = writeln!(std::io::stderr().lock(), "farthing: {}{hint}", with_causes(error));
+}
+
+/// Whether the database lacks what `farthing migrate` creates.
+fn lacks_a_table(error: &anyhow::Error) -> bool {
+    let codes = error.chain().filter_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()?.code());
+    codes.into_iter().any(|code| [&SqlState::UNDEFINED_TABLE, &SqlState::INVALID_SCHEMA_NAME].contains(&code))
 }
 
 /// The error and its causes, joined by colons. A cause that an outer error already quotes is left out.

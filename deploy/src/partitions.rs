@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use farthing_core::state::generation;
 use farthing_log::connect::{self, Role};
-use farthing_projector::{ReadModel, Schemas};
+use farthing_projector::{ReadModel, Schemas, checkpoint};
 use serde::Serialize;
 
 use crate::database::Database;
@@ -23,9 +23,6 @@ LEFT JOIN ledger.checkpoints AS b ON b.partition = h.partition AND b.generation 
 JOIN ledger.leases AS l ON l.partition = h.partition
 LEFT JOIN webhooks.cursor AS w ON w.partition = h.partition
 ORDER BY h.partition";
-
-/// The positions of a read model.
-const PROJECTED: &str = "SELECT partition, position FROM {schema}.checkpoint";
 
 /// Flags of `partitions`.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,7 +59,7 @@ struct Row {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let rows = read(&args.database.database_url).await.context("cannot read the partitions")?;
+    let rows = read(&args.database.url()?).await.context("cannot read the partitions")?;
     args.format.print_list(&Listing::new(rows, false, None))
 }
 
@@ -72,10 +69,9 @@ async fn read(database_url: &str) -> Result<Vec<Row>, farthing_projector::Error>
     let mut projected: BTreeMap<i16, i64> = BTreeMap::new();
     let schemas = Schemas::load(&client).await?;
     for model in ReadModel::ALL {
-        for row in client.query(&PROJECTED.replace("{schema}", schemas.of(model)), &[]).await? {
-            let position: i64 = row.try_get("position")?;
+        for (partition, position) in checkpoint::positions(&client, &schemas, model).await?.iter() {
             projected
-                .entry(row.try_get("partition")?)
+                .entry(partition.number())
                 .and_modify(|least| *least = position.min(*least))
                 .or_insert(position);
         }

@@ -2,8 +2,11 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::database::{Database, Nats};
+use crate::database::Database;
 use crate::lifetime::Lifetime;
+use crate::log_format::LogFormat;
+use crate::nats::Nats;
+use crate::operator_listener::OperatorArgs;
 
 /// Flags of `projector`.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,18 +20,30 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=5))]
     feed_replicas: u8,
     #[command(flatten)]
+    operator: OperatorArgs,
+    #[command(flatten)]
     lifetime: Lifetime,
+}
+
+impl Args {
+    /// The format of the log.
+    pub(crate) const fn log_format(&self) -> LogFormat {
+        self.lifetime.log_format
+    }
 }
 
 /// Runs the role until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
+    let operator = args.operator.start("projector").await?;
     let config = farthing_projector::Config {
-        database_url: args.database.database_url,
-        nats_url: args.nats.nats_url,
+        database_url: args.database.url()?,
+        nats: args.nats.config()?,
         feed_replicas: args.feed_replicas.into(),
+        telemetry: operator.telemetry.clone(),
     };
     let lifetime = args.lifetime;
-    let result = farthing_projector::run(config, stop, || lifetime.report_ready(Vec::new())).await;
+    let result =
+        farthing_projector::run(config, stop, || lifetime.report_ready(Vec::new(), operator.address)).await;
     result.context("the projector failed")
 }

@@ -70,7 +70,9 @@ async fn credit(args: Args) -> Result<()> {
     let credited = credit_target(&operator, target, args.amount, args.reason).await;
     operator.close().await;
     let credited = credited?;
-    args.format.print(&Credited { wallet_id: credited.wallet_id, balance: credited.balance })
+    let command::Credited { wallet_id, balance } = credited;
+    let done = format!("wallet {wallet_id} was credited with {}: do not repeat the command", args.amount);
+    args.format.print_done(&Credited { wallet_id, balance }, done)
 }
 
 async fn credit_target(

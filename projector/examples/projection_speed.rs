@@ -22,9 +22,13 @@ use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
 use farthing_log::chain::HASH_BYTES;
+use farthing_log::connect::{Role, connect};
+use farthing_log::nats::NatsConfig;
+use farthing_log::nats_names::NatsNames;
 use farthing_log::{reader, record, relay};
 use farthing_projector::query::PartitionClient;
 use farthing_projector::{Config, ReadModel, Schemas, checkpoint};
+use farthing_telemetry::Telemetry;
 use rust_decimal::Decimal;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
@@ -68,6 +72,7 @@ impl Workload {
                 base_cost_payer: Payer::Wallet,
                 service_charge_payer: Payer::Merchant,
                 on_disconnect: OnDisconnect::Complete,
+                max_fee: None,
             },
             service_charge_rate: Decimal::new(19, 3),
         };
@@ -176,6 +181,7 @@ impl Workload {
             total_merchant_cost: amount("0.0019"),
             overrun: Amount::ZERO,
             marks: Vec::new(),
+            raw_usage: None,
             response_id: Some(format!("chatcmpl-{at:012}")),
             model: Some("mock-large-2026".to_owned()),
             provider_timestamp: Some(self.now),
@@ -233,8 +239,9 @@ async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item =
 
 /// The position of the last event in the feed.
 async fn published(context: &async_nats::jetstream::Context) -> Option<i64> {
-    let stream = context.get_stream(relay::stream_name(PARTITION)).await.ok()?;
-    let last = stream.get_last_raw_message_by_subject(&relay::subject(PARTITION)).await.ok()?;
+    let names = NatsNames::default();
+    let stream = context.get_stream(names.stream(PARTITION)).await.ok()?;
+    let last = stream.get_last_raw_message_by_subject(&names.subject(PARTITION)).await.ok()?;
     let number = |name| last.headers.get(name)?.as_str().parse::<i64>().ok();
     Some(number(relay::POSITION_HEADER)? + number(relay::COUNT_HEADER)? - 1)
 }
@@ -262,7 +269,8 @@ async fn main() {
         generation: farthing_core::state::generation(),
         citus: false,
     };
-    println!("{:?}", farthing_schema::migrate(&database_url, options).await.unwrap());
+    let owner = connect(&database_url, Role::Owner).await.unwrap();
+    println!("{:?}", farthing_schema::migrate(owner, options).await.unwrap());
     let (client, connection) = tokio_postgres::connect(&database_url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     let before = reader::head(&client, PARTITION).await.unwrap();
@@ -276,7 +284,12 @@ async fn main() {
     client.batch_execute("CHECKPOINT; ANALYZE ledger.batches").await.unwrap();
 
     let stop = CancellationToken::new();
-    let config = Config { database_url: database_url.clone(), nats_url: nats_url.clone(), feed_replicas: 1 };
+    let config = Config {
+        database_url: database_url.clone(),
+        nats: nats_url.clone().map(NatsConfig::at),
+        feed_replicas: 1,
+        telemetry: Telemetry::default(),
+    };
     let (cpu, started) = (cpu_seconds(), Instant::now());
     let projector = tokio::spawn(farthing_projector::run(config, stop.clone(), || println!("ready")));
     let schemas = Schemas::load(&client).await.unwrap();

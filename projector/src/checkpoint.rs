@@ -1,10 +1,15 @@
 //! The checkpoint of a read model: a position per partition of the log and generation, in the generation's own schema.
 //! Invariant: a position moves only in the transaction that writes the rows, and only from the position that the writer
-//! expects (the fence).
+//! expects (the fence). A read model shows the log up to its checkpoint, or up to the end of the idle span that the
+//! checkpoint is in (see `idle_spans`).
 
-use crate::query::{PartitionClient, first_row};
 use farthing_log::positions::Positions;
 use farthing_schema::read_model::ReadModel;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::query::{PartitionClient, first_row, text};
+use crate::schemas::Schemas;
 
 /// The positions of a generation, and its number.
 pub(crate) const SELECT: &str =
@@ -19,7 +24,19 @@ CROSS JOIN (SELECT generation FROM {schema}.checkpoint WHERE partition = 0 OFFSE
 WHERE h.partition <> 0
 ON CONFLICT (partition) DO NOTHING";
 
-const SELECT_POSITION: &str = "SELECT position FROM {schema}.checkpoint WHERE partition = $1";
+/// The position in partition $1 up to which the read model $2 of version $3 shows the log.
+const SHOWN: &str = "\
+SELECT CASE WHEN s.starts_after <= c.position THEN greatest(c.position, s.ends_at) ELSE c.position END AS position
+FROM {schema}.checkpoint AS c
+LEFT JOIN ledger.idle_spans AS s ON s.partition = c.partition AND s.read_model = $2 AND s.version = $3
+WHERE c.partition = $1";
+
+/// The same in every partition, of the read model $1 of version $2.
+const ALL_SHOWN: &str = "\
+SELECT c.partition,
+       CASE WHEN s.starts_after <= c.position THEN greatest(c.position, s.ends_at) ELSE c.position END AS position
+FROM {schema}.checkpoint AS c
+LEFT JOIN ledger.idle_spans AS s ON s.partition = c.partition AND s.read_model = $1 AND s.version = $2";
 
 /// Moves the checkpoint of the partitions $1 from the positions $2 to $3. The row of a partition that another writer has
 /// moved is not changed.
@@ -55,9 +72,21 @@ impl Advance {
 /// The position of the partition up to which this program's generation of `model` shows the log. A reader that must see its own
 /// write waits until this reaches the position of the write.
 pub async fn position(db: PartitionClient<'_>, model: ReadModel) -> Result<i64, tokio_postgres::Error> {
-    let sql = SELECT_POSITION.replace("{schema}", db.schema(model));
-    let row = first_row(db, &sql, &[]).await?;
+    let (schema, version) = db.generation(model);
+    let sql = SHOWN.replace("{schema}", schema);
+    let row = first_row(db, &sql, &[text(&model.name()), (&version, Type::INT8)]).await?;
     row.map_or(Ok(0), |row| row.try_get("position"))
+}
+
+/// The same in every partition that a projector has seen.
+pub async fn positions(
+    client: &Client,
+    schemas: &Schemas,
+    model: ReadModel,
+) -> Result<Positions, tokio_postgres::Error> {
+    let (schema, version) = schemas.generation(model);
+    let sql = ALL_SHOWN.replace("{schema}", schema);
+    Positions::from_rows(&client.query(&sql, &[&model.name(), &version]).await?)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! that Postgres refuses.
 
 use std::error::Error as StdError;
+use std::fmt;
 
 use serde::Serialize;
 use tokio_postgres::types::private::BytesMut;
@@ -82,10 +83,15 @@ fn without_escaped_nul(text: &str) -> String {
 
 /// The name of a variant, as it is written in the log.
 pub(crate) fn variant_name<T: Serialize>(variant: T) -> String {
-    let mut text = serde_json::to_string(&variant).expect("a unit variant is a string");
-    text.pop();
-    text.remove(0);
-    text
+    struct Name<T>(T);
+
+    impl<T: Serialize> fmt::Display for Name<T> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.serialize(f)
+        }
+    }
+
+    Name(variant).to_string()
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //! checkpoint are one transaction, fenced by the position where the batch starts in each partition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::event::Recorded;
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role, redacted};
+use farthing_log::connection_budget;
 use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Entry};
@@ -18,13 +20,18 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
 use crate::checkpoint::{self, Advance};
+use crate::idle_spans::IdleSpans;
+use crate::metrics::Progress;
 use crate::schemas::{Schemas, set_built, unbuilt, writer_lock};
 use crate::writer::{Statements, WriteRows, Writer};
 
 /// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
-/// How long a checkpoint may lag behind events that change no row of its read model.
-const IDLE_CHECKPOINT: Duration = Duration::from_millis(50);
+/// How long a checkpoint may lag behind events that change no row of its read model. Readers do not wait for it, but for
+/// the idle span. After a restart these events are read again.
+const IDLE_CHECKPOINT: Duration = Duration::from_secs(1);
+/// The number of events after which a transaction counts as full: about what the tail reads at once.
+const FULL_EVENTS: usize = 2_000;
 /// The shortest time between two transactions that are not full, so that a busy log fills larger batches.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
 /// The first and the longest wait after a failure.
@@ -36,7 +43,7 @@ const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 const MAX_BEHIND: i64 = 2_000;
 
 /// A batch that a crash loses is folded again from the log.
-const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
+pub(crate) const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 
 /// Why a projection stops.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +51,9 @@ pub enum Error {
     /// Postgres does not answer, or returns an error.
     #[error("the database failed: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// Its connections do not fit into the server.
+    #[error(transparent)]
+    Connections(#[from] connection_budget::Error),
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] reader::Error),
@@ -103,13 +113,21 @@ pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     fn is_empty(&self) -> bool;
 }
 
+/// What a projection reads, and how far it has come.
+pub(crate) struct Source {
+    pub(crate) database_url: String,
+    pub(crate) tail: Tail,
+    pub(crate) progress: Arc<Progress>,
+}
+
 /// Projects until the process ends. Restarts after every failure.
-pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
+pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpans) {
     let model = P::MODEL.name();
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
-        let Err(error) = follow::<P>(database_url, tail).await;
+        let Err(error) = follow::<P>(source, idle_spans).await;
+        source.progress.failed();
         let mut delay = backoff.next_delay_after(started.elapsed());
         match &error {
             Error::Unreadable { .. } | Error::Log(reader::Error::Gap { .. }) => {
@@ -122,6 +140,7 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
             Error::Database(_)
             | Error::Log(_)
             | Error::Tables(_)
+            | Error::Connections(_)
             | Error::Webhook(_)
             | Error::Fenced
             | Error::NotMigrated(_)
@@ -137,11 +156,15 @@ pub(crate) async fn project<P: Projection>(database_url: &str, tail: &Tail) {
 }
 
 /// Projects until a failure.
-async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+async fn follow<P: Projection>(
+    Source { database_url, tail, progress }: &Source,
+    idle_spans: &IdleSpans,
+) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let schemas = Schemas::load(&client).await?;
-    let schema = schemas.of(P::MODEL);
+    let (schema, version) = schemas.generation(P::MODEL);
+    progress.stands_by();
     let leadership = Leadership::wait(client, &writer_lock(schema)).await?;
     // Under the lock: `farthing migrate` changes it only while no projector has the lock.
     let mut is_built = !unbuilt(leadership.client()).await?.contains(&P::MODEL);
@@ -154,6 +177,7 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     let mut seen = generation.positions.clone();
     let mut written_at = Instant::now();
     loop {
+        progress.reached(&seen);
         let next = follower.next(&seen, MAX_EVENTS);
         let page = if seen == generation.positions {
             next.await?
@@ -164,14 +188,16 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
             written_at = Instant::now();
             continue;
         };
-        let (batches, stopped) = fold::<P>(page.entries(), &mut seen);
+        let (batches, stopped) = fold::<P>(page.runs(), &mut seen);
+        progress.folded(page.len());
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
             generation.write(&batches, &seen).await?;
-            let full = page.len() >= MAX_EVENTS;
-            if !full {
+            if page.len() < FULL_EVENTS {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
             }
             written_at = Instant::now();
+        } else {
+            idle_spans.add(P::MODEL, version, &generation.positions, &seen);
         }
         if let Some(error) = stopped {
             return Err(error);
@@ -182,22 +208,34 @@ async fn follow<P: Projection>(database_url: &str, tail: &Tail) -> Result<std::c
     }
 }
 
-/// Folds `entries`, which follow the positions `seen`, up to the last one or to one that cannot be read, and moves the
-/// positions. Returns the batches of the partitions with changes, and the error that stopped it.
+/// Folds `runs`, which follow the positions `seen`, up to the last event or to one that cannot be read, and moves the
+/// positions. A run is consecutive events of a partition. Returns the batches of the partitions with changes, and the error
+/// that stopped it.
 pub(crate) fn fold<'e, P: Projection>(
-    entries: impl Iterator<Item = &'e Entry>,
+    runs: impl Iterator<Item = &'e [Entry]>,
     seen: &mut Positions,
 ) -> (Vec<(Partition, P)>, Option<Error>) {
     let (mut batches, mut stopped): (BTreeMap<Partition, P>, _) = (BTreeMap::new(), None);
-    for entry in entries {
-        match entry.recorded() {
-            Ok(recorded) => batches.entry(entry.partition()).or_default().fold(recorded),
-            Err(reason) => {
-                stopped = Some(Error::unreadable(entry, reason));
-                break;
+    for run in runs {
+        let Some(partition) = run.first().map(Entry::partition) else { continue };
+        let batch = batches.entry(partition).or_default();
+        let mut reached = None;
+        for entry in run {
+            match entry.recorded() {
+                Ok(recorded) => batch.fold(recorded),
+                Err(reason) => {
+                    stopped = Some(Error::unreadable(entry, reason));
+                    break;
+                }
             }
+            reached = Some(entry.position());
         }
-        seen.set(entry.partition(), entry.position());
+        if let Some(position) = reached {
+            seen.set(partition, position);
+        }
+        if stopped.is_some() {
+            break;
+        }
     }
     (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
 }

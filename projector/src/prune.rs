@@ -10,7 +10,7 @@ use crate::schemas::{reader_lock, unbuilt, writer_lock};
 
 /// The generations before this program's own of the read model $1, which has the version $2.
 const EARLIER: &str = "\
-SELECT schema_name FROM ledger.read_models
+SELECT schema_name, version FROM ledger.read_models
 WHERE name = $1 AND number < (SELECT number FROM ledger.read_models WHERE name = $1 AND version = $2)
 ORDER BY number";
 
@@ -21,6 +21,8 @@ const EARLIER_GATEWAYS: &str = "SELECT gateway FROM ledger.gateways WHERE expire
 const IS_FREE: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))";
 
 const FORGET: &str = "DELETE FROM ledger.read_models WHERE schema_name = $1";
+
+const FORGET_IDLE_SPANS: &str = "DELETE FROM ledger.idle_spans WHERE read_model = $1 AND version = $2";
 
 /// The processes of earlier releases that are seen to run, for people: gateways of an older shape, and what reads or
 /// writes a generation that [`prune`] would drop.
@@ -59,6 +61,8 @@ pub async fn prune(database_url: &str) -> Result<Vec<String>, Error> {
             let transaction = client.transaction().await?;
             transaction.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await?;
             transaction.execute(FORGET, &[&schema]).await?;
+            let version: i64 = row.try_get("version")?;
+            transaction.execute(FORGET_IDLE_SPANS, &[&model.name(), &version]).await?;
             transaction.commit().await?;
             dropped.push(schema);
         }

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
@@ -34,17 +35,25 @@ pub struct PartitionClient<'a> {
     client: &'a Client,
     schemas: &'a Schemas,
     partition: i16,
+    unanswered: Option<&'a AtomicUsize>,
 }
 
 impl<'a> PartitionClient<'a> {
     /// Reads the rows of `partition` over `client`, in the generations of `schemas`.
     pub const fn new(client: &'a Client, schemas: &'a Schemas, partition: Partition) -> Self {
-        Self { client, schemas, partition: partition.number() }
+        Self { client, schemas, partition: partition.number(), unanswered: None }
     }
 
-    /// The schema of the generation of `model`.
-    pub(crate) fn schema(self, model: ReadModel) -> &'a str {
-        self.schemas.of(model)
+    /// The same. Counts the statements that Postgres has not answered: one whose reader is dropped stays counted, because
+    /// the connection is still busy with it.
+    #[must_use]
+    pub const fn counting(self, unanswered: &'a AtomicUsize) -> Self {
+        Self { unanswered: Some(unanswered), ..self }
+    }
+
+    /// The schema and the version of the generation of `model`.
+    pub(crate) fn generation(self, model: ReadModel) -> (&'a str, i64) {
+        self.schemas.generation(model)
     }
 
     /// The rows that `sql` selects, which names the schema of a read model as `{customers}`. `parameters` are those from
@@ -56,7 +65,14 @@ impl<'a> PartitionClient<'a> {
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let mut all: Vec<Parameter<'_>> = vec![(&self.partition, Type::INT2)];
         all.extend_from_slice(parameters);
-        self.client.query_typed(&self.schemas.sql(sql), &all).await
+        if let Some(unanswered) = self.unanswered {
+            unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        let answer = self.client.query_typed(&self.schemas.sql(sql), &all).await;
+        if let Some(unanswered) = self.unanswered {
+            unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        answer
     }
 }
 

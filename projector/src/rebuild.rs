@@ -168,7 +168,8 @@ async fn catch_up<P: Projection>(
             }
             let entries = reader.read(partition, after, missing).await?;
             // The last record batch may end after the target.
-            let (batches, stopped) = fold::<P>(entries.iter().take(missing), &mut seen);
+            let wanted = &entries[..missing.min(entries.len())];
+            let (batches, stopped) = fold::<P>(std::iter::once(wanted), &mut seen);
             new.write(&batches, &seen).await?;
             if let Some(error) = stopped {
                 return Err(error);

@@ -16,30 +16,39 @@ const SET_BUILT: &str = "UPDATE ledger.read_models SET built = true WHERE name =
 
 /// The schemas of this program's generations. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Schemas(Arc<[(ReadModel, String)]>);
+pub struct Schemas(Arc<[(ReadModel, i64, String)]>);
 
 impl Schemas {
     /// The schemas in a database that `farthing migrate` of this release has migrated.
     pub async fn load(client: &Client) -> Result<Self, Error> {
-        Ok(Self(generations(client).await?.into_iter().map(|(model, schema, _)| (model, schema)).collect()))
+        let generations = generations(client).await?.into_iter();
+        Ok(Self(generations.map(|(model, schema, _)| (model, model.version(), schema)).collect()))
     }
 
     /// The schema of `model`.
     pub fn of(&self, model: ReadModel) -> &str {
-        let found = self.0.iter().find(|(of, _)| *of == model);
-        found.map_or(model.name(), |(_, schema)| schema.as_str())
+        self.generation(model).0
+    }
+
+    /// The schema of `model`, and its version.
+    pub(crate) fn generation(&self, model: ReadModel) -> (&str, i64) {
+        let found = self.0.iter().find(|(of, ..)| *of == model);
+        found.map_or_else(
+            || (model.name(), model.version()),
+            |(_, version, schema)| (schema.as_str(), *version),
+        )
     }
 
     /// The names of the locks that a process shares while it reads these generations.
     pub fn reader_locks(&self) -> Vec<String> {
-        self.0.iter().map(|(_, schema)| reader_lock(schema)).collect()
+        self.0.iter().map(|(.., schema)| reader_lock(schema)).collect()
     }
 
     /// A statement with the schema of each read model in the place of its name in braces: `{customers}.customers`.
     pub fn sql<'s>(&self, sql: &'s str) -> Cow<'s, str> {
         let mut text = Cow::Borrowed(sql);
         if sql.contains('{') {
-            for (model, schema) in &*self.0 {
+            for (model, _, schema) in &*self.0 {
                 let place = format!("{{{}}}", model.name());
                 if text.contains(&place) {
                     text = Cow::Owned(text.replace(&place, schema));
@@ -100,7 +109,7 @@ mod tests {
     #[test]
     fn a_statement_reads_the_generations_of_this_program() {
         let schemas = [(ReadModel::Plans, "plans"), (ReadModel::SpendKeys, "spend_keys_v01020304")];
-        let schemas = Schemas(schemas.map(|(model, schema)| (model, schema.to_owned())).into());
+        let schemas = Schemas(schemas.map(|(model, schema)| (model, 1, schema.to_owned())).into());
         let sql = "SELECT FROM {plans}.plans JOIN {spend_keys}.spending WHERE a = '{at}' AND b = {1}";
         assert_eq!(
             schemas.sql(sql),

@@ -4,12 +4,14 @@
 //! it.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 
+use bytes::{BufMut as _, Bytes, BytesMut};
 use farthing_core::partition::Partition;
 use farthing_schema::read_model::SCHEMA_PLACEHOLDER;
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, GenericClient, Statement, Transaction};
+use futures_util::SinkExt as _;
+use tokio_postgres::types::{IsNull, ToSql, Type};
+use tokio_postgres::{CopyInSink, Error, GenericClient, Statement, Transaction};
 
 /// The statements of one generation, prepared on one connection.
 #[derive(Debug)]
@@ -64,16 +66,68 @@ impl<'a> Writer<'a> {
         self.transaction.execute(&statement, parameters).await
     }
 
-    /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY` of columns of these types.
-    pub(crate) async fn copy(
-        &mut self,
-        sql: &'static str,
-        types: &[Type],
-    ) -> Result<BinaryCopyInWriter, Error> {
+    /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY`.
+    pub(crate) async fn copy(&mut self, sql: &'static str) -> Result<CopiedRows, Error> {
         let statement = self.statements.prepared(self.transaction, sql).await?;
-        Ok(BinaryCopyInWriter::new(self.transaction.copy_in(&statement).await?, types))
+        Ok(CopiedRows::new(self.transaction.copy_in(&statement).await?))
     }
 }
+
+/// Bytes that are collected before they are sent to Postgres. The writer of tokio-postgres sends every 4 KiB, and waits
+/// each time until the task of the connection has taken them.
+const COPY_BYTES: usize = 128 * 1024;
+
+/// What a binary copy begins with: the signature, no flags, no more of a header.
+const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+/// What it ends with, in the place of the number of columns.
+const COPY_END: i16 = -1;
+
+/// Rows on their way into a table.
+pub(crate) struct CopiedRows {
+    sink: Pin<Box<CopyInSink<Bytes>>>,
+    buffer: BytesMut,
+}
+
+impl CopiedRows {
+    fn new(sink: CopyInSink<Bytes>) -> Self {
+        Self { sink: Box::pin(sink), buffer: COPY_HEADER.into() }
+    }
+
+    /// Adds a row: a value for each column, with its type.
+    pub(crate) async fn write(&mut self, row: &[(&(dyn ToSql + Sync), Type)]) -> Result<(), Error> {
+        put_row(row, &mut self.buffer);
+        if self.buffer.len() > COPY_BYTES {
+            self.sink.send(self.buffer.split().freeze()).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the copy.
+    pub(crate) async fn finish(mut self) -> Result<(), Error> {
+        self.buffer.put_i16(COPY_END);
+        self.sink.send(self.buffer.freeze()).await?;
+        self.sink.as_mut().finish().await.map(drop)
+    }
+}
+
+/// Adds a row to a binary copy: the number of its columns, and each value with its length before it.
+fn put_row(row: &[(&(dyn ToSql + Sync), Type)], buffer: &mut BytesMut) {
+    buffer.put_i16(i16::try_from(row.len()).expect("a table has few columns"));
+    for (value, column) in row {
+        let at = buffer.len();
+        buffer.put_i32(NULL);
+        if let IsNull::No =
+            value.to_sql_checked(column, buffer).expect("columns have the types of their values")
+        {
+            let length = i32::try_from(buffer.len() - at - 4).expect("a value is smaller than 2 GiB");
+            buffer[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+/// The length of a value that is null.
+const NULL: i32 = -1;
 
 /// Writes the changes of a batch.
 pub(crate) trait WriteRows: Sized {
@@ -109,15 +163,18 @@ macro_rules! copy_rows {
             if batches.iter().all(|(_, batch)| rows(batch).next().is_none()) {
                 return Ok(());
             }
-            let types = [tokio_postgres::types::Type::INT2, $($crate::writer::sql_type!($sql_type)),+];
-            let mut copy = std::pin::pin!(db.copy($statement, &types).await?);
+            let mut copy = db.copy($statement).await?;
             for (partition, batch) in batches {
                 let partition = partition.number();
                 for $pattern in rows(batch) {
-                    copy.as_mut().write(&[&partition, $(&$value),+]).await?;
+                    copy.write(&[
+                        (&partition, tokio_postgres::types::Type::INT2),
+                        $((&$value, $crate::writer::sql_type!($sql_type))),+
+                    ])
+                    .await?;
                 }
             }
-            copy.finish().await.map(drop)
+            copy.finish().await
         }
     };
 }

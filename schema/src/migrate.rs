@@ -1,6 +1,7 @@
 //! Brings a database to this program's schema. Invariant: one migration at a time, by an advisory lock held throughout.
 
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
+use tokio_postgres::error::{DbError, SqlState};
 
 use crate::citus;
 use crate::read_model::ReadModel;
@@ -9,6 +10,24 @@ use crate::read_model::ReadModel;
 /// rare, and this crate does without the log's dependencies.
 const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('farthing.migrate', 0))";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('farthing.migrate', 0))";
+
+/// Looks names up among Postgres's own alone.
+const SAFE_PATH: &str = "SET search_path = pg_catalog, pg_temp";
+/// The schema of the table in which refinery keeps the applied migrations, which it names without a schema. One that
+/// another role has put in the way does not count: the current user owns it or, in `public`, a role that it is a member
+/// of. `pg_has_role` does not say that: to it a superuser is a member of every role.
+const FIND_HISTORY: &str = "\
+WITH RECURSIVE mine (id) AS (
+    SELECT oid FROM pg_roles WHERE rolname = current_user
+    UNION SELECT m.roleid FROM pg_auth_members AS m JOIN mine ON mine.id = m.member
+)
+SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_roles AS owner ON owner.oid = c.relowner
+WHERE c.relname = 'refinery_schema_history' AND c.relkind = 'r' AND owner.oid IN (SELECT id FROM mine)
+    AND (n.nspname = 'public' OR owner.rolname = current_user)
+ORDER BY n.nspname = 'public' DESC, n.nspname LIMIT 1";
+/// Where it is created, if there is none.
+const HISTORY_SCHEMA: &str = "public";
 
 const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
@@ -31,6 +50,20 @@ FROM (SELECT max(number) AS number FROM ledger.read_models WHERE name = $1) AS n
 WHERE r.name = $1 AND r.version = $2 AND r.number < newest.number
     AND pg_try_advisory_xact_lock(hashtextextended('farthing.projection.' || r.schema_name, 0))";
 const COUNT_WRITTEN: &str = "SELECT count(*) FROM ledger.heads WHERE position > 0";
+
+/// How often migrations are applied in vain while other databases of the server are migrated.
+const ATTEMPTS: u32 = 20;
+
+/// What Postgres answers if two transactions create the same role, or grant it to the same login, at once. The last one
+/// is its internal error, with the text "tuple concurrently updated". A duplicate in a table of ours is not such a change.
+fn is_of_roles(error: &DbError) -> bool {
+    match *error.code() {
+        SqlState::UNIQUE_VIOLATION => error.constraint().is_some_and(|name| name.starts_with("pg_auth")),
+        SqlState::DUPLICATE_OBJECT => true,
+        SqlState::INTERNAL_ERROR => error.message() == "tuple concurrently updated",
+        _ => false,
+    }
+}
 
 /// The number of partitions of a new log, unless one is chosen.
 const DEFAULT_PARTITIONS: i16 = 8;
@@ -103,36 +136,27 @@ fn detail(error: &tokio_postgres::Error) -> String {
 }
 
 /// Applies the missing migrations, and creates the instance's row and an empty generation of each read model of which
-/// there is none of this program's version. Processes of the release before may run meanwhile.
-pub async fn migrate(database_url: &str, options: Migrate<'_>) -> Result<Report, Error> {
+/// there is none of this program's version. Processes of the release before may run meanwhile. `client` is a session of
+/// the database's owner, which is closed afterwards, and the lock with it.
+pub async fn migrate(mut client: Client, options: Migrate<'_>) -> Result<Report, Error> {
     let key = options.server_key_hex;
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Error::ServerKey);
     }
-    let (mut client, connection) = tokio_postgres::connect(database_url, NoTls).await?;
-    let serve = async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(event = "postgres.connection_lost", %error, "the connection of the migration ended");
-        }
-    };
-    let work = async move {
-        client.execute(LOCK, &[]).await?;
-        let report = apply(&mut client, options).await;
-        if report.is_ok() {
-            client.execute(UNLOCK, &[]).await?;
-        }
-        report
-    };
-    tokio::pin!(work);
-    tokio::select! {
-        report = &mut work => report,
-        () = serve => work.await,
-    }
+    client.batch_execute(SAFE_PATH).await?;
+    client.execute(LOCK, &[]).await?;
+    let report = apply(&mut client, options).await?;
+    client.execute(UNLOCK, &[]).await?;
+    Ok(report)
 }
 
 async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Error> {
-    let applied = embedded::migrations::runner().run_async(client).await?;
-    let applied = applied.applied_migrations().iter().map(ToString::to_string).collect();
+    let found = client.query_opt(FIND_HISTORY, &[]).await?;
+    let schema: String =
+        found.map(|row| row.try_get(0)).transpose()?.unwrap_or_else(|| HISTORY_SCHEMA.to_owned());
+    client.batch_execute(&format!("SET search_path = {schema}")).await?;
+    let applied = apply_missing(client).await?;
+    client.batch_execute(SAFE_PATH).await?;
     let distributed = options.citus || citus::is_distributed(client).await?;
     if distributed {
         let found: i32 = client.query_one(COUNT_PARTITIONS, &[]).await?.try_get(0)?;
@@ -148,6 +172,42 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
         }
     }
     Ok(Report { applied, created, mode, partitions, distributed })
+}
+
+/// Applies the missing migrations and returns their names. The lock is one of this database, but roles belong to the
+/// server: if a migration of another database creates them at the same moment, a migration fails, has no effect and is
+/// applied again.
+async fn apply_missing(client: &mut Client) -> Result<Vec<String>, refinery::Error> {
+    let mut applied = Vec::new();
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let result = embedded::migrations::runner().run_async(client).await;
+        let report = match &result {
+            Ok(report) => Some(report),
+            Err(error) => error.report(),
+        };
+        let done = report.into_iter().flat_map(refinery::Report::applied_migrations);
+        applied.extend(done.map(ToString::to_string));
+        match result {
+            Err(error) if attempt < ATTEMPTS && is_concurrent_change(&error) => {}
+            result => return result.map(|_| applied),
+        }
+    }
+}
+
+/// Whether the migration of another database changed the same rows of the server's catalogue.
+fn is_concurrent_change(error: &refinery::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(reported) =
+            cause.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error)
+        {
+            return is_of_roles(reported);
+        }
+        source = cause.source();
+    }
+    false
 }
 
 /// The number of partitions of a new log.

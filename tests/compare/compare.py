@@ -33,6 +33,13 @@ LAUNCHER_SETTINGS = [
     "wal_compression=off", "max_wal_size=4GB", "checkpoint_timeout=15min", "random_page_cost=1.1", "jit=off",
 ]
 
+# The sum of the positions up to which the requests are shown; see projector/src/checkpoint.rs.
+SHOWN = """
+SELECT sum(CASE WHEN s.starts_after <= c.position THEN greatest(c.position, s.ends_at) ELSE c.position END)
+FROM requests.checkpoint AS c
+LEFT JOIN ledger.idle_spans AS s ON s.partition = c.partition AND s.read_model = 'requests'
+"""
+
 
 def free_port():
     with socket.socket() as probe:
@@ -108,10 +115,13 @@ class Build:
         self.nats_url = f"nats://127.0.0.1:{self.nats_port}"
         self.has_partitions = "--partitions" in subprocess.run(
             [program, "migrate", "--help"], capture_output=True, text=True).stdout
+        self.has_pages = "--pages-listen" in subprocess.run(
+            [program, "gateway", "--help"], capture_output=True, text=True).stdout
         migrate = ["migrate", "--mode", "test"]
         if self.has_partitions:
             migrate += ["--partitions", str(options.partitions)]
         self.operate(migrate)
+        self.has_idle_spans = self.sql("SELECT to_regclass('ledger.idle_spans') IS NOT NULL") == "t"
         ready = os.path.join(self.folder, "projector.json")
         self.projector = self.spawn("projector", [program, "projector", "--database-url", self.url, "--nats-url",
                                                   self.nats_url, "--ready-file", ready])
@@ -125,9 +135,10 @@ class Build:
         number = len(self.gateways)
         ready = os.path.join(self.folder, f"gateway-{number}.json")
         port = free_port()
+        pages = ["--pages-listen", "127.0.0.1:0"] if self.has_pages else []
         process = self.spawn(f"gateway-{number}", [
             self.program, "gateway", "--database-url", self.url, "--nats-url", self.nats_url, "--listen",
-            f"127.0.0.1:{port}", "--allow-address", "127.0.0.0/8", "--ready-file", ready])
+            f"127.0.0.1:{port}", "--allow-address", "127.0.0.0/8", "--ready-file", ready] + pages)
         eventually("a gateway", lambda: os.path.exists(ready))
         self.gateways.append((process, port))
 
@@ -214,7 +225,34 @@ class Build:
         return int(self.sql("SELECT max(position) FROM ledger.head"))
 
     def shown(self):
+        if self.has_idle_spans:
+            return int(self.sql(SHOWN))
         return int(self.sql("SELECT sum(position) FROM requests.checkpoint"))
+
+    def watch_lag(self):
+        """Notes the head of the log and what the requests show, 50 times a second, until `lags` is called."""
+        shown = SHOWN if self.has_idle_spans else "SELECT sum(position) FROM requests.checkpoint"
+        head = "sum(position) FROM ledger.heads" if self.has_partitions else "max(position) FROM ledger.head"
+        watched = f"SELECT extract(epoch FROM clock_timestamp()), (SELECT {head}), ({shown})"
+        process = subprocess.Popen(["psql", "-X", "-A", "-t", "-q", self.url], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        process.stdin.write(" ".join(watched.split()) + " \\watch 0.02\n")
+        process.stdin.flush()
+        return process
+
+    def lags(self, watching):
+        """Milliseconds until each noted head was shown, in order of size."""
+        watching.send_signal(signal.SIGTERM)
+        noted = [line.split("|") for line in watching.communicate()[0].splitlines() if line.count("|") == 2]
+        noted = [(float(at), int(head), int(shown)) for at, head, shown in noted]
+        lags, next_shown = [], 0
+        for at, head, _ in noted:
+            while next_shown < len(noted) and noted[next_shown][2] < head:
+                next_shown += 1
+            if next_shown == len(noted):
+                break
+            lags.append(max(0.0, noted[next_shown][0] - at) * 1000)
+        return sorted(lags)
 
     def stop(self):
         for process in reversed(self.processes):
@@ -361,25 +399,29 @@ def measure(options, folder, builds, mock, mock_port, proxy, proxy_port):
             results.setdefault(("nginx", width), []).append(plain)
             for build in builds:
                 used = build.used()
+                watching = build.watch_lag()
                 calls = wrk([(target, token) for token in build.merchants], [port for _, port in build.gateways],
                             width, options.seconds, folder)
                 head, shown = build.head(), build.shown()
                 began = time.monotonic()
                 eventually("the requests are shown", lambda: build.shown() >= head, 600)
                 calls["lag"], calls["shown_ms"] = head - shown, (time.monotonic() - began) * 1000
+                time.sleep(0.1)  # until the sampler has seen it
+                lags = build.lags(watching)
+                calls["p99_lag"] = lags[int(len(lags) * 0.99)] if lags else float("nan")
                 calls["used"] = {part: now - used[part] for part, now in build.used().items()}
                 calls["memory"] = max(memory_mb(process.pid) for process, _ in build.gateways)
                 results.setdefault((build.name, width), []).append(calls)
     print(f"\n{options.rounds} rounds of {options.seconds} s; medians. Gateways {options.gateways}, partitions "
           f"{options.partitions}, merchants {options.merchants}; Postgres "
           f"{'with its defaults' if options.stock else 'as the launcher sets it'} {' '.join(options.set)}\n")
-    print("| connections | | calls/s | of nginx | p50 ms | p99 ms | errors | lag in events, shown after ms |")
+    print("| connections | | calls/s | of nginx | p50 ms | p99 ms | errors | lag in events, shown after ms, p99 lag ms |")
     print("|---|---|---|---|---|---|---|---|")
     for width in widths:
         base = median(results["nginx", width], "rate")
         for name in ["mock", "nginx", *(build.name for build in builds)]:
             them = results[name, width]
-            lag = f"{median(them, 'lag'):.0f}, {median(them, 'shown_ms'):.0f}" if "lag" in them[0] else ""
+            lag = ", ".join(f"{median(them, kind):.0f}" for kind in ["lag", "shown_ms", "p99_lag"] if kind in them[0])
             print(f"| {width} | {name} | {median(them, 'rate'):.0f} | {median(them, 'rate') / base:.3f} | "
                   f"{median(them, 'p50'):.2f} | {median(them, 'p99'):.2f} | {sum(r['errors'] for r in them)} | {lag} |")
     print("\nCPU per call in microseconds, in multiples of nginx's in brackets\n")

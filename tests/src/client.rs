@@ -1,13 +1,13 @@
 //! An HTTP/1.1 client that sends exactly the given bytes and shows when each byte of the response arrives.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::wire::{Head, Wire};
 
@@ -113,7 +113,17 @@ pub struct Connection {
 impl Connection {
     /// Connects.
     pub async fn open(to: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(to).await?;
+        Self::on(TcpStream::connect(to).await?, to)
+    }
+
+    /// Connects from another IPv4 address of this machine, as another caller's machine would.
+    pub async fn open_from(source: Ipv4Addr, to: SocketAddr) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        Self::on(socket.connect(to).await?, to)
+    }
+
+    fn on(stream: TcpStream, to: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
         Ok(Self { to, write, read: Wire::new(read) })

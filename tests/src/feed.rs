@@ -8,18 +8,33 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt as _;
 
-use crate::instance::Instance;
+use crate::instance::{Instance, nats};
 use crate::log::{Logged, next_hash};
 use crate::wait::within;
 
 /// The name of the stream of a partition.
-pub fn name(partition: i16) -> String {
-    format!("LEDGER-{partition}")
+pub fn name(instance: &Instance, partition: i16) -> String {
+    stream_name(&instance.ready().nats_prefix, partition)
+}
+
+fn stream_name(prefix: &str, partition: i16) -> String {
+    let name = format!("LEDGER-{partition}");
+    if prefix.is_empty() { name } else { format!("{prefix}-{name}") }
 }
 
 /// The subject of every message of a partition.
-pub fn subject(partition: i16) -> String {
-    format!("ledger.{partition}")
+pub fn subject(instance: &Instance, partition: i16) -> String {
+    prefixed_subject(instance, &format!("ledger.{partition}"))
+}
+
+/// The subject of the wake-up notifications of a partition.
+pub fn wake_up(instance: &Instance, partition: i16) -> String {
+    prefixed_subject(instance, &format!("farthing.head.{partition}"))
+}
+
+fn prefixed_subject(instance: &Instance, subject: &str) -> String {
+    let prefix = instance.ready().nats_prefix;
+    if prefix.is_empty() { subject.to_owned() } else { format!("{prefix}.{subject}") }
 }
 
 /// The timeout for the feed to hold the whole log.
@@ -74,10 +89,10 @@ impl Headers {
 
 /// The stream of a partition, if it exists.
 pub async fn stream_of(instance: &Instance, partition: i16) -> Option<Stream> {
-    let urls = instance.try_ready()?.nats_url;
-    let urls: Vec<_> = urls.split(',').collect();
-    let client = tokio::time::timeout(FEED_TIMEOUT, async_nats::connect(urls));
-    jetstream::new(client.await.ok()?.ok()?).get_stream(name(partition)).await.ok()
+    let ready = instance.try_ready()?;
+    let client = tokio::time::timeout(FEED_TIMEOUT, nats(&ready.nats_url));
+    let name = stream_name(&ready.nats_prefix, partition);
+    jetstream::new(client.await.ok()?.ok()?).get_stream(name).await.ok()
 }
 
 /// The position of the last event in the stream, if there is one.
@@ -103,13 +118,13 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
             (own && end(&stream).await? == last.position).then_some(stream)
         })
         .await;
-        check_beginning(&stream, events).await;
+        check_beginning(instance, &stream, events).await;
     }
 }
 
 /// Asserts that a partition's feed begins with `events`, its beginning in the log. The hash chain is verified from the
 /// feed alone.
-pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
+pub async fn check_beginning(instance: &Instance, stream: &Stream, events: &[Logged]) {
     let config = consumer::pull::OrderedConfig::default();
     let consumer = stream.create_consumer(config).await.expect("the stream can be read");
     let mut messages = consumer.messages().await.expect("the stream can be read");
@@ -119,7 +134,7 @@ pub async fn check_beginning(stream: &Stream, events: &[Logged]) {
         let next = tokio::time::timeout(FEED_TIMEOUT, messages.next()).await.expect("the feed goes on");
         let message = next.expect("the feed goes on").expect("a message");
         let headers = Headers::read(message.headers.as_ref().expect("headers"));
-        assert_eq!(message.subject.as_str(), subject(headers.partition));
+        assert_eq!(message.subject.as_str(), subject(instance, headers.partition));
         assert_eq!((headers.number, headers.first_position), (number, position + 1));
         let body = std::str::from_utf8(&message.payload).expect("UTF-8");
         let lines: Vec<_> = body.split('\n').collect();

@@ -14,22 +14,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::log::Log;
-use crate::merchant::Merchant;
+use crate::post_mortem;
 use crate::provider::Provider;
-use crate::wait::{eventually, within};
+use crate::servers;
+use crate::wait::within;
 
 /// The timeout for an instance to start, on a slow machine that also compiles.
-const START_TIMEOUT: Duration = Duration::from_mins(3);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The time after which gateways under a test's load count as dead (it also sets the heartbeat): long enough that a slow
 /// gateway keeps its calls.
-const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
+pub(crate) const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
 
 /// The flags of an instance on a Citus cluster and a cluster of NATS servers, with two projectors.
 pub const CLUSTER: [&str; 2] = ["--cluster", "--projectors=2"];
 
 /// Runs `farthing dev` until stdin says `stop` or closes, then stops it. If stdin closes, the test process has ended, and the
-/// data folder is removed.
+/// data folder is removed, and what the instance has on servers that were given.
 const KEEPER: &str = r#"
 "$@" </dev/null >>"$FOLDER/dev.log" 2>&1 &
 dev=$!
@@ -39,19 +40,22 @@ read -r word
 kill -TERM "$dev" 2>/dev/null
 wait "$dev"
 ended=$?
-[ "$word" = stop ] || [ -n "$FARTHING_TEST_KEEP" ] || rm -rf "$FOLDER"
+[ "$word" = stop ] || [ -n "$FARTHING_TEST_KEEP" ] || {
+    rm -rf "$FOLDER"
+    [ -z "$REMOVER" ] || "$REMOVER" "$NAME"
+}
 exit "$ended"
 "#;
 
 /// The process ids in the ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Pids {
-    /// The Postgres server; of a Citus cluster, the coordinator.
-    pub postgres: u32,
+    /// The Postgres server; of a Citus cluster, the coordinator. `None` if it was given.
+    pub postgres: Option<u32>,
     /// The workers of a Citus cluster.
     pub workers: Vec<u32>,
-    /// The first NATS server.
-    pub nats: u32,
+    /// The first NATS server. `None` if it was given.
+    pub nats: Option<u32>,
     /// All NATS servers.
     pub nats_servers: Vec<u32>,
     /// Each gateway.
@@ -62,6 +66,15 @@ pub struct Pids {
     pub provider: u32,
 }
 
+/// The URLs in the ready file at which processes serve their metrics and their state.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Operators {
+    /// Each gateway.
+    pub gateways: Vec<String>,
+    /// Each projector.
+    pub projectors: Vec<String>,
+}
+
 /// The ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Ready {
@@ -69,6 +82,12 @@ pub struct Ready {
     pub base_url: String,
     /// The base URL of each gateway.
     pub gateways: Vec<String>,
+    /// The URL of the hosted pages; ends in `/`.
+    pub pages_url: String,
+    /// The URL of each gateway's pages.
+    pub pages: Vec<String>,
+    /// Where processes serve their metrics and their state.
+    pub operators: Operators,
     /// The demo merchant.
     pub merchant_id: String,
     /// Its key.
@@ -91,6 +110,8 @@ pub struct Ready {
     pub database_url: String,
     /// The NATS servers, with commas between them.
     pub nats_url: String,
+    /// What the names of streams and subjects begin with; empty without a prefix.
+    pub nats_prefix: String,
     /// The processes.
     pub pids: Pids,
 }
@@ -118,10 +139,15 @@ struct Upgrade {
     gateway: Option<SocketAddr>,
 }
 
-/// The program under test.
+/// The program under test: the one that was built beside the test, or the one that `FARTHING_TEST_PROGRAM` names.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(program) = std::env::var_os("FARTHING_TEST_PROGRAM").filter(|path| !path.is_empty()) {
+            let program = PathBuf::from(program);
+            let program = program.canonicalize();
+            return program.unwrap_or_else(|error| panic!("FARTHING_TEST_PROGRAM cannot be used: {error}"));
+        }
         let test = std::env::current_exe().expect("a test knows its own path");
         let folder =
             test.parent().and_then(|deps| if deps.ends_with("deps") { deps.parent() } else { Some(deps) });
@@ -157,6 +183,7 @@ impl Instance {
     /// Starts a separate instance with further flags of `farthing dev`.
     pub async fn start_with(gateways: u32, flags: &'static [&'static str]) -> Self {
         let folder = fresh_folder();
+        post_mortem::watch(&folder);
         let (provider, openai) = (Provider::start().await, Provider::start().await);
         let data = folder.join("data");
         let instance = Self {
@@ -176,6 +203,7 @@ impl Instance {
     pub async fn launch(&self, gateways: u32) {
         let _ = std::fs::remove_file(self.ready_file());
         let _ = std::fs::remove_file(self.folder.join("dev.pid"));
+        let (variables, flags) = servers::of_instance(&self.name()).await;
         let keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(program())
@@ -186,7 +214,11 @@ impl Instance {
             .args(["--provider-host", &format!("openai={}", self.openai.authority())])
             .args(self.flags)
             .args(self.cluster_flags())
+            .args(flags)
+            .envs(variables)
             .env("FOLDER", &self.folder)
+            .env("NAME", self.name())
+            .env("REMOVER", servers::remover().unwrap_or_default())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -224,11 +256,43 @@ impl Instance {
     /// Removes the data of a stopped instance.
     pub fn clear(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+        servers::remove(&self.name());
+    }
+
+    /// Its name on servers that other instances use as well: after its folder.
+    fn name(&self) -> String {
+        let folder = self.folder.file_name().and_then(|name| name.to_str()).expect("a folder has a name");
+        folder.replace('-', "_")
+    }
+
+    /// The name of a database or of a role called `name`, on a server that other instances may use as well.
+    pub fn name_of(&self, name: &str) -> String {
+        format!("{}_{name}", self.name())
+    }
+
+    /// Creates a database called `name` on its server, which must be new. Returns the URL, as its owner.
+    pub async fn create_database(&self, name: &str) -> String {
+        let name = self.name_of(name);
+        servers::create_database(&self.log().await, &name).await;
+        servers::with_database(&self.ready().database_url, &name)
     }
 
     /// The path of a file for the test, removed with the instance.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// The path of a new file with this secret.
+    pub fn secret_file(&self, secret: &str) -> String {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let file = self.file(&format!("secret-{}", MADE.fetch_add(1, Ordering::SeqCst)));
+        std::fs::write(&file, format!("{secret}\n")).expect("a file can be written");
+        file.into_os_string().into_string().expect("a path of a test is UTF-8")
+    }
+
+    /// The flag that gives a gateway a managed key of a provider.
+    pub fn provider_key(&self, name: &str, key: &str) -> String {
+        format!("--provider-key-file={name}={}", self.secret_file(key))
     }
 
     /// The process id of `farthing dev` itself.
@@ -299,10 +363,31 @@ impl Instance {
         self.try_gateway(number).expect("the instance is up")
     }
 
+    /// The operator's address of a gateway.
+    pub fn operator(&self, number: usize) -> SocketAddr {
+        address_of(&self.ready().operators.gateways[number])
+    }
+
+    /// The operator's address of the first projector.
+    pub fn projector_operator(&self) -> SocketAddr {
+        address_of(&self.ready().operators.projectors[0])
+    }
+
+    /// The address of a gateway's hosted pages.
+    pub fn hosted_pages(&self, number: usize) -> SocketAddr {
+        let ready = self.ready();
+        address_of(&ready.pages[number % ready.pages.len()])
+    }
+
+    /// The variable that gives other processes of this instance its names at NATS, if they have a prefix.
+    pub(crate) fn nats_names(&self) -> Option<(&'static str, String)> {
+        let prefix = self.ready().nats_prefix;
+        (!prefix.is_empty()).then_some(("FARTHING_NATS_PREFIX", prefix))
+    }
+
     /// A NATS client.
     pub async fn nats(&self) -> async_nats::Client {
-        let urls = self.ready().nats_url;
-        async_nats::connect(urls.split(',').collect::<Vec<_>>()).await.expect("NATS can be reached")
+        nats(&self.ready().nats_url).await.expect("NATS can be reached")
     }
 
     /// A connection to the log.
@@ -345,10 +430,30 @@ impl Drop for Instance {
     }
 }
 
+/// A NATS client of the servers at `urls`, with commas between them, and the login in the first one.
+pub async fn nats(urls: &str) -> Result<async_nats::Client, async_nats::ConnectError> {
+    let (_, rest) = urls.split_once("://").expect("a URL has a scheme");
+    let login = rest.split_once('@').and_then(|(login, _)| login.split_once(':'));
+    let options = match login {
+        Some((user, password)) => {
+            async_nats::ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned())
+        }
+        None => async_nats::ConnectOptions::new(),
+    };
+    options.connect(urls.split(',').collect::<Vec<_>>()).await
+}
+
 /// Whether a process runs and is not a zombie.
 pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
+}
+
+/// The resident memory of a process; 0 where it cannot be read.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Kills a process as a power cut does. Does nothing if it has ended.
@@ -361,116 +466,6 @@ pub fn signal(pid: u32, name: &str) {
     let mut kill = Command::new("kill");
     kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
     kill.status().expect("kill can be run");
-}
-
-/// Another gateway on an instance's database, with its own flags. It stops when the value is dropped.
-pub struct SideGateway {
-    process: Child,
-    log: PathBuf,
-    /// Its address.
-    pub address: SocketAddr,
-}
-
-/// The gateway that leads a partition.
-const LEADER: &str =
-    "SELECT gateway FROM ledger.leases WHERE partition = $1 AND expires_at > clock_timestamp()";
-
-impl SideGateway {
-    /// Starts one. It allows only the addresses in `flags`.
-    pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
-        Self::on(instance, &instance.ready().database_url, flags).await
-    }
-
-    /// Starts one on another database of the instance's server.
-    pub async fn on(instance: &Instance, database_url: &str, flags: &[&str]) -> Self {
-        Self::start_on(instance, database_url, &instance.ready().nats_url, flags).await
-    }
-
-    /// Starts one with these URLs of its database and its NATS server.
-    pub async fn start_on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::SeqCst);
-        let ready_file = instance.folder.join(format!("side-gateway-{number}.json"));
-        let log = instance.folder.join(format!("side-gateway-{number}.log"));
-        // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
-        let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));
-        let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
-        let process = Command::new(program())
-            .args(["gateway", "--listen", "127.0.0.1:0", "--stop-with-stdin"])
-            .args(["--database-url", database_url, "--nats-url", nats_url])
-            .args(flags)
-            .args((!sweeps).then_some(SWEEP_AFTER))
-            .args((!delivers).then_some("--no-webhooks"))
-            .envs(instance.release())
-            .arg("--ready-file")
-            .arg(&ready_file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).expect("a log file can be made"))
-            .spawn()
-            .expect("the program can be run");
-        let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
-            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
-        })
-        .await;
-        let address = up["listen"][0].as_str().and_then(|address| address.parse().ok());
-        Self { process, log, address: address.unwrap_or_else(|| panic!("no address in {up}")) }
-    }
-
-    /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
-    pub async fn merchant_of_its_own(&self, instance: &'static Instance, funds: &str) -> Merchant {
-        eventually("the gateway leads a merchant's partition", async || {
-            let merchant = Merchant::of(instance).await;
-            merchant.credit_own(funds).await;
-            let partition = merchant.log.partition_of(&merchant.id).await.number();
-            let row =
-                merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");
-            let leader: Option<String> = row.get(0);
-            leader.is_some_and(|leader| self.logged().contains(&leader)).then_some(merchant)
-        })
-        .await
-    }
-
-    /// Its log output.
-    pub fn logged(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// Its name in the leases.
-    pub async fn id(&self) -> String {
-        within(START_TIMEOUT, "the side gateway says its name", async || {
-            let logged = self.logged();
-            let (_, after) = logged.split_once("event=\"gateway.listening\"")?.1.split_once("gateway_id=")?;
-            let (id, _) = after.split_once('\n')?;
-            Some(id.trim().to_owned())
-        })
-        .await
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Asks it to stop, as a service manager does.
-    pub fn terminate(&self) {
-        signal(self.process.id(), "TERM");
-    }
-
-    /// Waits for a gateway that was asked to stop; returns its exit status.
-    pub async fn ended(&mut self) -> ExitStatus {
-        within(START_TIMEOUT, "the side gateway ends", async || {
-            self.process.try_wait().expect("a child can be waited for")
-        })
-        .await
-    }
-}
-
-impl Drop for SideGateway {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
 }
 
 /// The address in a URL of the form `http://host:port/…`.

@@ -1,6 +1,7 @@
 //! Who leads the partitions. A test may also lead one in its own process, in place of the gateways.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::partition::Partition;
@@ -101,6 +102,7 @@ pub fn appender(database_url: &str, partition: Partition) -> AppenderConfig {
         writer: NAME.to_owned(),
         queue: QueueLimits::default(),
         group: None,
+        metrics: Arc::default(),
     }
 }
 

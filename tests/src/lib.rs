@@ -6,19 +6,29 @@
 #![expect(clippy::unwrap_used, reason = "a harness panics where a test would")]
 
 pub mod books;
+pub mod checkout_page;
 pub mod client;
 pub mod cluster;
+pub mod codings;
+pub mod dns;
 pub mod document;
 pub mod feed;
 pub mod instance;
 pub mod leader;
 pub mod log;
+pub mod managed;
 pub mod merchant;
+pub mod nats_server;
+mod post_mortem;
+pub mod postgres_tls;
 pub mod provider;
 pub mod proxy;
 pub mod recurring;
 pub mod saved;
+pub mod scrape;
 pub mod scratch;
+pub mod servers;
+pub mod side_gateway;
 pub mod side_projector;
 pub mod statements;
 pub mod tenant;
@@ -26,9 +36,12 @@ pub mod tls;
 pub mod wait;
 pub mod wire;
 
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 use tokio::runtime::Runtime;
+
+use self::post_mortem::PostMortem;
 
 /// The only runtime of a test process: instances and providers outlive the test that starts them.
 pub fn runtime() -> &'static Runtime {
@@ -38,7 +51,14 @@ pub fn runtime() -> &'static Runtime {
     })
 }
 
-/// Runs a test's future to completion.
+/// Runs a test's future to completion. If it panics, what its instances logged is printed.
 pub fn run<F: Future>(test: F) -> F::Output {
+    let _post_mortem = PostMortem;
     runtime().block_on(test)
+}
+
+/// Says that a test is left out, and why. `./test` repeats these lines at its end. Not a macro for printing: it is to be
+/// seen although the test succeeds.
+pub fn left_out(why: &str) {
+    let _ = writeln!(std::io::stderr(), "Left out: {why}");
 }

@@ -10,7 +10,7 @@ use crate::client::{Body, Request, Response};
 use crate::instance::Instance;
 use crate::leader;
 use crate::log::{Log, Logged, partition_of};
-use crate::wait::eventually;
+use crate::wait::{eventually, eventually_ok};
 
 /// A merchant.
 pub struct Merchant {
@@ -120,6 +120,11 @@ impl Merchant {
     /// The address of the first gateway.
     pub fn gateway(&self) -> SocketAddr {
         self.instance.gateway(0)
+    }
+
+    /// The address of the first gateway's hosted pages.
+    pub fn hosted_pages(&self) -> SocketAddr {
+        self.instance.hosted_pages(0)
     }
 
     /// Sends a REST request with the merchant's key.
@@ -281,9 +286,10 @@ impl Merchant {
 
     /// Waits until a request has `status`, and returns it as REST shows it.
     pub async fn shown(&self, id: &str, status: &str) -> Value {
-        eventually("the request is shown", async || {
+        eventually_ok("the request is shown", async || {
             let response = self.get(&format!("/v1/requests/{id}")).await;
-            (response.status == 200).then(|| response.json()).filter(|shown| shown["status"] == status)
+            let shown = (response.status == 200).then(|| response.json());
+            shown.filter(|shown| shown["status"] == status).ok_or_else(|| response.text())
         })
         .await
     }

@@ -1,5 +1,5 @@
 //! A proxy between the program and Postgres that reads the protocol and injects faults into an append: it loses the response,
-//! cuts the statement off, or withholds it and delivers it after the writer has given up.
+//! cuts the statement off, or withholds it and delivers it after the writer has given up. It can also take Postgres away.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,11 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{oneshot, watch};
 
 /// The text that identifies the append among statements.
 const APPEND_MARK: &str = "ledger.append(";
+
+/// The message by which a client asks for TLS before its first one.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 /// The timeout for Postgres to answer a withheld statement.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,6 +54,8 @@ pub enum Outcome {
 /// A fault that waits for its append.
 struct Armed {
     fault: Fault,
+    /// Whether Postgres is away from then on.
+    severs: bool,
     /// Appends that pass before.
     passing: u32,
     struck: oneshot::Sender<()>,
@@ -89,7 +93,7 @@ impl Strike {
 /// A running proxy; it lives as long as the test process.
 pub struct Proxy {
     armed: Arc<Mutex<Option<Armed>>>,
-    gone: CancellationToken,
+    is_away: Arc<watch::Sender<bool>>,
 }
 
 impl Proxy {
@@ -102,36 +106,51 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let armed = Arc::new(Mutex::new(None));
-        let (shared, gone) = (Arc::clone(&armed), CancellationToken::new());
-        let away = gone.clone();
+        let (shared, is_away) = (Arc::clone(&armed), Arc::new(watch::Sender::new(false)));
+        let away = Arc::clone(&is_away);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (armed, away) = (Arc::clone(&shared), away.clone());
+                let (armed, away) = (Arc::clone(&shared), Arc::clone(&away));
                 tokio::spawn(async move {
+                    let mut severed = away.subscribe();
                     // When one side closes, the other is closed too.
                     tokio::select! {
                         biased;
-                        () = away.cancelled() => {}
-                        _ = Passage::open(client, authority, armed) => {}
+                        _ = severed.wait_for(|is_away| *is_away) => {}
+                        _ = Passage::open(client, authority, armed, away) => {}
                     }
                 });
             }
         });
         let url = database_url.replace(&authority.to_string(), &address.to_string());
-        (Self { armed, gone }, url)
+        (Self { armed, is_away }, url)
     }
 
-    /// Makes Postgres unavailable for good: every connection is closed, and every new one.
+    /// Makes Postgres unavailable: every connection is closed, and every new one.
     pub fn sever(&self) {
-        self.gone.cancel();
+        self.is_away.send_replace(true);
+    }
+
+    /// Makes Postgres available again.
+    pub fn restore(&self) {
+        self.is_away.send_replace(false);
     }
 
     /// Strikes the next append after `passing` others.
     pub fn strike(&self, fault: Fault, passing: u32) -> Strike {
+        self.arm(fault, passing, false)
+    }
+
+    /// The same, and severs Postgres in the same moment: the writer cannot find out what became of its append.
+    pub fn strike_and_sever(&self, fault: Fault, passing: u32) -> Strike {
+        self.arm(fault, passing, true)
+    }
+
+    fn arm(&self, fault: Fault, passing: u32, severs: bool) -> Strike {
         let (struck, hear_struck) = oneshot::channel();
         let (say_deliver, deliver) = oneshot::channel();
         let (outcome, hear_outcome) = oneshot::channel();
-        let armed = Armed { fault, passing, struck, deliver, outcome };
+        let armed = Armed { fault, severs, passing, struck, deliver, outcome };
         let before = self.armed.lock().unwrap_or_else(PoisonError::into_inner).replace(armed);
         assert!(before.is_none(), "one fault at a time");
         Strike { struck: hear_struck, deliver: Some(say_deliver), outcome: hear_outcome }
@@ -204,6 +223,7 @@ struct Passage {
     from_server: Source,
     to_server: OwnedWriteHalf,
     armed: Arc<Mutex<Option<Armed>>>,
+    is_away: Arc<watch::Sender<bool>>,
     /// The names under which the append is prepared here.
     appends: Vec<Vec<u8>>,
     /// Whether a transaction is open, by Postgres's status.
@@ -211,7 +231,12 @@ struct Passage {
 }
 
 impl Passage {
-    async fn open(client: TcpStream, server: SocketAddr, armed: Arc<Mutex<Option<Armed>>>) -> io::Result<()> {
+    async fn open(
+        client: TcpStream,
+        server: SocketAddr,
+        armed: Arc<Mutex<Option<Armed>>>,
+        is_away: Arc<watch::Sender<bool>>,
+    ) -> io::Result<()> {
         let server = TcpStream::connect(server).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
@@ -223,10 +248,16 @@ impl Passage {
             from_server: Source { read: from_server, buffer: Vec::new() },
             to_server,
             armed,
+            is_away,
             appends: Vec::new(),
             in_transaction: false,
         };
-        let startup = passage.from_client.startup().await?;
+        let mut startup = passage.from_client.startup().await?;
+        if startup == TLS_REQUEST {
+            // The proxy has no TLS, and says so.
+            passage.to_client.write_all(b"N").await?;
+            startup = passage.from_client.startup().await?;
+        }
         passage.to_server.write_all(&startup).await?;
         passage.pass().await
     }
@@ -286,7 +317,14 @@ impl Passage {
     }
 
     async fn strike(mut self, armed: Armed, bind: Message) -> io::Result<()> {
-        let Armed { fault, struck, deliver, outcome, .. } = armed;
+        let Armed { fault, severs, struck, deliver, outcome, .. } = armed;
+        let is_away = Arc::clone(&self.is_away);
+        // This passage ends with the others at its next wait; until then the writer does not learn of it.
+        let sever = move || {
+            if severs {
+                is_away.send_replace(true);
+            }
+        };
         let mut told = Some(struck);
         let mut tell = move || {
             if let Some(struck) = told.take() {
@@ -296,6 +334,7 @@ impl Passage {
         let came = match fault {
             Fault::LoseAnswer | Fault::LoseCommitAnswer => {
                 let came = self.lose_answer(fault, bind).await;
+                sever();
                 drop(self);
                 tell();
                 came
@@ -304,6 +343,7 @@ impl Passage {
                 let whole = self.whole(bind, false).await?;
                 let delivered = whole.len().saturating_sub(1) * usize::from(share) / 1000;
                 self.to_server.write_all(&whole[..delivered]).await?;
+                sever();
                 drop(self);
                 tell();
                 Outcome::NotDelivered

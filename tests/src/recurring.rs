@@ -100,7 +100,7 @@ impl Merchant {
         let mut asked = asked.clone();
         asked["customer_id"] = json!(customer.id);
         let page = Page::of(self, &asked).await;
-        let sent = page.send(self.gateway(), price, means).await;
+        let sent = page.send(self.hosted_pages(), price, means).await;
         assert_eq!(sent.status, 303, "{}", sent.text());
         let session = self.get(&format!("/v1/checkout_sessions/{}", page.session_id)).await.expect(200);
         assert!(session["completed_at"].is_string(), "{session}");
@@ -131,7 +131,7 @@ impl Merchant {
         let asked = json!({"checkout_mode": "onboarding", "customer_id": customer.id});
         let page = Page::of(self, &asked).await;
         let person = [("price", ""), ("name", "Ada Lovelace"), ("email", "ada@example.com")];
-        let sent = page.post(self.gateway(), &[&person[..], &card(number)].concat()).await;
+        let sent = page.post(self.hosted_pages(), &[&person[..], &card(number)].concat()).await;
         assert_eq!(sent.status, 303, "{}", sent.text());
     }
 

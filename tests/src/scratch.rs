@@ -68,13 +68,7 @@ pub struct Scratch {
 impl Scratch {
     /// A database called `name`, which must be new, with a merchant of `count` requests.
     pub async fn filled(instance: &Instance, name: &str, count: u64) -> Self {
-        let log = instance.log().await;
-        log.sql.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database can be made");
-        let (server, _) = instance.ready().database_url.rsplit_once('/').map_or_else(
-            || panic!("a database URL names its database"),
-            |(server, database)| (server.to_owned(), database.to_owned()),
-        );
-        let database_url = format!("{server}/{name}");
+        let database_url = instance.create_database(name).await;
         operate(&database_url, &["migrate", "--mode", "test"]).await;
         let made = operate(&database_url, &["merchant", "create"]).await;
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();

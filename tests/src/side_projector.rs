@@ -1,7 +1,11 @@
 //! Another projector on an instance's database.
 
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::instance::{Instance, program};
 use crate::wait::within;
@@ -9,6 +13,8 @@ use crate::wait::within;
 /// A projector beside the instance's own. It stops when the value is dropped.
 pub struct SideProjector {
     process: Child,
+    /// Its operator's address.
+    pub operator: SocketAddr,
 }
 
 impl SideProjector {
@@ -23,29 +29,33 @@ impl SideProjector {
         Self::with(instance, &["--database-url", database_url]).await
     }
 
-    async fn with(instance: &Instance, servers: &[&str]) -> Self {
+    /// Starts one with these flags that name its database and its NATS server.
+    pub async fn with(instance: &Instance, servers: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.file(&format!("side-projector-{number}.json"));
         let log = std::fs::File::create(instance.file(&format!("side-projector-{number}.log")));
         let log = log.expect("a log file can be made");
-        let process = Command::new(program())
-            .args(["projector", "--stop-with-stdin"])
+        let mut process = Command::new(program())
+            .args(["projector", "--operator-listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(servers)
             .arg("--ready-file")
             .arg(&ready_file)
             .envs(instance.release())
+            .envs(instance.nats_names())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .expect("the program can be run");
-        let side = Self { process };
-        within(std::time::Duration::from_mins(1), "the side projector comes up", async || {
-            ready_file.exists().then_some(())
+        let up: Value = within(Duration::from_mins(1), "the side projector comes up", async || {
+            let ended = process.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "the side projector ended: {ended:?}");
+            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
         })
         .await;
-        side
+        let operator = up["operator"].as_str().and_then(|address| address.parse().ok());
+        Self { process, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
     }
 }
 

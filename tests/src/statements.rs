@@ -12,9 +12,10 @@ use syn::{Expr, ExprLit, Lit, Macro, Token, Type};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The crates of the program.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "ledger/core",
     "ledger/log",
+    "ledger/telemetry",
     "gateway/egress",
     "gateway/worker",
     "gateway/api",

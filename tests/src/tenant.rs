@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::client::{Request, Response};
-use crate::instance::{Instance, SideGateway};
+use crate::instance::Instance;
 use crate::log::{Log, Logged};
 use crate::scratch::operate;
+use crate::side_gateway::SideGateway;
 
 /// A merchant on a database of its own.
 pub struct Tenant {
@@ -24,11 +25,7 @@ pub struct Tenant {
 impl Tenant {
     /// A merchant on a database called `name`, which must be new, in this `mode`. No gateway runs there.
     pub async fn on(instance: &Instance, name: &str, mode: &str) -> Self {
-        let log = instance.log().await;
-        log.sql.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a database can be made");
-        let ready = instance.ready();
-        let (server, _) = ready.database_url.rsplit_once('/').expect("a database URL names its database");
-        let database_url = format!("{server}/{name}");
+        let database_url = instance.create_database(name).await;
         operate(&database_url, &["migrate", "--mode", mode]).await;
         let merchant = operate(&database_url, &["merchant", "create"]).await;
         let text =
@@ -40,7 +37,8 @@ impl Tenant {
 
     /// Starts a gateway on its database, which may call the test's providers.
     pub async fn gateway(&self, instance: &Instance) -> SideGateway {
-        SideGateway::on(instance, &self.database_url, &["--allow-address=127.0.0.0/8"]).await
+        let flags = ["--allow-address=127.0.0.0/8", "--pages-url=https://pay.example"];
+        SideGateway::on(instance, &self.database_url, &flags).await
     }
 
     /// Sends a request with the merchant's key.

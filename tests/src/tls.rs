@@ -1,23 +1,35 @@
-//! TLS for a test provider: certificates, and a front that terminates TLS and forwards the bytes.
+//! TLS for tests: certificates, and a front of a provider that terminates TLS and forwards the bytes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
+    KeyPair, date_time_ymd,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// The validity of a front's certificate.
+/// The validity of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
     /// Valid.
     Now,
     /// Expired.
     Expired,
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone)]
+pub struct CertificateFiles {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
 }
 
 /// An authority that issues certificates.
@@ -39,15 +51,43 @@ impl Authority {
         file.to_owned()
     }
 
-    /// A front of `provider` (`host:port`) with a certificate for these hosts.
-    pub async fn front(&self, provider: &str, hosts: &[&str], validity: Validity) -> Front {
+    /// Writes a certificate for these hosts, and its key, to two PEM files whose paths begin with `file`. Its common name
+    /// is that of a client's login.
+    pub fn issue(
+        &self,
+        file: &Path,
+        common_name: &str,
+        hosts: &[&str],
+        validity: Validity,
+    ) -> CertificateFiles {
+        let (certificate, key) = self.certificate(common_name, hosts, validity);
+        let written = |end: &str, text: String| {
+            let path = file.with_extension(end);
+            std::fs::write(&path, text).expect("a file can be written");
+            path.into_os_string().into_string().expect("a path of a test is UTF-8")
+        };
+        CertificateFiles {
+            certificate: written("crt", certificate.pem()),
+            key: written("key", key.serialize_pem()),
+        }
+    }
+
+    fn certificate(&self, common_name: &str, hosts: &[&str], validity: Validity) -> (Certificate, KeyPair) {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(hosts).expect("hosts");
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
         if validity == Validity::Expired {
             (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
         }
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate can be made");
+        (certificate, key)
+    }
+
+    /// A front of `provider` (`host:port`) with a certificate for these hosts.
+    pub async fn front(&self, provider: &str, hosts: &[&str], validity: Validity) -> Front {
+        let (certificate, key) = self.certificate("a test's server", hosts, validity);
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()

@@ -13,6 +13,18 @@ pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> 
     within(DEADLINE, what, look).await
 }
 
+/// As [`eventually`]; the message also has what `look` saw last.
+pub async fn eventually_ok<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}: {seen}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Waits until `look` finds something; panics with `what` after `limit`.
 pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;

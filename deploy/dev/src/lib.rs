@@ -3,3 +3,4 @@
 
 pub mod launcher;
 pub mod mock_provider;
+mod private_file;

@@ -8,11 +8,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use farthing_api::{Config, Gateways};
+use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl};
 
 pub(crate) use self::settings::Settings;
-use crate::database::{Database, KeyOverride, Nats};
+use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
+use crate::log_format::LogFormat;
+use crate::nats::Nats;
+use crate::operator_listener::OperatorArgs;
 
 /// Flags of `gateway`.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,10 +36,14 @@ pub(crate) struct Args {
     /// was delivered.
     #[arg(long, env = "FARTHING_GRACE_SECONDS", default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     grace_seconds: u64,
-    /// Build the URLs of hosted pages from `X-Forwarded-Host` and `X-Forwarded-Proto`. Use only behind a proxy that
-    /// sets both headers; otherwise callers can forge them.
-    #[arg(long, env = "FARTHING_TRUST_FORWARDED")]
-    trust_forwarded: bool,
+    /// Address to serve the hosted pages and the API reference at. They are served nowhere else. The default is the port
+    /// after that of --listen.
+    #[arg(long, env = "FARTHING_PAGES_LISTEN", value_name = "ADDR")]
+    pages_listen: Option<SocketAddr>,
+    /// URL at which browsers reach that address, such as `https://pay.example.com`. Required in live mode. The default is
+    /// the address itself.
+    #[arg(long, env = "FARTHING_PAGES_URL", value_name = "URL")]
+    pages_url: Option<PagesUrl>,
     /// Address to listen on for the other gateways of the instance. Keep it off the internet.
     #[arg(long, env = "FARTHING_GATEWAYS_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDR")]
     gateways_listen: SocketAddr,
@@ -51,28 +58,42 @@ pub(crate) struct Args {
     #[arg(long, env = "FARTHING_NO_WEBHOOKS")]
     no_webhooks: bool,
     #[command(flatten)]
+    operator: OperatorArgs,
+    #[command(flatten)]
     lifetime: Lifetime,
     // Last, since clap puts flags that follow its groups under the heading of the last group.
     #[command(flatten)]
     settings: Settings,
 }
 
+impl Args {
+    /// The format of the log.
+    pub(crate) const fn log_format(&self) -> LogFormat {
+        self.lifetime.log_format
+    }
+}
+
 /// Runs the role until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
+    let operator = args.operator.start("gateway").await?;
     let settings = args.settings;
     let config = Config {
-        database_url: args.database.database_url,
-        nats_url: args.nats.nats_url,
+        database_url: args.database.url()?,
+        nats: args.nats.config()?,
         listen: args.listen,
-        server_key: args.key.server_key,
+        server_key: args.key.read()?,
         provider_keys: settings.provider_keys()?,
         catalogue: settings.catalogue()?,
         settings: settings.request_settings(),
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
-        trust_forwarded: args.trust_forwarded,
+        pages: Pages { listen: args.pages_listen, url: args.pages_url },
+        response_headers: settings.response_headers(),
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
         limits: settings.server_limits()?,
+        connections: settings.connections()?,
+        reads_per_merchant: settings.reads_per_merchant()?,
+        decoder_memory: settings.decoder_memory()?,
         queue: settings.queue()?,
         gateways: Gateways {
             listen: args.gateways_listen,
@@ -82,9 +103,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         webhooks: (!args.no_webhooks).then(|| settings.webhook_timing()),
         provider_hosts: settings.providers.provider_hosts,
         allow_addresses: settings.providers.allow_addresses,
+        dns_servers: settings.providers.dns_servers,
         trusted_authorities: settings.providers.trusted_authorities,
+        telemetry: operator.telemetry.clone(),
     };
-    let lifetime = args.lifetime;
-    let result = farthing_api::run(config, stop, move |address| lifetime.report_ready(vec![address])).await;
+    let (lifetime, operators) = (args.lifetime, operator.address);
+    let ready = move |listen: Addresses| lifetime.report_ready(vec![listen.api, listen.pages], operators);
+    let result = farthing_api::run(config, stop, ready).await;
     result.context("the gateway failed")
 }

@@ -1,47 +1,28 @@
-//! Managed provider keys: the instance's own keys at AI providers. Invariant: a key never appears in an error, and is
-//! passed to another process only in its environment.
+//! Managed provider keys: the instance's own keys at AI providers. Invariant: a key never appears in an error or on a
+//! command line, and is passed to another process only in its environment.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use farthing_api::ProviderKey;
 
+use crate::secret_file;
+
 /// The prefix of variables such as `FARTHING_PROVIDER_KEY_OPENAI`.
 const VARIABLE: &str = "FARTHING_PROVIDER_KEY_";
 
-/// Flags that name managed keys. A flag overrides `FARTHING_PROVIDER_KEY_<NAME>`.
+/// The end of variables such as `FARTHING_PROVIDER_KEY_OPENAI_FILE`, in lower case.
+const FILE: &str = "_file";
+
+/// Flags that name managed keys. A flag overrides `FARTHING_PROVIDER_KEY_<NAME>`, which overrides
+/// `FARTHING_PROVIDER_KEY_<NAME>_FILE`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ProviderKeys {
-    /// Key for calls to the provider NAME that bring no key of their own. A command line is visible to every user of
-    /// this machine: prefer `FARTHING_PROVIDER_KEY_<NAME>` or a file.
-    #[arg(long = "provider-key", value_name = "NAME=KEY")]
-    provider_keys: Vec<NamedText>,
-    /// As --provider-key, read from the first line of a file.
+    /// File whose first line is the key for calls to the provider NAME that bring no key of their own. The variable
+    /// `FARTHING_PROVIDER_KEY_<NAME>` holds the key itself, and `FARTHING_PROVIDER_KEY_<NAME>_FILE` names a file.
     #[arg(long = "provider-key-file", value_name = "NAME=FILE")]
-    provider_key_files: Vec<NamedText>,
-}
-
-/// `NAME=TEXT`. The text may be a key, so `Debug` hides it.
-#[derive(Clone)]
-struct NamedText(String);
-
-impl std::fmt::Debug for NamedText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NamedText(****)")
-    }
-}
-
-impl From<&str> for NamedText {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl NamedText {
-    fn parts(&self, flag: &str) -> Result<(String, &str)> {
-        let (name, text) = self.0.split_once('=').with_context(|| format!("{flag} must be NAME=…"))?;
-        Ok((name.to_owned(), text))
-    }
+    provider_key_files: Vec<String>,
 }
 
 impl ProviderKeys {
@@ -57,23 +38,22 @@ impl ProviderKeys {
         &self,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<BTreeMap<String, ProviderKey>> {
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut by_variable) = (BTreeMap::new(), BTreeMap::new());
         for (name, text) in variables {
-            let key = checked(&name, text.trim())?;
-            keys.insert(name, key);
+            if let Some(name) = name.strip_suffix(FILE) {
+                keys.insert(name.to_owned(), from_file(name, text.trim())?);
+            } else {
+                let key = checked(&name, text.trim())?;
+                by_variable.insert(name, key);
+            }
         }
         let mut by_flag = BTreeMap::new();
-        for given in &self.provider_keys {
-            let (name, text) = given.parts("--provider-key")?;
-            let key = checked(&name, text)?;
-            once(by_flag.insert(name.clone(), key).as_ref(), &name)?;
+        for given in &self.provider_key_files {
+            let (name, file) = given.split_once('=').context("--provider-key-file must be NAME=FILE")?;
+            let before = by_flag.insert(name.to_owned(), from_file(name, file)?);
+            ensure!(before.is_none(), "the provider key of {name} is given twice");
         }
-        for file in &self.provider_key_files {
-            let (name, path) = file.parts("--provider-key-file")?;
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-            let key = checked(&name, text.lines().next().unwrap_or_default().trim())?;
-            once(by_flag.insert(name.clone(), key).as_ref(), &name)?;
-        }
+        keys.extend(by_variable);
         keys.extend(by_flag);
         Ok(keys)
     }
@@ -88,6 +68,10 @@ impl ProviderKeys {
     }
 }
 
+fn from_file(name: &str, file: &str) -> Result<ProviderKey> {
+    checked(name, &secret_file::first_line(Path::new(file))?)
+}
+
 fn checked(name: &str, text: &str) -> Result<ProviderKey> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if name.is_empty() || name == "other" || !name.bytes().all(plain) {
@@ -97,38 +81,60 @@ fn checked(name: &str, text: &str) -> Result<ProviderKey> {
         .with_context(|| format!("the provider key of {name} must be one line of visible ASCII characters"))
 }
 
-fn once(before: Option<&ProviderKey>, name: &str) -> Result<()> {
-    ensure!(before.is_none(), "the provider key of {name} is given twice");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A file with this text, in a folder of the test's own.
+    fn file(folder: &str, number: usize, content: &str) -> String {
+        let folder =
+            std::env::temp_dir().join(format!("farthing-provider-keys-{folder}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(number.to_string());
+        std::fs::write(&file, content).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
     fn read(given: &[&str], variables: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
-        let provider_keys = given.iter().map(|text| NamedText::from(*text)).collect();
-        let keys = ProviderKeys { provider_keys, provider_key_files: Vec::new() };
+        let provider_key_files = given.iter().map(ToString::to_string).collect();
         let variables = variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-        let read = keys.read_with(variables).map_err(|error| error.to_string())?;
+        let read = ProviderKeys { provider_key_files }.read_with(variables);
+        let read = read.map_err(|error| format!("{error:#}"))?;
         Ok(read.into_iter().map(|(name, key)| (name, key.reveal().to_owned())).collect())
     }
 
     #[test]
-    fn a_flag_overrides_a_variable() {
-        let keys = read(&["openai=sk=1"], &[("openai", "sk-2"), ("xai", "x\n")]).unwrap();
-        assert_eq!(keys, [("openai", "sk=1"), ("xai", "x")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    fn a_flag_overrides_a_variable_and_a_variable_its_file() {
+        let (first, second) = (file("order", 1, "sk=1\n"), file("order", 2, "  sk-2\nsecond line\n"));
+        let flag = format!("openai={first}");
+        let variables = [
+            ("openai", "sk-3"),
+            ("xai", "x\n"),
+            ("xai_file", second.as_str()),
+            ("groq_file", second.as_str()),
+        ];
+        let keys = read(&[&flag], &variables).unwrap();
+        let expected = [("groq", "sk-2"), ("openai", "sk=1"), ("xai", "x")];
+        assert_eq!(keys, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     #[test]
     fn an_error_never_shows_the_key() {
-        for given in ["sk-secret", "openai=sk secret", "Open AI=sk-secret", "other=sk-secret", "=sk-secret"] {
-            let error = read(&[given], &[]).unwrap_err();
+        let spaced = file("errors", 1, "sk secret\n");
+        let good = file("errors", 2, "sk-secret\n");
+        for given in
+            ["sk-secret".to_owned(), format!("a={spaced}"), format!("Open AI={good}"), format!("={good}")]
+        {
+            let error = read(&[&given], &[]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        let error = read(&["a=sk-secret", "a=sk-secret"], &[]).unwrap_err();
-        assert_eq!(error, "the provider key of a is given twice");
-        let keys = ProviderKeys { provider_keys: vec!["a=sk-secret".into()], provider_key_files: Vec::new() };
-        assert!(!format!("{keys:?}").contains("secret"));
+        for variable in [("a", "sk secret"), ("other", "sk-secret"), ("a_file", spaced.as_str())] {
+            let error = read(&[], &[variable]).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let error = read(&[], &[("a_file", "/nowhere/at/all")]).unwrap_err();
+        assert!(error.contains("/nowhere/at/all"), "{error}");
+        let twice = format!("a={good}");
+        assert_eq!(read(&[&twice, &twice], &[]).unwrap_err(), "the provider key of a is given twice");
     }
 }

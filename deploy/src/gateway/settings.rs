@@ -4,12 +4,16 @@
 mod arguments;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
-use farthing_api::{ProviderHost, ProviderKey, ServerLimits, Timeouts, WebhookTiming};
+use farthing_api::{
+    Connections, DecoderMemory, ProviderHost, ProviderKey, ResponseHeaders, ServerLimits, Timeouts,
+    WebhookTiming,
+};
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
 use farthing_log::appender::QueueLimits;
@@ -22,6 +26,12 @@ use super::provider_keys::ProviderKeys;
 use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;
+
+const DNS_PORT: u16 = 53;
+
+/// Values of --forward-response-headers.
+const CONFINED: &str = "confined";
+const UNALTERED: &str = "unaltered";
 
 const MIB: usize = 1024 * 1024;
 
@@ -52,6 +62,15 @@ pub(super) struct Providers {
         value_name = "CIDR"
     )]
     pub(super) allow_addresses: Vec<IpNet>,
+    /// Look names up at these name servers instead of those of /etc/resolv.conf. The default port is 53.
+    #[arg(
+        long = "dns-servers",
+        env = "FARTHING_DNS_SERVERS",
+        value_delimiter = ',',
+        value_name = "ADDRESS[:PORT]",
+        value_parser = name_server
+    )]
+    pub(super) dns_servers: Vec<SocketAddr>,
     /// Trust the certificate authorities in this PEM file for HTTPS calls, in addition to those of the system.
     #[arg(long = "trust-ca", env = "FARTHING_TRUST_CA", value_delimiter = ',', value_name = "FILE")]
     pub(super) trusted_authorities: Vec<PathBuf>,
@@ -64,6 +83,16 @@ pub(super) struct Providers {
         value_parser = provider_host
     )]
     pub(super) provider_hosts: Vec<ProviderHost>,
+    /// Which headers of a provider's response pass to the caller. `unaltered` passes all of them, also those that speak to
+    /// browsers and caches; it needs --pages-listen, and a --pages-url on a host of its own.
+    #[arg(
+        long,
+        env = "FARTHING_FORWARD_RESPONSE_HEADERS",
+        value_name = "WHICH",
+        default_value = CONFINED,
+        value_parser = [CONFINED, UNALTERED]
+    )]
+    forward_response_headers: String,
     #[command(flatten)]
     keys: ProviderKeys,
     #[command(flatten)]
@@ -116,9 +145,32 @@ struct Limits {
     /// Most connections of callers. Further ones wait until they are accepted.
     #[arg(long, env = "FARTHING_MAX_CONNECTIONS", default_value_t = 4_096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
+    /// Most connections of one address, of IPv6 of one /64 network; 0 is no limit. Further ones are closed at once. The
+    /// default is half of --max-connections.
+    #[arg(long, env = "FARTHING_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_connections_per_address: Option<u32>,
     /// Most calls in flight.
     #[arg(long, env = "FARTHING_MAX_CALLS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_calls: u32,
+    /// Most calls in flight of one merchant; 0 is no limit. The default is half of --max-calls.
+    #[arg(long, env = "FARTHING_MAX_CALLS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_calls_per_merchant: Option<u32>,
+    /// Most reads of one merchant's rows at once; 0 is no limit. Further ones wait for up to 5 s. All merchants together
+    /// have those of --read-connections but two.
+    #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_reads_per_merchant: u32,
+    /// Connections to Postgres for reads, opened when they are needed.
+    #[arg(long, env = "FARTHING_READ_CONNECTIONS", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=1_000))]
+    read_connections: u32,
+    /// Connections to Postgres for deliveries of webhooks, opened when they are needed.
+    #[arg(long, env = "FARTHING_DELIVERY_CONNECTIONS", default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    delivery_connections: u32,
+    /// Most memory of the decoders of compressed responses, in MiB. Beyond it responses pass without being read.
+    #[arg(long, env = "FARTHING_DECODER_MIB", default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    decoder_mib: u32,
+    /// Most of this memory for the calls of one merchant, in MiB; at most half of it in any case.
+    #[arg(long, env = "FARTHING_DECODER_MIB_PER_MERCHANT", default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    decoder_mib_per_merchant: u32,
     /// Most commands that wait for one partition of the ledger. Settlements do not count.
     #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_queued_commands: u32,
@@ -163,6 +215,15 @@ impl Settings {
         self.providers.keys.read()
     }
 
+    /// Which headers of a provider pass to the caller.
+    pub(super) fn response_headers(&self) -> ResponseHeaders {
+        if self.providers.forward_response_headers == UNALTERED {
+            ResponseHeaders::Unaltered
+        } else {
+            ResponseHeaders::Confined
+        }
+    }
+
     /// Charges and holds.
     pub(super) fn request_settings(&self) -> RequestSettings {
         RequestSettings {
@@ -187,9 +248,37 @@ impl Settings {
 
     /// The limits of connections and calls in flight.
     pub(super) fn server_limits(&self) -> Result<ServerLimits> {
+        let limits = &self.limits;
+        let (connections, calls) =
+            (usize::try_from(limits.max_connections)?, usize::try_from(limits.max_calls)?);
         Ok(ServerLimits {
-            connections: usize::try_from(self.limits.max_connections)?,
-            calls: usize::try_from(self.limits.max_calls)?,
+            connections,
+            connections_per_address: of_one(limits.max_connections_per_address, connections)?,
+            calls,
+            calls_per_merchant: of_one(limits.max_calls_per_merchant, calls)?,
+            strangers: None,
+        })
+    }
+
+    /// The sizes of the pools of connections to Postgres.
+    pub(super) fn connections(&self) -> Result<Connections> {
+        Ok(Connections {
+            reads: usize::try_from(self.limits.read_connections)?,
+            deliveries: usize::try_from(self.limits.delivery_connections)?,
+        })
+    }
+
+    /// The most reads of one merchant's rows at once; `None` is no limit.
+    pub(super) fn reads_per_merchant(&self) -> Result<Option<usize>> {
+        let most = usize::try_from(self.limits.max_reads_per_merchant)?;
+        Ok((most > 0).then_some(most))
+    }
+
+    /// The memory of the decoders of compressed responses.
+    pub(super) fn decoder_memory(&self) -> Result<DecoderMemory> {
+        Ok(DecoderMemory {
+            gateway: usize::try_from(self.limits.decoder_mib)? * MIB,
+            merchant: usize::try_from(self.limits.decoder_mib_per_merchant)? * MIB,
         })
     }
 
@@ -210,6 +299,15 @@ impl Settings {
             give_up_after: Duration::from_secs(self.webhooks.give_up),
         }
     }
+}
+
+/// The most that one address or one merchant may have of `all`: half, unless `most` says otherwise; 0 is no limit.
+fn of_one(most: Option<u32>, all: usize) -> Result<Option<usize>> {
+    Ok(match most {
+        None => Some(all.div_ceil(2)),
+        Some(0) => None,
+        Some(most) => Some(usize::try_from(most)?),
+    })
 }
 
 fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
@@ -243,9 +341,29 @@ fn provider_host(text: &str) -> Result<ProviderHost, String> {
     Ok(ProviderHost { name: name.to_owned(), host: parsed.host().to_ascii_lowercase(), port })
 }
 
+fn name_server(text: &str) -> Result<SocketAddr, String> {
+    let bare = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, DNS_PORT));
+    text.parse().ok().or_else(bare).ok_or_else(|| "must be an IP address, with or without a port".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_server_is_an_address_with_or_without_a_port() {
+        for (text, server) in [
+            ("10.0.0.2", "10.0.0.2:53"),
+            ("10.0.0.2:5353", "10.0.0.2:5353"),
+            ("fd00::2", "[fd00::2]:53"),
+            ("[fd00::2]:5353", "[fd00::2]:5353"),
+        ] {
+            assert_eq!(name_server(text).unwrap().to_string(), server);
+        }
+        for text in ["", "dns.example", "10.0.0.2:", "10.0.0.2:x", "10.0.0.0/8"] {
+            assert!(name_server(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_provider_host_has_a_name_a_host_and_a_port() {

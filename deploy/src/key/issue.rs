@@ -37,7 +37,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let operator = Operator::open(&args.access).await?;
     let issued = issue(&operator, args.merchant, args.name).await;
     operator.close().await;
-    args.format.print(&issued?)
+    let issued = issued?;
+    let done = format!("key {} was issued and is never shown again: revoke it", issued.secret_key_id);
+    args.format.print_done(&issued, done)
 }
 
 async fn issue(operator: &Operator, merchant_id: MerchantId, name: String) -> Result<Issued> {

@@ -34,7 +34,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let secret_key_id = args.key;
     let revoked = revoke(&operator, secret_key_id).await;
     operator.close().await;
-    args.format.print(&Revoked { secret_key_id, merchant_id: revoked?, success: true })
+    let revoked = Revoked { secret_key_id, merchant_id: revoked?, success: true };
+    args.format.print_done(&revoked, format!("key {secret_key_id} was revoked"))
 }
 
 async fn revoke(operator: &Operator, secret_key_id: SecretKeyId) -> Result<MerchantId> {

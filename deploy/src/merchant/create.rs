@@ -36,7 +36,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let operator = Operator::open(&args.access).await?;
     let created = create(&operator, args.name).await;
     operator.close().await;
-    args.format.print(&created?)
+    let created = created?;
+    let (merchant_id, key_id) = (created.merchant_id, created.secret_key_id);
+    let done = format!(
+        "merchant {merchant_id} was created; its key {key_id} is never shown again: issue another and revoke it"
+    );
+    args.format.print_done(&created, done)
 }
 
 async fn create(operator: &Operator, name: String) -> Result<Created> {

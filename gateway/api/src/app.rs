@@ -13,9 +13,14 @@ use farthing_log::reads::ReadPool;
 use farthing_projector::Schemas;
 use farthing_worker::payments::Payments;
 
+use crate::checkout::Visits;
+use crate::forward::ResponseHeaders;
 use crate::known_keys::KnownKeys;
+use crate::metrics::ApiMetrics;
+use crate::pages::PagesUrl;
 use crate::peers::HttpPeers;
 use crate::providers::Providers;
+use crate::read_turns::ReadTurns;
 use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
@@ -24,6 +29,8 @@ pub(crate) struct App {
     pub(crate) ledger: Ledger,
     /// Connections for reads of the log, of read models and of operational data.
     pub(crate) reads: ReadPool,
+    /// Turns at these connections for reads of merchants' rows.
+    pub(crate) read_turns: ReadTurns,
     /// The schemas of the read models.
     pub(crate) schemas: Schemas,
     /// The partitions of the log.
@@ -44,14 +51,20 @@ pub(crate) struct App {
     pub(crate) peers: Arc<HttpPeers>,
     /// The settings of admission and holds.
     pub(crate) settings: RequestSettings,
-    /// Whether to trust `X-Forwarded-Host` and `X-Forwarded-Proto`, which a reverse proxy sets.
-    pub(crate) trust_forwarded: bool,
+    /// Where browsers reach the hosted pages.
+    pub(crate) pages_url: PagesUrl,
+    /// Which headers of a provider pass to the caller.
+    pub(crate) response_headers: ResponseHeaders,
     /// The timeouts.
     pub(crate) timeouts: Timeouts,
     /// Keys that exist.
     pub(crate) known_keys: KnownKeys,
+    /// How often the links of hosted pages are opened.
+    pub(crate) visits: Visits,
     /// Carries out payments.
     pub(crate) payments: Arc<Payments>,
+    /// The metrics.
+    pub(crate) metrics: ApiMetrics,
 }
 
 impl App {

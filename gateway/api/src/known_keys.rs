@@ -1,18 +1,25 @@
-//! Secret keys and spend keys that exist, with their partitions, so that no unknown key reaches the queue of a partition.
+//! Secret keys and spend keys that exist, with their partitions and merchants, so that no unknown key reaches the
+//! queue of a partition.
 //! Invariant: a key is never accepted because it is here; the ledger decides. So a deleted key stops at once on every
-//! gateway, and a new one works at once: the absence of a key is not kept. The partition of a key never changes.
+//! gateway, and a new one works at once: the absence of a key is not kept. The partition and the merchant of a key never
+//! change.
+//!
+//! Strangers cannot keep the callers of existing keys waiting: an address has few look-ups at once, and the others wait
+//! for it before they wait for the gateway's.
 
 use std::time::Duration;
 
 use farthing_core::command::Caller;
+use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 use farthing_log::directory;
 use farthing_log::ledger::Ledger;
 use farthing_log::reads::ReadPool;
 use quick_cache::sync::Cache;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use crate::caller_address::{CallerAddress, PerAddress};
 use crate::db::within;
 use crate::error::{ApiError, AuthError};
 
@@ -23,67 +30,119 @@ const MAX_KEYS: usize = 65_536;
 /// strangers leave the other half to everyone else.
 const LOOKUPS: usize = 4;
 
+/// The most concurrent look-ups of such keys for callers of one address.
+const LOOKUPS_PER_ADDRESS: usize = LOOKUPS / 2;
+
 /// The longest wait for a look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The keys that were found of late, with their partitions.
-pub(crate) struct KnownKeys {
-    found: Cache<StateKey, Partition>,
-    lookups: Semaphore,
+/// Where a key belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) partition: Partition,
+    pub(crate) merchant_id: MerchantId,
 }
+
+/// The keys that were found of late.
+pub(crate) struct KnownKeys {
+    found: Cache<StateKey, Owner>,
+    lookups: Semaphore,
+    per_address: PerAddress,
+}
+
+/// Permission to look up a key.
+type Turn<'a> = (OwnedSemaphorePermit, SemaphorePermit<'a>);
 
 impl Default for KnownKeys {
     fn default() -> Self {
-        Self { found: Cache::new(MAX_KEYS), lookups: Semaphore::new(LOOKUPS) }
+        let per_address = PerAddress::new(LOOKUPS_PER_ADDRESS);
+        Self { found: Cache::new(MAX_KEYS), lookups: Semaphore::new(LOOKUPS), per_address }
     }
 }
 
 impl KnownKeys {
-    /// The partition of a caller. Refuses one whose key does not exist.
-    pub(crate) async fn partition_of(
+    /// The owner of the key of a caller at `address`. Refuses one whose key does not exist.
+    pub(crate) async fn owner_of(
         &self,
         caller: &Caller,
+        address: CallerAddress,
         ledger: &Ledger,
         reads: &ReadPool,
-    ) -> Result<Partition, ApiError> {
+    ) -> Result<Owner, ApiError> {
         let (key, unknown) = (state_key(caller), unknown(caller));
-        if let Some(partition) = self.found.get(&key) {
-            return Ok(partition);
+        if let Some(owner) = self.found.get(&key) {
+            return Ok(owner);
         }
-        let found = self.state(key, ledger, reads).await?;
-        found.map(|(partition, _)| partition).ok_or(ApiError::Auth(unknown))
+        let turn = self.turn(address).await?;
+        // Another call may have looked the key up meanwhile.
+        if let Some(owner) = self.found.get(&key) {
+            return Ok(owner);
+        }
+        let found = self.look_up(key, None, Some(turn), ledger, reads).await?;
+        found.map(|(owner, _)| owner).ok_or(ApiError::Auth(unknown))
     }
 
-    /// The authoritative state of `key`, with its partition; `None` if there is no such key.
+    /// The authoritative state of `key`, which a caller at `address` has, with its partition; `None` if there is no such
+    /// key.
     pub(crate) async fn state(
         &self,
         key: StateKey,
+        address: CallerAddress,
         ledger: &Ledger,
         reads: &ReadPool,
     ) -> Result<Option<(Partition, State)>, ApiError> {
+        let turn = if self.found.get(&key).is_none() { Some(self.turn(address).await?) } else { None };
+        // Another call may have looked the key up meanwhile.
         let known = self.found.get(&key);
-        // Held until the end of the look-up.
-        let turn = if known.is_none() { Some(self.turn().await?) } else { None };
-        let partition = if known.is_some() {
-            known
+        let turn = turn.filter(|_| known.is_none());
+        let found = self.look_up(key, known, turn, ledger, reads).await?;
+        Ok(found.map(|(owner, state)| (owner.partition, state)))
+    }
+
+    /// Looks `key` up, in its partition if its owner is known. The turn ends when the directory has answered: the leader of a
+    /// partition may answer late, and holds up only those who have a key there.
+    async fn look_up(
+        &self,
+        key: StateKey,
+        known: Option<Owner>,
+        turn: Option<Turn<'_>>,
+        ledger: &Ledger,
+        reads: &ReadPool,
+    ) -> Result<Option<(Owner, State)>, ApiError> {
+        let partition = if let Some(owner) = known {
+            Some(owner.partition)
         } else {
             let connection = reads.connection().await?;
             within(directory::find(&connection, &key)).await?
         };
-        let Some(partition) = partition else { return Ok(None) };
-        let state = ledger.state(partition, key.clone()).await?;
         drop(turn);
-        if state.is_some() {
-            self.found.insert(key, partition);
-        } else {
-            self.found.remove(&key);
+        let Some(partition) = partition else { return Ok(None) };
+        let found = match ledger.state(partition, key.clone()).await? {
+            None => None,
+            Some(state) => {
+                let owner = match known {
+                    Some(owner) => Some(owner),
+                    None => owner(partition, &state, ledger).await?,
+                };
+                owner.map(|owner| (owner, state))
+            }
+        };
+        match &found {
+            Some((owner, _)) => self.found.insert(key, *owner),
+            None => {
+                self.found.remove(&key);
+            }
         }
-        Ok(state.map(|state| (partition, state)))
+        Ok(found)
     }
 
     /// Waits for permission to look up a key that is not known to exist.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        match tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.acquire()).await {
+    async fn turn(&self, address: CallerAddress) -> Result<Turn<'_>, ApiError> {
+        let turn = async {
+            let of_address = self.per_address.of(address).acquire_owned().await?;
+            Ok::<_, AcquireError>((of_address, self.lookups.acquire().await?))
+        };
+        match tokio::time::timeout(LOOKUP_TIMEOUT, turn).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => Err(ApiError::overloaded("look-ups of keys")),
         }
@@ -93,6 +152,19 @@ impl KnownKeys {
     pub(crate) fn forget(&self, caller: &Caller) {
         self.found.remove(&state_key(caller));
     }
+}
+
+/// The owner of the key that this state is of; `None` if the key was deleted meanwhile.
+async fn owner(partition: Partition, state: &State, ledger: &Ledger) -> Result<Option<Owner>, ApiError> {
+    let merchant_id = match state {
+        State::SecretKey(key) => Some(key.merchant_id),
+        State::SpendKeyHash(id) => match ledger.state(partition, StateKey::SpendKey(*id)).await? {
+            Some(State::SpendKey(key)) => Some(key.merchant_id),
+            Some(_) | None => None,
+        },
+        other => unreachable!("{other:?} is stored under the hash of a key"),
+    };
+    Ok(merchant_id.map(|merchant_id| Owner { partition, merchant_id }))
 }
 
 /// The state under the hash of the caller's key.
@@ -113,6 +185,7 @@ const fn unknown(caller: &Caller) -> AuthError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::Arc;
 
     use farthing_core::partition::Partitions;
@@ -122,11 +195,17 @@ mod tests {
     use farthing_log::leases::Leads;
     use farthing_log::ledger::{LedgerConfig, Stop};
     use farthing_log::reads::pool;
+    use futures_util::FutureExt as _;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
+    use ulid::Ulid;
+
     use super::*;
     use crate::peers::HttpPeers;
+
+    const OWNER: Owner =
+        Owner { partition: Partition::new(5), merchant_id: MerchantId::new(Ulid::from_parts(1, 1)) };
 
     /// A ledger that has ended, and reads of a database that does not exist.
     async fn unreachable_ledger() -> (Ledger, ReadPool) {
@@ -137,7 +216,7 @@ mod tests {
             database_url: url.to_owned(),
             role: Role::Gateway,
             writer: String::new(),
-            nats_url: None,
+            nats: None,
             queue: QueueLimits::default(),
             reads: reads.clone(),
             clock: Arc::default(),
@@ -146,6 +225,7 @@ mod tests {
             delivers: false,
             leads: Leads::Share,
             lease: Duration::from_secs(3),
+            metrics: Arc::default(),
         };
         let partitions = Partitions::new(8).unwrap();
         let stop = Stop::default();
@@ -161,22 +241,59 @@ mod tests {
         let (keys, server_key) = (KnownKeys::default(), ServerKey::random());
         let (ledger, reads) = unreachable_ledger().await;
         let caller = |raw| Caller::SecretKey(server_key.hash(raw));
-        keys.found.insert(state_key(&caller("known")), Partition::new(5));
+        keys.found.insert(state_key(&caller("known")), OWNER);
         let mut turns = Vec::new();
-        for _ in 0..LOOKUPS {
-            turns.push(keys.turn().await.unwrap());
+        let address =
+            |number: usize| CallerAddress::of(IpAddr::from([192, 0, 2, u8::try_from(number).unwrap()]));
+        let own = address(0);
+        for number in 0..LOOKUPS {
+            turns.push(keys.turn(address(number)).await.unwrap());
         }
-        let overloaded = keys.partition_of(&caller("unknown"), &ledger, &reads).await;
+        let overloaded = keys.owner_of(&caller("unknown"), address(9), &ledger, &reads).await;
         assert_eq!(overloaded.unwrap_err(), ApiError::overloaded("look-ups of keys"));
-        assert_eq!(keys.partition_of(&caller("known"), &ledger, &reads).await, Ok(Partition::new(5)));
+        assert_eq!(keys.owner_of(&caller("known"), own, &ledger, &reads).await, Ok(OWNER));
         keys.forget(&caller("known"));
-        let overloaded = keys.partition_of(&caller("known"), &ledger, &reads).await;
+        let overloaded = keys.owner_of(&caller("known"), own, &ledger, &reads).await;
         assert_eq!(
             overloaded.unwrap_err(),
             ApiError::overloaded("look-ups of keys"),
             "it is looked up again"
         );
         drop(turns);
-        assert!(keys.turn().await.is_ok());
+        assert!(keys.turn(own).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn look_ups_of_strangers_at_one_address_do_not_keep_another_address_waiting() {
+        let keys = KnownKeys::default();
+        let [stranger, other] = [1, 2].map(|last| CallerAddress::of(IpAddr::from([192, 0, 2, last])));
+        let mut turns = Vec::new();
+        for _ in 0..LOOKUPS_PER_ADDRESS {
+            turns.push(keys.turn(stranger).await.unwrap());
+        }
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(keys.turn(stranger))).collect();
+        for call in &mut waiting {
+            assert!(call.now_or_never().is_none(), "an address waits for its own look-ups");
+        }
+        assert!(keys.turn(other).now_or_never().unwrap().is_ok());
+        drop(turns);
+        assert!(waiting[0].as_mut().now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_wait_for_the_same_key_share_a_look_up() {
+        let (keys, server_key) = (KnownKeys::default(), ServerKey::random());
+        let (ledger, reads) = unreachable_ledger().await;
+        let (caller, address) =
+            (Caller::SecretKey(server_key.hash("key")), CallerAddress::of(IpAddr::from([192, 0, 2, 1])));
+        let mut turns = Vec::new();
+        for _ in 0..LOOKUPS_PER_ADDRESS {
+            turns.push(keys.turn(address).await.unwrap());
+        }
+        let mut call = Box::pin(keys.owner_of(&caller, address, &ledger, &reads));
+        assert!(call.as_mut().now_or_never().is_none());
+        keys.found.insert(state_key(&caller), OWNER);
+        drop(turns);
+        assert_eq!(call.await, Ok(OWNER));
     }
 }

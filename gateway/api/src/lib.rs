@@ -1,6 +1,7 @@
 //! The HTTP interface of a gateway: the forward endpoint, the REST interface and the hosted pages.
 
 mod app;
+mod caller_address;
 mod checkout;
 mod db;
 mod docs;
@@ -10,10 +11,14 @@ mod headers;
 mod idempotency;
 mod input;
 mod known_keys;
+mod limit_per;
 mod lookups;
+mod metrics;
 mod openapi;
+mod pages;
 mod peers;
 mod providers;
+mod read_turns;
 mod rest;
 mod rules;
 mod serve;
@@ -22,9 +27,11 @@ mod target;
 mod timeouts;
 mod values;
 
+pub use self::forward::{DecoderMemory, ResponseHeaders};
+pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
 pub use self::serve::ServerLimits;
-pub use self::server::{Config, Error, Gateways, run};
+pub use self::server::{Addresses, Config, Connections, Error, Gateways, run};
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

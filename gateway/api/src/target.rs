@@ -37,7 +37,8 @@ pub(super) struct Query<'a> {
     repeated_url: bool,
     /// `metadata`, decoded.
     pub(super) metadata: Option<String>,
-    /// Every `key`, decoded: a credential if it has the form of one, else a provider key.
+    /// Every `key`, decoded: a credential if it has the form of one, else a provider key. What is not UTF-8 once decoded
+    /// becomes U+FFFD.
     pub(super) keys: Vec<String>,
     /// All parameters except `u` and `metadata`, in order and undecoded.
     rest: Vec<&'a str>,
@@ -56,7 +57,7 @@ impl<'a> Query<'a> {
                 }
                 Some("metadata") => query.metadata = decode(value, Plus::IsSpace).or(Some(String::new())),
                 Some("key") => {
-                    query.keys.extend(decode(value, Plus::Stays));
+                    query.keys.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
                     query.rest.push(pair);
                 }
                 _ => query.rest.push(pair),

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::future::{self, Future};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,61 +11,27 @@ use std::time::Duration;
 use std::vec;
 
 use http::Uri;
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::address::AddressGuard;
-use crate::tls;
-
-/// The limit on a DNS lookup.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::error::{BoxError, Error};
+use crate::guarded::GuardedResolver;
 
 /// The limit on connecting to the addresses of one family (IPv4 or IPv6), shared evenly between them, if each then has
-/// at least [`ADDRESS_TIMEOUT`]. Otherwise [`Bounded`] alone limits the family.
+/// at least [`ADDRESS_TIMEOUT`]. Otherwise the limit on the whole connection alone limits the family.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The least time to connect to one address. It covers a lost first packet, which is sent again after 1 s.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The outbound connector of a gateway, for `http` and `https` URLs.
-pub type Connector = Bounded<HttpsConnector<Dialer<GaiResolver>>>;
-
-/// A connector under `guard`. `timeout` bounds a connection from the DNS lookup to the end of the TLS handshake.
-pub fn connector(guard: &Arc<AddressGuard>, tls: rustls::ClientConfig, timeout: Duration) -> Connector {
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .with_server_name_resolver(tls::server_name)
-        .enable_http1()
-        .wrap_connector(Dialer::new(GaiResolver::new(), Arc::clone(guard)));
-    Bounded::new(connector, timeout)
-}
-
-/// Why there is no connection, where the reason is this crate's. It stands in the source chain of the client's error.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// At least one address of the host is not allowed.
-    #[error("an address of the host is not allowed")]
-    Forbidden,
-    /// The host name does not resolve.
-    #[error("the host name cannot be resolved: {0}")]
-    Lookup(#[from] io::Error),
-    /// The connection was not established in time.
-    #[error("no connection within {0:?}")]
-    TimedOut(Duration),
-}
-
-/// The error type of a connector.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+pub(crate) type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// Dials checked addresses. IPv4 and IPv6 are tried with "happy eyeballs" (RFC 6555).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Dialer<R> {
     resolver: GuardedResolver<R>,
     guard: Arc<AddressGuard>,
@@ -74,14 +39,14 @@ pub struct Dialer<R> {
 
 impl<R> Dialer<R> {
     /// A dialer under `guard`.
-    pub fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
+    pub(crate) fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
         Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard }
     }
 }
 
 impl<R> Service<Uri> for Dialer<R>
 where
-    R: Service<Name, Error = io::Error, Future: Send + 'static>,
+    R: Service<Name, Error = Error, Future: Send + 'static>,
     R::Response: Iterator<Item = SocketAddr>,
 {
     type Response = TokioIo<TcpStream>;
@@ -143,43 +108,6 @@ fn literal_address(uri: &Uri) -> Option<IpAddr> {
     host.parse().ok()
 }
 
-/// A resolver whose answers are checked: one address that is not allowed forbids the host.
-#[derive(Debug, Clone)]
-struct GuardedResolver<R> {
-    resolver: R,
-    guard: Arc<AddressGuard>,
-}
-
-impl<R> Service<Name> for GuardedResolver<R>
-where
-    R: Service<Name, Error = io::Error, Future: Send + 'static>,
-    R::Response: Iterator<Item = SocketAddr>,
-{
-    type Response = Vec<SocketAddr>;
-    type Error = Error;
-    type Future = BoxFuture<Self::Response, Error>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.resolver.poll_ready(cx).map_err(Error::from)
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.resolver.call(name));
-        let guard = Arc::clone(&self.guard);
-        Box::pin(async move {
-            let addresses = lookup.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            let addresses: Vec<SocketAddr> = addresses.collect();
-            if addresses.iter().any(|address| !guard.permits(address.ip())) {
-                return Err(Error::Forbidden);
-            }
-            if addresses.is_empty() {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address").into());
-            }
-            Ok(addresses)
-        })
-    }
-}
-
 /// The addresses of a host that was resolved and checked before.
 #[derive(Debug, Clone)]
 struct Resolved(Vec<SocketAddr>);
@@ -198,39 +126,6 @@ impl Service<Name> for Resolved {
     }
 }
 
-/// A connector with a limit on its whole work: a host that accepts may still not finish the TLS handshake.
-#[derive(Debug, Clone)]
-pub struct Bounded<C> {
-    connector: C,
-    timeout: Duration,
-}
-
-impl<C> Bounded<C> {
-    /// Limits `connector` to `timeout`.
-    pub fn new(connector: C, timeout: Duration) -> Self {
-        Self { connector, timeout }
-    }
-}
-
-impl<C> Service<Uri> for Bounded<C>
-where
-    C: Service<Uri, Error = BoxError, Future: Send + 'static>,
-{
-    type Response = C::Response;
-    type Error = BoxError;
-    type Future = BoxFuture<C::Response, BoxError>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.connector.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let timeout = self.timeout;
-        let connecting = tokio::time::timeout(timeout, self.connector.call(uri));
-        Box::pin(async move { connecting.await.unwrap_or_else(|_| Err(Error::TimedOut(timeout).into())) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -241,6 +136,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::names::{LookupError, Names};
 
     /// A resolver that gives a new answer at each lookup and records the names.
     #[derive(Debug, Clone)]
@@ -265,49 +161,17 @@ mod tests {
 
     impl Service<Name> for Script {
         type Response = vec::IntoIter<SocketAddr>;
-        type Error = io::Error;
-        type Future = future::Ready<io::Result<Self::Response>>;
+        type Error = Error;
+        type Future = future::Ready<Result<Self::Response, Error>>;
 
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
             Poll::Ready(Ok(()))
         }
 
         fn call(&mut self, name: Name) -> Self::Future {
             self.names.lock().unwrap().push(name.as_str().to_owned());
             let answer = self.answers.lock().unwrap().pop();
-            future::ready(answer.map(Vec::into_iter).ok_or_else(|| io::ErrorKind::NotFound.into()))
-        }
-    }
-
-    /// A resolver and a connector that never answer.
-    #[derive(Debug, Clone)]
-    struct Silent;
-
-    impl Service<Name> for Silent {
-        type Response = vec::IntoIter<SocketAddr>;
-        type Error = io::Error;
-        type Future = future::Pending<io::Result<Self::Response>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Name) -> Self::Future {
-            future::pending()
-        }
-    }
-
-    impl Service<Uri> for Silent {
-        type Response = ();
-        type Error = BoxError;
-        type Future = future::Pending<Result<(), BoxError>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Uri) -> Self::Future {
-            future::pending()
+            future::ready(answer.map(Vec::into_iter).ok_or(LookupError::NoAddress.into()))
         }
     }
 
@@ -454,7 +318,7 @@ mod tests {
     async fn the_system_resolver_is_guarded() {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let mut dialer = Dialer::new(GaiResolver::new(), Arc::default());
+        let mut dialer = Dialer::new(Names::new(&[]), Arc::default());
         let end = dial(&mut dialer, "localhost", port).await;
         assert!(is_forbidden(&end), "{end:?}");
         // Resolvers differ in which of these spellings of 127.0.0.1 they accept.
@@ -469,16 +333,14 @@ mod tests {
     async fn the_next_address_is_dialled_when_one_refuses() {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let script = Script::of(&[&["127.0.0.3", "127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.3"], &[]]);
+        let script = Script::of(&[&["127.0.0.3", "127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.3"]]);
         let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8", "::1/128"]));
         dial(&mut dialer, "api.example", port).await.unwrap();
         dial(&mut dialer, "api.example", port).await.unwrap();
         let refused = dial(&mut dialer, "api.example", port).await;
         assert!(matches!(&refused, Err(error) if reason(error).is_none()), "{refused:?}");
-        for case in ["no address", "no such name"] {
-            let end = dial(&mut dialer, "api.example", port).await;
-            assert!(is_lookup_error(&end), "{case}: {end:?}");
-        }
+        let end = dial(&mut dialer, "api.example", port).await;
+        assert!(is_lookup_error(&end), "{end:?}");
         assert_eq!(arrived(&listener).await, 2);
     }
 
@@ -560,24 +422,5 @@ mod tests {
             stream.read_to_end(&mut received).await.unwrap();
             assert!(received.is_empty(), "{host}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lookup_ends_after_its_timeout() {
-        let mut dialer = Dialer::new(Silent, Arc::default());
-        let started = Instant::now();
-        let end = dial(&mut dialer, "api.example", 9).await;
-        assert!(is_lookup_error(&end), "{end:?}");
-        assert_eq!(started.elapsed(), LOOKUP_TIMEOUT);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_whole_connection_ends_after_its_timeout() {
-        let timeout = Duration::from_secs(3);
-        let mut connector = Bounded::new(Silent, timeout);
-        let started = Instant::now();
-        let error = connector.call(Uri::from_static("https://api.example/")).await.unwrap_err();
-        assert!(matches!(reason(&error), Some(Error::TimedOut(limit)) if *limit == timeout), "{error}");
-        assert_eq!(started.elapsed(), timeout);
     }
 }

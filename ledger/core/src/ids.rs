@@ -17,7 +17,7 @@ pub struct Malformed {
 /// Reads the 26 characters of a ULID in its canonical upper-case form.
 pub(crate) fn canonical_ulid(text: &str) -> Option<Ulid> {
     let ulid = Ulid::from_string(text).ok()?;
-    (ulid.to_string() == text).then_some(ulid)
+    (ulid.array_to_str(&mut [0; ulid::ULID_LEN]) == text).then_some(ulid)
 }
 
 macro_rules! id {
@@ -79,8 +79,7 @@ macro_rules! id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                $crate::text::parsed(deserializer)
             }
         }
 

@@ -22,5 +22,6 @@ pub mod release;
 pub mod secret;
 pub mod spending;
 pub mod state;
+mod text;
 pub mod token_bucket;
 pub mod usage;

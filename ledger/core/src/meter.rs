@@ -217,6 +217,18 @@ pub struct Price {
     /// What happens to a call whose caller disconnects.
     #[serde(default, skip_serializing_if = "OnDisconnect::is_complete")]
     pub on_disconnect: OnDisconnect,
+    /// The largest fee of one call, in dollars. A reported usage that makes a larger one is not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_fee: Option<Amount>,
+}
+
+impl Price {
+    /// Whether `fee` is more than one call may cost, so that the usage behind it is not believed. A fixed fee per call
+    /// does not depend on a usage.
+    pub(crate) fn is_above_max(&self, fee: Amount) -> bool {
+        let is_by_usage = self.rate_type == RateType::Percentage || self.tier_type != TierType::Requests;
+        is_by_usage && self.max_fee.is_some_and(|max| fee > max)
+    }
 }
 
 /// The terms of one call: its meter's price at admission.
@@ -235,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_without_on_disconnect_reads_and_writes_back_the_same() {
+    fn a_price_without_later_fields_reads_and_writes_back_the_same() {
         let old = r#"{"rate_type":"fixed","tier_type":"requests","tiers":[{"start":"0","rate":"1.0000000000"}],"token_basis":"input+output","base_cost_payer":"wallet","service_charge_payer":"wallet"}"#;
         let mut price: Price = serde_json::from_str(old).unwrap();
         assert_eq!(price.on_disconnect, OnDisconnect::Complete);
@@ -243,6 +255,10 @@ mod tests {
         price.on_disconnect = OnDisconnect::Cancel;
         let written = serde_json::to_string(&price).unwrap();
         assert!(written.ends_with(r#","on_disconnect":"cancel"}"#), "{written}");
+        assert_eq!(serde_json::from_str::<Price>(&written).unwrap(), price);
+        price.max_fee = Some("2.5".parse().unwrap());
+        let written = serde_json::to_string(&price).unwrap();
+        assert!(written.ends_with(r#","max_fee":"2.5000000000"}"#), "{written}");
         assert_eq!(serde_json::from_str::<Price>(&written).unwrap(), price);
     }
 }

@@ -116,7 +116,35 @@ impl FromStr for Amount {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::checked(parse_decimal(text, SCALE)?)
+        parse_short(text).map_or_else(|| Self::checked(parse_decimal(text, SCALE)?), |short| Ok(Self(short)))
+    }
+}
+
+/// The most digits before the point that [`parse_short`] reads: with [`SCALE`] after it, they fit an `i64`.
+const SHORT_WHOLE: usize = 8;
+
+/// Reads an amount of few digits without a check of its range, as nearly all are. Reading events parses twenty amounts
+/// for each call. `None` for any other text, also for one that is no amount.
+fn parse_short(text: &str) -> Option<Decimal> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    if whole.is_empty() || whole.len() > SHORT_WHOLE || fraction.is_empty() || fraction.len() > SCALE as usize
+    {
+        return None;
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let mut number = 0_i64;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    let scale = u32::try_from(fraction.len()).ok()?;
+    match (number, digits.len() == text.len()) {
+        (0, _) => Some(Decimal::ZERO),
+        (_, true) => Some(Decimal::new(number, scale)),
+        (_, false) => Some(Decimal::new(-number, scale)),
     }
 }
 
@@ -155,8 +183,7 @@ impl Serialize for Amount {
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        crate::text::parsed(deserializer)
     }
 }
 
@@ -185,6 +212,57 @@ mod tests {
         assert_eq!("0.00000000001".parse::<Amount>(), Err(Error::TooPrecise));
         assert_eq!("1000000000001".parse::<Amount>(), Err(Error::OutOfRange));
         assert_eq!("99999999999999999999999999999999999".parse::<Amount>(), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn a_short_text_is_read_as_any_other() {
+        for text in [
+            "0",
+            "-0",
+            "0.0",
+            "-0.0000000000",
+            "00",
+            "007",
+            "1",
+            "-1",
+            "12345678",
+            "123456789",
+            "0.1",
+            "-0.1",
+            "1.50",
+            "1.5000000000",
+            "0.0000000001",
+            "-0.0000000001",
+            "99999999.9999999999",
+            "100",
+            "100.0",
+            "1.00000000001",
+            "",
+            "-",
+            ".",
+            ".5",
+            "5.",
+            "--1",
+            "1-",
+            "1.2.3",
+            "1e3",
+            "+1",
+            "1.-2",
+            "a",
+            "1.a",
+        ] {
+            let any = parse_decimal(text, SCALE).and_then(Amount::checked);
+            if let Some(short) = parse_short(text) {
+                let any = any.unwrap();
+                assert_eq!((short, short.scale()), (any.0, any.0.scale()), "{text:?}");
+            }
+            assert_eq!(
+                text.parse::<Amount>(),
+                parse_decimal(text, SCALE).and_then(Amount::checked),
+                "{text:?}"
+            );
+        }
+        assert!(parse_short("99999999.9999999999").is_some());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroize as _;
 
 use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId, WebhookId};
 
@@ -18,6 +19,17 @@ const KEY_BYTES: usize = 27;
 
 /// Bytes of the MAC in a derived secret: 192 bits.
 const MAC_BYTES: usize = 24;
+
+/// Characters of a raw key after its prefix.
+const KEY_CHARS: usize = KEY_BYTES.div_ceil(3) * 4;
+
+/// Characters of the MAC in a derived secret.
+const MAC_CHARS: usize = MAC_BYTES.div_ceil(3) * 4;
+
+/// How the secrets of every instance begin: secret keys, spend keys, and the secrets of connections, meters, checkout
+/// sessions and webhooks.
+pub const SECRETS_BEGIN: [&str; 7] =
+    ["aks_live_", "aks_test_", "spk_", "cons_", "prds_", "css_", WEBHOOK_SECRET];
 
 /// The version of every checkout session's secret. Sessions live for a day, so their secrets are never replaced.
 const CHECKOUT_SECRET_VERSION: u32 = 1;
@@ -64,9 +76,15 @@ pub enum Mode {
     Test,
 }
 
-/// The key of the instance. It hashes raw keys and derives secrets.
+/// The key of the instance. It hashes raw keys and derives secrets. Its memory is overwritten when it is dropped.
 #[derive(Clone)]
 pub struct ServerKey([u8; 32]);
+
+impl Drop for ServerKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl fmt::Debug for ServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,6 +143,32 @@ pub fn hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }
 
+/// Whether `text` holds a whole secret of any instance, known by its shape. The beginning alone is none: identifiers of
+/// other services may begin the same.
+pub fn holds_a_secret(text: &[u8]) -> bool {
+    let ends_a_beginning = text.iter().enumerate().filter(|(_, byte)| **byte == b'_').map(|(at, _)| at + 1);
+    ends_a_beginning.map(|at| text.split_at(at)).any(|(before, rest)| {
+        let begin = SECRETS_BEGIN.into_iter().find(|begin| before.ends_with(begin.as_bytes()));
+        begin.is_some_and(|begin| goes_on_as_a_secret(begin, rest))
+    })
+}
+
+fn goes_on_as_a_secret(begin: &str, rest: &[u8]) -> bool {
+    let count = |text: &[u8], is_one: fn(&u8) -> bool| text.iter().take_while(|byte| is_one(byte)).count();
+    match begin {
+        "cons_" | "prds_" | "css_" => {
+            let id = count(rest, u8::is_ascii_alphanumeric);
+            let mac = rest.get(id..).and_then(|rest| rest.strip_prefix(b"."));
+            let is_of_a_mac = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            id > ulid::ULID_LEN && mac.is_some_and(|mac| count(mac, is_of_a_mac) >= MAC_CHARS)
+        }
+        WEBHOOK_SECRET => {
+            count(rest, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')) >= MAC_CHARS
+        }
+        _ => count(rest, u8::is_ascii_alphanumeric) >= KEY_CHARS,
+    }
+}
+
 fn random_text() -> String {
     let mut bytes = [0_u8; KEY_BYTES];
     getrandom::fill(&mut bytes).expect("the operating system has randomness");
@@ -176,6 +220,11 @@ impl ServerKey {
     /// The token by which the gateways of the instance know each other.
     pub fn token_of_gateways(&self) -> String {
         hex(&self.mac_of("gateways", &[]))
+    }
+
+    /// A mark that differs for another key. It does not reveal the key.
+    pub fn mark(&self) -> String {
+        hex(&self.mac_of("mark", &[]))
     }
 
     /// The MAC of `parts` for `purpose`; the boundaries between the parts matter.
@@ -292,6 +341,41 @@ mod tests {
             br#"{"test": 2432232314}"#,
         );
         assert_eq!(signed.standard, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn every_secret_is_known_by_its_shape_and_nothing_shorter() {
+        let key = ServerKey::random();
+        let ulid = ulid::Ulid::from_parts(7, 9);
+        for secret in [
+            new_secret_key(Mode::Live).reveal().to_owned(),
+            new_secret_key(Mode::Test).reveal().to_owned(),
+            new_spend_key().reveal().to_owned(),
+            key.connection_secret(CustomerId::new(ulid), 1),
+            key.product_secret(MeterId::new(ulid), 300),
+            key.checkout_secret(CheckoutSessionId::new(ulid)),
+            key.webhook_secret(WebhookId::new(ulid)),
+        ] {
+            assert!(SECRETS_BEGIN.iter().any(|begin| secret.starts_with(begin)), "{secret}");
+            for text in
+                [secret.clone(), format!("_x_{secret}"), format!("{secret}x"), format!("\"{secret}\"")]
+            {
+                assert!(holds_a_secret(text.as_bytes()), "{text}");
+            }
+            assert!(!holds_a_secret(&secret.as_bytes()[..secret.len() - 1]), "{secret}");
+            assert!(!holds_a_secret(&secret.as_bytes()[1..]), "{secret}");
+        }
+        for text in [
+            "",
+            "_",
+            "spk_",
+            "breaks_after_the_third_attempt_of_the_second_caller_today",
+            "spk_01KAM5F7Z8Q9X0Y1V2W3E4R5T6",
+            "css_modules_and_other_things_that_are_not_secrets.but_are_long_enough_to_be_one",
+            "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789",
+        ] {
+            assert!(!holds_a_secret(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Object, Pool};
-use tokio_postgres::NoTls;
 
 use crate::connect::{self, Role, redacted};
 use crate::{appender, reader, states};
@@ -16,6 +15,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that one statement may run in the database, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
+
+/// Answered by any server that works.
+const ALIVE: &str = "SELECT 1";
 
 /// Why a read has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,10 +47,10 @@ pub enum PoolError {
 /// A pool of at most `connections` under the gateway's role, opened on demand. Each statement has a timeout, so that an
 /// abandoned read does not keep its connection busy.
 pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
-    let mut settings = connect::config(database_url, Role::Gateway)?;
+    let (mut settings, tls) = connect::config(database_url, Role::Gateway)?;
     let options = settings.get_options().unwrap_or_default().to_owned();
     settings.options(format!("{options} -c statement_timeout={STATEMENT_TIMEOUT_MS}"));
-    let manager = Manager::new(settings, NoTls);
+    let manager = Manager::new(settings, tls);
     Ok(Pool::builder(manager).max_size(connections).build()?)
 }
 
@@ -60,6 +62,17 @@ impl ReadPool {
     /// Reads over the connections of `pool`.
     pub fn new(pool: Pool) -> Self {
         Self(pool)
+    }
+
+    /// The pool itself, to see its use.
+    pub(crate) const fn pool(&self) -> &Pool {
+        &self.0
+    }
+
+    /// Whether Postgres answers. The error holds no secret.
+    pub async fn answers(&self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        within(connection.batch_execute(ALIVE)).await?.map_err(Error::from)
     }
 
     /// Takes a connection from the pool.

@@ -61,7 +61,25 @@ impl<'a> Record<'a> {
 
 /// Decodes the event in `line`.
 pub(crate) fn decode(line: &str) -> Result<Fact, Unreadable> {
-    Record::parse(line)?.fact()
+    decode_written(line).map_or_else(|| Record::parse(line)?.fact(), Ok)
+}
+
+/// Decodes the event in a line with the members in the order in which [`write`] writes them. `None` for any other line, and
+/// for one that cannot be read. A JSON parser reads the body only: of a whole line it would read it twice, once to find
+/// its end.
+fn decode_written(line: &str) -> Option<Fact> {
+    let (kind, rest) = line.strip_prefix(r#"{"kind":""#)?.split_once('"')?;
+    let (version, rest) = rest.strip_prefix(r#","version":"#)?.split_once(',')?;
+    let (key, rest) = rest.strip_prefix(r#""key":""#)?.split_once('"')?;
+    let (merchant, rest) = rest.strip_prefix(r#","merchant":""#)?.split_once('"')?;
+    let (occurred_at, rest) = rest.strip_prefix(r#","occurred_at":""#)?.split_once('"')?;
+    let body = rest.strip_prefix(r#","body":"#)?.strip_suffix('}')?;
+    let [version @ b'1'..=b'9'] = version.as_bytes() else { return None };
+    if key.bytes().any(|byte| matches!(byte, b'\\' | ..b' ')) {
+        return None;
+    }
+    let event = codec::decode(kind, i32::from(version - b'0'), body).ok()?;
+    Some(Fact { merchant_id: merchant.parse().ok()?, occurred_at: occurred_at.parse().ok()?, event })
 }
 
 /// Adds the line of `fact` to `lines`, and returns the fact's key.
@@ -136,6 +154,40 @@ mod tests {
         assert_eq!(record.fact().unwrap(), fact);
         assert_eq!(record.body(), codec::encode(&fact.event).body);
         assert!(!line.contains('\n'));
+        assert_eq!(decode_written(&line), Some(fact));
+    }
+
+    #[test]
+    fn a_line_of_another_form_is_read_by_the_parser_of_json_alone() {
+        let line = |key: &str, version: &str, body: &str| {
+            let about =
+                r#""merchant":"mer_01ARZ3NDEKTSV4RRFFQ69G5FAV","occurred_at":"2026-11-22T01:02:03.000004Z""#;
+            format!(r#"{{"kind":"clock.advanced","version":{version},"key":"{key}",{about},"body":{body}}}"#)
+        };
+        let body = r#"{"merchant_id":"mer_01ARZ3NDEKTSV4RRFFQ69G5FAV","seconds":7,"ahead_seconds":7}"#;
+        let fact = decode(&line("a", "1", body)).unwrap();
+        assert_eq!(decode_written(&line("a", "1", body)).as_ref(), Some(&fact));
+        let other_forms = [
+            line("a", "1", body).replace(r#""version":1,"#, r#""version": 1, "#),
+            line("a", "1", &format!(r#"{body},"more":{{}}"#)),
+            line("a", "1", body).replace(r#""kind""#, r#""more":1,"kind""#),
+        ];
+        for line in other_forms {
+            assert_eq!(decode_written(&line), None, "{line}");
+            assert_eq!(decode(&line).unwrap(), fact, "{line}");
+        }
+        for line in [
+            line("a\n", "1", body),
+            line("a\\\\", "1", body),
+            line("a", "01", body),
+            line("a", "1", &body[1..]),
+            line("a", "1", &format!("{body}}}")),
+            format!("{} ", line("a", "1", body)) + "x",
+            line(r#"a","merchant":"b"#, "1", body),
+        ] {
+            assert_eq!(decode_written(&line), None, "{line}");
+            assert!(decode(&line).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -10,10 +10,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::connect;
-
-/// The core-NATS subjects of the notifications: one per partition, named after its number.
-const SUBJECTS: &str = "farthing.head.*";
+use super::nats::NatsConfig;
 
 /// The shortest time between two notifications of one process about a partition.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
@@ -24,19 +21,24 @@ const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
 /// Publishes each new value of the partitions' heads over one connection, for each at most one per
 /// [`PUBLISH_INTERVAL`]; ends with `stop`.
 pub(super) async fn publish(
-    nats_url: String,
+    nats: NatsConfig,
     heads: Vec<(Partition, watch::Receiver<i64>)>,
     stop: CancellationToken,
 ) {
-    let options = async_nats::ConnectOptions::new().retry_on_initial_connect();
-    let Ok(nats) = options.connect(connect::nats_servers(&nats_url)).await else { return };
-    let publishing = heads.into_iter().map(|(partition, head)| publish_head(&nats, partition, head));
+    let client = match nats.connect(async_nats::ConnectOptions::retry_on_initial_connect).await {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::error!(event = "wake_up.unavailable", %error, "no wake-up notifications are published");
+            return;
+        }
+    };
+    let publishing =
+        heads.into_iter().map(|(partition, head)| publish_head(&client, nats.names.wake_up(partition), head));
     let _ = stop.run_until_cancelled(join_all(publishing)).await;
 }
 
-/// Publishes each new value of `head`, until its sender is dropped.
-async fn publish_head(nats: &async_nats::Client, partition: Partition, mut head: watch::Receiver<i64>) {
-    let subject = SUBJECTS.replace('*', &partition.to_string());
+/// Publishes each new value of `head` on `subject`, until its sender is dropped.
+async fn publish_head(nats: &async_nats::Client, subject: String, mut head: watch::Receiver<i64>) {
     while head.changed().await.is_ok() {
         let position = head.borrow_and_update().to_string();
         if nats.connection_state() == async_nats::connection::State::Connected {
@@ -49,11 +51,11 @@ async fn publish_head(nats: &async_nats::Client, partition: Partition, mut head:
 
 /// Signals every notification to `notifications`, whatever its partition: a reader asks for all heads at once. The
 /// client reconnects to NATS on its own.
-pub(super) async fn listen(nats_url: String, notifications: watch::Sender<()>) {
+pub(super) async fn listen(nats: NatsConfig, notifications: watch::Sender<()>) {
     loop {
-        let options = async_nats::ConnectOptions::new().name("farthing tail").retry_on_initial_connect();
-        if let Ok(client) = options.connect(connect::nats_servers(&nats_url)).await
-            && let Ok(mut messages) = client.subscribe(SUBJECTS).await
+        let connecting = nats.connect(|options| options.name("farthing tail").retry_on_initial_connect());
+        if let Ok(client) = connecting.await
+            && let Ok(mut messages) = client.subscribe(nats.names.wake_ups()).await
         {
             while messages.next().await.is_some() {
                 notifications.send_replace(());

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
 use serde::{Deserialize, Serialize};
-use tokio_postgres::Client;
 
 use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
 use crate::row::{FromRow as _, row};
@@ -135,11 +134,10 @@ pub async fn list(
 }
 
 /// The contact data of a customer.
-pub const CONTACT: &str =
-    "SELECT first_name, last_name, email, phone FROM personal.customer WHERE customer_id = $1";
+pub const CONTACT: &str = "SELECT first_name, last_name, email, phone FROM personal.customer WHERE partition = $1 AND customer_id = $2";
 
 /// The customer's contact data. It is written in the transaction of its event, so it is never behind the log.
-pub async fn contact(db: &Client, id: CustomerId) -> Result<Contact, Error> {
-    let rows = db.query_typed(CONTACT, &[text(&id.to_string())]).await?;
+pub async fn contact(db: PartitionClient<'_>, id: CustomerId) -> Result<Contact, Error> {
+    let rows = db.query(CONTACT, &[text(&id.to_string())]).await?;
     Ok(rows.first().map(Contact::from_row).transpose()?.unwrap_or_default())
 }

@@ -108,6 +108,7 @@ mod tests {
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
             on_disconnect: OnDisconnect::Complete,
+            max_fee: None,
         }
     }
 

@@ -124,9 +124,9 @@ impl Ended {
             request_id: event.request_id,
             status: RequestStatus::Completed,
             at,
-            http_status: Some(event.http_status.into()),
+            http_status: Some(event.http_status).filter(|status| *status != 0).map(i32::from),
             failure_reason: None,
-            raw_usage: None,
+            raw_usage: event.raw_usage.as_deref().map(storable),
             response_id: event.response_id.as_deref().map(storable),
             model: event.model.as_deref().map(storable),
             metered: Some(Metered {
@@ -226,6 +226,7 @@ mod tests {
                 base_cost_payer: Payer::Merchant,
                 service_charge_payer: Payer::Wallet,
                 on_disconnect: OnDisconnect::Complete,
+                max_fee: None,
             },
             service_charge_rate: Decimal::ZERO,
         }

@@ -12,14 +12,15 @@ use farthing_log::backoff::Backoff;
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
-use farthing_log::tail::{Pace, Page, Tail};
+use farthing_log::tail::{Pace, Page};
+use farthing_telemetry::Counter;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use super::fold::{Known, NewDelivery, OutboxBatch, merchant_of};
 use crate::checkpoint::Advance;
 use crate::column::json;
-use crate::engine::Error;
+use crate::engine::{Error, Source};
 use crate::row::{FromRow as _, row};
 use crate::writer::{Statements, Writer, unnest_rows};
 
@@ -28,6 +29,9 @@ const MAX_EVENTS: usize = 1_000;
 
 /// How long the cursor may lag behind events that no webhook receives.
 const IDLE_CURSOR: Duration = Duration::from_millis(100);
+
+/// The most merchants whose webhooks are remembered, and those of one more page.
+const MAX_KNOWN: usize = 10_000;
 
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -98,38 +102,47 @@ row! {
 }
 
 /// Fills the outbox until the process ends. Restarts after every failure.
-pub(crate) async fn fill(database_url: &str, tail: &Tail) {
+pub(crate) async fn fill(source: &Source, deliveries: &Counter) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
-        let Err(error) = follow(database_url, tail).await;
+        let Err(error) = follow(source, deliveries).await;
+        source.progress.failed();
         tracing::warn!(event = "webhook.outbox_restarted", %error, "filling the webhook outbox starts again");
         tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
 }
 
-async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+async fn follow(
+    Source { database_url, tail, progress }: &Source,
+    deliveries: &Counter,
+) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    let mut leadership = Leadership::wait(client, LOCK).await?;
-    leadership.client().execute(ADD_PARTITIONS, &[]).await?;
-    let mut cursor = Positions::from_rows(&leadership.client().query(CURSOR, &[]).await?)?;
+    progress.stands_by();
+    let client = Leadership::wait(client, LOCK).await?.into_client();
+    client.execute(ADD_PARTITIONS, &[]).await?;
+    let cursor = Positions::from_rows(&client.query(CURSOR, &[]).await?)?;
     let follower = tail.follow(Pace::Apart);
     // Events up to here are folded. Those after the cursor have no deliveries.
     let mut seen = cursor.clone();
+    let mut outbox = Outbox { client, cursor, statements: Statements::new("webhooks") };
+    // Nobody else writes webhooks while the cursor is where this process has moved it.
+    let mut known = Known::new();
     let mut written_at = Instant::now();
     loop {
+        progress.reached(&seen);
         let next = follower.next(&seen, MAX_EVENTS);
-        let page = if seen == cursor {
+        let page = if seen == outbox.cursor {
             next.await?
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
             page?
         } else {
-            write(leadership.client_mut(), &[], &cursor, &seen).await?;
-            (cursor, written_at) = (seen.clone(), Instant::now());
+            outbox.write(&[], &seen).await?;
+            written_at = Instant::now();
             continue;
         };
-        let mut known = known(leadership.client(), &page).await?;
+        outbox.load(&mut known, &page).await?;
         let mut batches: BTreeMap<Partition, OutboxBatch> = BTreeMap::new();
         for entry in page.entries() {
             match entry.recorded() {
@@ -138,44 +151,76 @@ async fn follow(database_url: &str, tail: &Tail) -> Result<std::convert::Infalli
             }
             seen.set(entry.partition(), entry.position());
         }
+        progress.folded(page.len());
         batches.retain(|_, batch| !batch.is_empty());
         if !batches.is_empty() || written_at.elapsed() > IDLE_CURSOR {
-            write(leadership.client_mut(), Vec::from_iter(batches).as_slice(), &cursor, &seen).await?;
-            (cursor, written_at) = (seen.clone(), Instant::now());
+            let queued: usize = batches.values().map(|batch| batch.deliveries.len()).sum();
+            outbox.write(Vec::from_iter(batches).as_slice(), &seen).await?;
+            deliveries.inc_by(u64::try_from(queued).unwrap_or_default());
+            written_at = Instant::now();
         }
     }
 }
 
-/// The webhooks, at the cursor, of the merchants that `page` has events of.
-async fn known(client: &Client, page: &Page) -> Result<Known, Error> {
-    let concerned = page.entries().filter_map(|entry| merchant_of(entry.recorded().ok()?));
-    let concerned: BTreeSet<_> = concerned.collect();
-    let mut known = Known::new();
-    if concerned.is_empty() {
-        return Ok(known);
-    }
-    let (partitions, merchants): (Vec<i16>, Vec<String>) =
-        concerned.into_iter().map(|(partition, id)| (partition.number(), id.to_string())).unzip();
-    for row in client.query(KNOWN, &[&partitions, &merchants]).await? {
-        let webhook = WebhookRow::from_row(&row).map_err(|error| Error::Webhook(error.to_string()))?;
-        known.entry(webhook.merchant_id).or_default().insert(webhook.webhook_id, webhook.settings);
-    }
-    Ok(known)
+/// The outbox, open for writing on a connection of its own.
+struct Outbox {
+    client: Client,
+    cursor: Positions,
+    statements: Statements,
 }
 
-/// Writes batches and moves the cursor, in one transaction.
-async fn write(
-    client: &mut Client,
-    batches: &[(Partition, OutboxBatch)],
-    from: &Positions,
-    to: &Positions,
-) -> Result<(), Error> {
-    let transaction = client.transaction().await?;
-    let advance = Advance::new(from, to);
-    let Advance { partitions, before, after } = &advance;
-    if !advance.is_done_by(transaction.execute(ADVANCE, &[partitions, before, after]).await?) {
-        return Err(Error::Fenced);
+impl Outbox {
+    /// Adds to `known` the webhooks, at the cursor, of the merchants that `page` needs and `known` lacks.
+    async fn load(&mut self, known: &mut Known, page: &Page) -> Result<(), Error> {
+        if known.len() > MAX_KNOWN {
+            known.clear();
+        }
+        let needed = page.entries().filter_map(|entry| merchant_of(entry.recorded().ok()?));
+        let missing: BTreeSet<_> =
+            needed.filter(|(_, merchant_id)| !known.contains_key(merchant_id)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let partitions: Vec<i16> = missing.iter().map(|(partition, _)| partition.number()).collect();
+        let merchants: Vec<String> = missing.iter().map(|(_, merchant_id)| merchant_id.to_string()).collect();
+        let statement = self.statements.prepared(&self.client, KNOWN).await?;
+        let rows = self.client.query(&statement, &[&partitions, &merchants]).await?;
+        known.extend(missing.into_iter().map(|(_, merchant_id)| (merchant_id, BTreeMap::new())));
+        for row in rows {
+            let webhook = WebhookRow::from_row(&row).map_err(|error| Error::Webhook(error.to_string()))?;
+            known.entry(webhook.merchant_id).or_default().insert(webhook.webhook_id, webhook.settings);
+        }
+        Ok(())
     }
+
+    /// Writes batches and moves the cursor to the positions `to`, in one transaction.
+    async fn write(&mut self, batches: &[(Partition, OutboxBatch)], to: &Positions) -> Result<(), Error> {
+        let advance = Advance::new(&self.cursor, to);
+        let Advance { partitions, before, after } = &advance;
+        if batches.is_empty() {
+            // One statement is a transaction of its own, in one round trip.
+            let statement = self.statements.prepared(&self.client, ADVANCE).await?;
+            if !advance.is_done_by(self.client.execute(&statement, &[partitions, before, after]).await?) {
+                return Err(Error::Fenced);
+            }
+        } else {
+            let transaction = self.client.transaction().await?;
+            let mut writer = Writer::new(&transaction, &mut self.statements);
+            if !advance.is_done_by(writer.execute(ADVANCE, &[partitions, before, after]).await?) {
+                return Err(Error::Fenced);
+            }
+            write_batches(batches, &mut writer).await?;
+            transaction.commit().await?;
+        }
+        self.cursor.clone_from(to);
+        Ok(())
+    }
+}
+
+async fn write_batches(
+    batches: &[(Partition, OutboxBatch)],
+    writer: &mut Writer<'_>,
+) -> Result<(), tokio_postgres::Error> {
     for (partition, batch) in batches {
         let partition = partition.number();
         for (id, webhook) in &batch.webhooks {
@@ -183,16 +228,12 @@ async fn write(
             match webhook {
                 Some((merchant_id, settings)) => {
                     let (merchant, settings) = (merchant_id.to_string(), json(settings));
-                    transaction.execute(UPSERT_WEBHOOK, &[&partition, &id, &merchant, &settings]).await?;
+                    writer.execute(UPSERT_WEBHOOK, &[&partition, &id, &merchant, &settings]).await?;
                 }
-                None => drop(transaction.execute(DELETE_WEBHOOK, &[&partition, &id]).await?),
+                None => drop(writer.execute(DELETE_WEBHOOK, &[&partition, &id]).await?),
             }
         }
     }
-    let mut statements = Statements::new("webhooks");
-    let mut writer = Writer::new(&transaction, &mut statements);
-    queue(&mut writer, batches, |batch| batch.deliveries.iter()).await?;
-    open_queues(&mut writer, batches, |batch| batch.queues().into_iter()).await?;
-    transaction.commit().await?;
-    Ok(())
+    queue(writer, batches, |batch| batch.deliveries.iter()).await?;
+    open_queues(writer, batches, |batch| batch.queues().into_iter()).await
 }

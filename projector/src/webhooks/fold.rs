@@ -8,7 +8,7 @@ use farthing_core::ids::{MerchantId, WebhookEventId, WebhookId};
 use farthing_core::partition::Partition;
 use ulid::Ulid;
 
-/// The webhooks of the merchants of a batch.
+/// The webhooks of some merchants; of each merchant all of them.
 pub(super) type Known = BTreeMap<MerchantId, BTreeMap<WebhookId, WebhookSettings>>;
 
 /// A new delivery: one event for one webhook.
@@ -91,7 +91,9 @@ impl OutboxBatch {
 
 /// The merchant whose webhooks are needed to fold `recorded`, with its partition.
 pub(super) fn merchant_of(recorded: &Recorded) -> Option<(Partition, MerchantId)> {
-    recorded.fact.event.webhook_notice().map(|_| (recorded.partition, recorded.fact.merchant_id))
+    let event = &recorded.fact.event;
+    let is_needed = matches!(event, Event::Webhook(_)) || event.webhook_notice().is_some();
+    is_needed.then_some((recorded.partition, recorded.fact.merchant_id))
 }
 
 /// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of
@@ -155,6 +157,19 @@ mod tests {
         assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
         assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
         assert_eq!(batch.queues().len(), 1);
+    }
+
+    #[test]
+    fn the_webhooks_of_a_merchant_are_needed_before_one_of_them_changes() {
+        let needs = |event| {
+            let merchant_id = MerchantId::new(Ulid::from_parts(1, 1));
+            let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+            merchant_of(&Recorded { partition: PARTITION, position: 1, fact })
+                == Some((PARTITION, merchant_id))
+        };
+        assert!(needs(webhook(&[], true)) && needs(deleted(CUSTOMER)));
+        let revoked = json!({"secret_key_id": "key_01ARZ3NDEKTSV4RRFFQ69G5FAV", "key_hash": ""});
+        assert!(!needs(sample::event("secret_key.revoked", &revoked)));
     }
 
     #[test]

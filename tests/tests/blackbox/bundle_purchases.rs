@@ -123,7 +123,7 @@ fn a_bundle_is_bought_on_its_page_and_expires_with_the_cycle_if_the_plan_says_so
             "credit_bundle_id": buyer.bundle["credit_bundle_id"],
         });
         let page = Page::of(merchant, &asked).await;
-        let refused = page.send(merchant.gateway(), "5.0000000000", Means::Card(PAYS)).await;
+        let refused = page.send(merchant.hosted_pages(), "5.0000000000", Means::Card(PAYS)).await;
         assert_eq!(refused.status, 422, "{}", refused.text());
         buyer.charged(&[("10", true), ("5", true), ("5", true), ("10", true)]).await;
     });

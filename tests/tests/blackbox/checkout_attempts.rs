@@ -7,7 +7,7 @@ use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
+use farthing_tests::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
 
 #[test]
 fn after_a_declined_card_another_one_pays_once() {
@@ -86,8 +86,8 @@ fn concurrent_attempts_are_limited_to_ten_too() {
         let mut sent = tokio::task::JoinSet::new();
         for number in 0..30 {
             let request = form(&checkout.path, &fields);
-            let gateway = checkout.merchant.instance.gateway(number % 2);
-            sent.spawn(async move { request.send(gateway).await.unwrap().status });
+            let pages = checkout.merchant.instance.hosted_pages(number % 2);
+            sent.spawn(async move { request.send(pages).await.unwrap().status });
         }
         let statuses = sent.join_all().await;
         assert_eq!(statuses.iter().filter(|status| **status == 422).count(), 10, "{statuses:?}");
@@ -197,7 +197,7 @@ fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_c
         let Body::Whole(answers) = first.body.clone() else { panic!("a form has one body") };
 
         // The first form's session is read; then it waits for its body.
-        let mut sender = Connection::open(checkout.merchant.instance.gateway(0)).await.unwrap();
+        let mut sender = Connection::open(checkout.merchant.instance.hosted_pages(0)).await.unwrap();
         sender.send_head(&first).await.unwrap();
         let proceed = sender.read.head().await.unwrap().unwrap();
         assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
@@ -206,11 +206,11 @@ fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_c
         sql.batch_execute("BEGIN; LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE")
             .await
             .unwrap();
-        let (second, gateway) = (form(&checkout.path, &fields), checkout.merchant.instance.gateway(1));
-        let second = tokio::spawn(async move { second.send(gateway).await });
+        let (second, pages) = (form(&checkout.path, &fields), checkout.merchant.instance.hosted_pages(1));
+        let second = tokio::spawn(async move { second.send(pages).await });
         eventually("the second form waits", async || {
-            let waits = "SELECT 1 FROM pg_locks
-                WHERE relation = 'ledger.checkout_attempt'::regclass AND NOT granted";
+            let waits = "SELECT 1 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+                WHERE datname = current_database() AND relation = 'ledger.checkout_attempt'::regclass AND NOT granted";
             (!sql.query(waits, &[]).await.unwrap().is_empty()).then_some(())
         })
         .await;

@@ -1,82 +1,10 @@
 //! The hosted page of a checkout session over plain HTTP: what it shows, and that each form takes effect once.
 
-use farthing_tests::client::{Body, Request, Response};
-use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, form, money, went_through};
+use farthing_tests::client::Request;
+use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use serde_json::{Value, json};
-
-pub(crate) const PERSON: [(&str, &str); 3] =
-    [("name", "Ada King Lovelace"), ("email", "ada@example.com"), ("phone", "+49 30 123456")];
-
-pub(crate) const ACCEPTED: &str = "4242 4242 4242 4242";
-pub(crate) const DECLINED: &str = "4000000000000002";
-
-/// A checkout session with the path of its page.
-pub(crate) struct Checkout {
-    pub(crate) merchant: Merchant,
-    pub(crate) id: String,
-    pub(crate) path: String,
-}
-
-impl Checkout {
-    pub(crate) async fn of(merchant: Merchant, body: Value) -> Self {
-        let mut asked = json!({"origin_url": "https://app.example:8443/cart"});
-        asked.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-        let made = merchant.post("/v1/checkout_sessions", &asked).await.expect(201);
-        let url = made["url"].as_str().unwrap();
-        let path = url.split_once("/embed/").map(|(_, rest)| format!("/embed/{rest}")).unwrap();
-        Self { id: made["checkout_session_id"].as_str().unwrap().to_owned(), merchant, path }
-    }
-
-    pub(crate) async fn new(mode: &str) -> Self {
-        Self::of(Merchant::new().await, json!({"checkout_mode": mode})).await
-    }
-
-    pub(crate) async fn get(&self) -> Response {
-        Request::new("GET", self.path.clone()).send(self.merchant.gateway()).await.unwrap()
-    }
-
-    pub(crate) async fn post(&self, fields: &[(&str, &str)]) -> Response {
-        self.post_to(0, fields).await
-    }
-
-    pub(crate) async fn post_to(&self, gateway: usize, fields: &[(&str, &str)]) -> Response {
-        form(&self.path, fields).send(self.merchant.instance.gateway(gateway)).await.unwrap()
-    }
-
-    pub(crate) async fn shown(&self) -> Value {
-        self.merchant.get(&format!("/v1/checkout_sessions/{}", self.id)).await.expect(200)
-    }
-
-    /// The merchant's events of this kind.
-    pub(crate) async fn of_kind(&self, kind: &str) -> Vec<Value> {
-        let events = self.merchant.events().await.into_iter();
-        events.filter(|event| event.kind == kind).map(|event| event.body).collect()
-    }
-}
-
-pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request {
-    let pairs: Vec<_> =
-        fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
-    Request::new("POST", path)
-        .header("Content-Type", "application/x-www-form-urlencoded")
-        .body(Body::Whole(pairs.join("&").into_bytes()))
-}
-
-pub(crate) fn card(number: &str) -> [(&str, &str); 3] {
-    [("card_number", number), ("card_expiry", "04/39"), ("card_cvc", "123")]
-}
-
-pub(crate) fn money<'a>(amount: &'a str, number: &'a str) -> Vec<(&'a str, &'a str)> {
-    [&PERSON[..], &card(number), &[("amount", amount)]].concat()
-}
-
-/// Asserts that the form succeeded: the browser is redirected to the page.
-pub(crate) fn went_through(response: &Response, checkout: &Checkout) {
-    assert_eq!(response.status, 303, "{}", response.text());
-    let to = response.head.header("location").unwrap();
-    assert!(checkout.path.ends_with(&format!("/{to}")), "{to}");
-}
 
 #[test]
 fn the_page_loads_nothing_from_other_origins_and_only_the_merchants_app_may_frame_it() {
@@ -103,7 +31,7 @@ fn the_page_loads_nothing_from_other_origins_and_only_the_merchants_app_may_fram
         for asset in ["checkout.css", "checkout.js"] {
             assert!(html.contains(&format!("\"../assets/{asset}\"")), "{html}");
             let path = format!("/embed/assets/{asset}");
-            let got = Request::new("GET", path).send(checkout.merchant.gateway()).await.unwrap();
+            let got = Request::new("GET", path).send(checkout.merchant.hosted_pages()).await.unwrap();
             assert_eq!(got.status, 200, "{asset}");
             assert_eq!(got.head.header("x-content-type-options"), Some("nosniff"));
         }
@@ -236,15 +164,15 @@ fn a_forged_session_secret_is_refused() {
         let last = other.pop().unwrap();
         other.push(if last == 'A' { 'B' } else { 'A' });
         for path in [other, format!("/embed/checkout/{}", checkout.id), "/embed/checkout/%00".to_owned()] {
-            let got = Request::new("GET", path.clone()).send(checkout.merchant.gateway()).await.unwrap();
+            let got = Request::new("GET", path.clone()).send(checkout.merchant.hosted_pages()).await.unwrap();
             assert_eq!(got.status, 404, "{path}");
             let policy = got.head.header("content-security-policy").unwrap();
             assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
-            let sent = form(&path, &PERSON).send(checkout.merchant.gateway()).await.unwrap();
+            let sent = form(&path, &PERSON).send(checkout.merchant.hosted_pages()).await.unwrap();
             assert_eq!(sent.status, 404, "{path}");
         }
         let json = Request::new("POST", checkout.path.clone()).json(&json!({"name": "Ada"}));
-        assert_eq!(json.send(checkout.merchant.gateway()).await.unwrap().status, 415);
+        assert_eq!(json.send(checkout.merchant.hosted_pages()).await.unwrap().status, 415);
         let long = "x".repeat(20_000);
         assert_eq!(checkout.post(&[("name", &long)]).await.status, 413);
         assert_eq!(checkout.of_kind("customer.created").await.len(), 0);

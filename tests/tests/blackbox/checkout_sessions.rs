@@ -2,11 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farthing_tests::client::Request;
-use farthing_tests::instance::SideGateway;
+use farthing_tests::client::{Connection, Request};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 const ORIGIN: &str = "https://app.example";
 
@@ -37,10 +38,11 @@ fn a_session_is_created_and_read_and_its_token_opens_its_page() {
         assert_eq!(at("expires_at") - at("created_at"), chrono::TimeDelta::hours(24));
 
         let token = token_of(&made);
-        assert_eq!(token["base"], format!("http://{}/", merchant.gateway()));
+        let base = merchant.instance.ready().pages_url;
+        assert_eq!(token["base"], base.as_str());
         let secret = token["secret"].as_str().unwrap();
         assert!(secret.starts_with("css_"), "{secret}");
-        assert_eq!(made["url"], format!("http://{}/embed/checkout/{secret}", merchant.gateway()));
+        assert_eq!(made["url"], format!("{base}embed/checkout/{secret}"));
 
         assert_eq!(merchant.get(&format!("/v1/checkout_sessions/{id}")).await.expect(200), made);
         assert_eq!(merchant.get("/v1/checkout_sessions").await.expect(200)["data"], json!([made]));
@@ -155,23 +157,37 @@ fn a_session_is_created_once_under_an_idempotency_key() {
 }
 
 #[test]
-fn forwarded_headers_set_the_page_url_only_if_the_operator_trusts_them() {
+fn the_page_url_is_the_operators_whatever_the_caller_says() {
     run(async {
         let merchant = Merchant::new().await;
-        let ask = || {
-            let request = Request::new("POST", "/v1/checkout_sessions").bearer(&merchant.secret_key);
-            let request =
-                request.header("X-Forwarded-Host", "pay.example").header("X-Forwarded-Proto", "https");
-            request.json(&onboarding())
-        };
-        let plain = ask().send(merchant.gateway()).await.unwrap().expect(201);
-        assert_eq!(token_of(&plain)["base"], format!("http://{}/", merchant.gateway()));
-        let behind = SideGateway::start(merchant.instance, &["--trust-forwarded"]).await;
-        let created = ask().send(behind.address).await.unwrap().expect(201);
-        assert_eq!(token_of(&created)["base"], "https://pay.example/");
-        assert!(
-            created["url"].as_str().unwrap().starts_with("https://pay.example/embed/checkout/css_"),
-            "{created}"
-        );
+        let base = merchant.instance.ready().pages_url;
+        let named = SideGateway::start(merchant.instance, &["--pages-url=https://pay.example:8443"]).await;
+        for (gateway, base) in
+            [(merchant.gateway(), base.as_str()), (named.address, "https://pay.example:8443/")]
+        {
+            for (name, value) in [
+                ("X-Forwarded-Host", "evil.example"),
+                ("Forwarded", "host=evil.example;proto=https"),
+                ("X-Host", "evil.example"),
+            ] {
+                let request = Request::new("POST", "/v1/checkout_sessions").bearer(&merchant.secret_key);
+                let request = request.header(name, value).header("X-Forwarded-Proto", "https");
+                let created = request.json(&onboarding()).send(gateway).await.unwrap().expect(201);
+                assert_eq!(token_of(&created)["base"], base, "{name}");
+                let url = created["url"].as_str().unwrap();
+                assert!(url.starts_with(&format!("{base}embed/checkout/css_")), "{name}: {url}");
+
+                let id = created["checkout_session_id"].as_str().unwrap();
+                let mut connection = Connection::open(gateway).await.unwrap();
+                let (path, key) = (format!("/v1/checkout_sessions/{id}"), &merchant.secret_key);
+                let head = format!(
+                    "GET {path} HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {key}\r\n\r\n"
+                );
+                connection.write.write_all(head.as_bytes()).await.unwrap();
+                assert_eq!(connection.response("GET").await.unwrap().expect(200), created);
+                let absolute = Request::new("GET", format!("http://evil.example{path}")).bearer(key);
+                assert_eq!(absolute.send(gateway).await.unwrap().expect(200), created);
+            }
+        }
     });
 }

@@ -21,7 +21,7 @@ fn the_stream_holds_every_event_in_order_and_proves_the_hash_chain() {
             (feed::end(&stream).await? >= events.last()?.position).then_some(())
         })
         .await;
-        feed::check_beginning(&stream, &events).await;
+        feed::check_beginning(merchant.instance, &stream, &events).await;
     });
 }
 
@@ -47,8 +47,8 @@ fn the_wake_up_notification_carries_the_newest_position() {
         use futures_util::StreamExt as _;
         let merchant = Merchant::funded("1").await;
         let client = merchant.instance.nats().await;
-        let mut bell =
-            client.subscribe(format!("farthing.head.{}", merchant.partition().await)).await.unwrap();
+        let subject = feed::wake_up(merchant.instance, merchant.partition().await);
+        let mut bell = client.subscribe(subject).await.unwrap();
         client.flush().await.unwrap();
         let before = merchant.events().await.last().unwrap().position;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));

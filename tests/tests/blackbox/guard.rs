@@ -1,10 +1,10 @@
 //! The address guard: a gateway without allowances reaches public addresses only, in every spelling of an address.
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::json;
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use serde_json::json;
 
 #[test]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::encoded;
 use farthing_tests::run;
 use farthing_tests::scratch::Scratch;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use tokio_postgres::Client;
 

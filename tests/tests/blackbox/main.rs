@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
-mod attacks;
 mod bad_input;
 mod billing;
 mod budget;
@@ -21,6 +20,7 @@ mod customers_wallet;
 mod documented;
 mod feed;
 mod full_scenario;
+mod given_servers;
 mod guard;
 mod headers;
 mod idempotency;
@@ -30,6 +30,7 @@ mod long_lists;
 mod managed_streams;
 mod merchant_clock;
 mod meters;
+mod metrics;
 mod models;
 mod openapi;
 mod operator;
@@ -39,6 +40,7 @@ mod partitions;
 mod payments;
 mod plan_changes;
 mod plans;
+mod postgres_connections;
 mod projections;
 mod provider_cost;
 mod rate_limit;
@@ -65,6 +67,7 @@ mod target;
 mod tenancy;
 mod timeouts;
 mod tls;
+mod tls_servers;
 mod usage;
 mod usage_report;
 mod vocabularies;

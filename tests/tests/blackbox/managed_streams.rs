@@ -2,6 +2,7 @@
 //! response if the caller did not request it (completion.md section 5).
 
 use farthing_tests::client::{Body, Connection, Request};
+use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Call, Endpoint, Gate, Step, chunk, event_stream, json, last_chunk, whole};
 use farthing_tests::run;
@@ -9,7 +10,6 @@ use farthing_tests::wait::within;
 use serde_json::{Value, json};
 
 use crate::caller_disconnects::{MANY, PLACES};
-use crate::provider_cost::Managed;
 
 /// The path of OpenAI's chat completions.
 const CHAT: &str = "/v1/chat/completions";
@@ -142,7 +142,8 @@ fn a_caller_who_requests_usage_gets_the_chunk_and_other_responses_are_unchanged(
             post(&unasked, r#"{"model":"gpt-4o","stream":true}"#).header("x-api-key", "sk-theirs");
         assert_eq!(managed.send(key, unmanaged).await.text(), usage("\n"));
         // Mistral always reports usage, and refuses the option.
-        let with_key = Managed::start(&["--provider-key=mistral=sk-managed-mistral"]).await;
+        let mistral = merchant.instance.provider_key("mistral", "sk-managed-mistral");
+        let with_key = Managed::start(&[&mistral]).await;
         let reporting = with_key.mistral.endpoint_ending(CHAT, |_| {
             let last =
                 r#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#;

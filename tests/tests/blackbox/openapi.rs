@@ -8,8 +8,8 @@ use farthing_tests::document::Document;
 use farthing_tests::instance::Instance;
 use farthing_tests::run;
 
-async fn get(target: &str) -> Response {
-    Request::new("GET", target).send(Instance::shared().await.gateway(0)).await.unwrap()
+async fn page_at(target: &str) -> Response {
+    Request::new("GET", target).send(Instance::shared().await.hosted_pages(0)).await.unwrap()
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn every_operation_has_a_unique_id_and_documents_its_success_and_errors() {
 fn the_reference_page_loads_nothing_from_elsewhere() {
     run(async {
         for (page, folder) in [("/docs", "/"), ("/docs/", "/docs/")] {
-            let answer = get(page).await;
+            let answer = page_at(page).await;
             assert_eq!(
                 (answer.status, answer.head.header("content-type")),
                 (200, Some("text/html; charset=utf-8"))
@@ -141,14 +141,15 @@ fn the_reference_page_loads_nothing_from_elsewhere() {
                     Some(rest) => format!("/{rest}"),
                     None => format!("{folder}{link}"),
                 };
-                let asset = get(&target).await;
+                let asset = page_at(&target).await;
                 assert_eq!(asset.status, 200, "{target}");
                 assert!(asset.body.len() > 100, "{target}");
                 asset.request_id();
             }
         }
-        get("/docs/nothing.js").await.refused(404, "route_not_found");
-        let posted = Request::new("POST", "/docs").send(Instance::shared().await.gateway(0)).await.unwrap();
+        page_at("/docs/nothing.js").await.refused(404, "route_not_found");
+        let posted =
+            Request::new("POST", "/docs").send(Instance::shared().await.hosted_pages(0)).await.unwrap();
         posted.refused(405, "method_not_allowed");
         assert_eq!(posted.head.header("allow"), Some("GET,HEAD"));
     });

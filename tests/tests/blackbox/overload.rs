@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use futures_util::future::{Either, select};
 use serde_json::json;

@@ -5,22 +5,20 @@ use std::process::{Output, Stdio};
 
 use farthing_core::partition::Partition;
 use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward, token};
 use farthing_tests::provider::json as json_answer;
 use farthing_tests::run;
 use farthing_tests::scratch::operate;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// The URL of a new, empty database on the shared instance's server.
 async fn new_database(name: &str) -> String {
-    let instance = Instance::shared().await;
-    instance.log().await.sql.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-    let url = instance.ready().database_url;
-    format!("{}/{name}", url.rsplit_once('/').unwrap().0)
+    Instance::shared().await.create_database(name).await
 }
 
 async fn migrate(url: &str, flags: &[&str]) -> Output {
@@ -212,7 +210,7 @@ impl Tenant<'_> {
         let session = self.post("/v1/checkout_sessions", &body).await;
         let page = session["url"].as_str().unwrap();
         let page = &page[page.find("/embed/").unwrap()..];
-        let shown = Request::new("GET", page).send(address).await.unwrap();
+        let shown = Request::new("GET", page).send(self.on.gateway.pages).await.unwrap();
         assert_eq!(shown.status, 200, "{}", shown.text());
         assert!(shown.text().contains("card_number"), "{}", shown.text());
 

@@ -56,7 +56,7 @@ async fn check_out(merchant: &Merchant, customer: &Customer, mode: &str, fields:
     let form = Request::new("POST", format!("/embed/{path}"))
         .header("Content-Type", "application/x-www-form-urlencoded")
         .body(Body::Whole(pairs.join("&").into_bytes()));
-    form.send(merchant.gateway()).await.unwrap().status
+    form.send(merchant.hosted_pages()).await.unwrap().status
 }
 
 /// The merchant's events of this kind.

@@ -86,16 +86,16 @@ fn an_upgrade_is_paid_in_full_and_begins_at_once() {
         let asked =
             json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id});
         let page = Page::of(&merchant, &asked).await;
-        let wrong_price = page.send(merchant.gateway(), "10.0000000000", Means::Known).await;
+        let wrong_price = page.send(merchant.hosted_pages(), "10.0000000000", Means::Known).await;
         assert_eq!(wrong_price.status, 422, "{}", wrong_price.text());
-        let refused = page.send(merchant.gateway(), "25.0000000000", Means::Card(DECLINED)).await;
+        let refused = page.send(merchant.hosted_pages(), "25.0000000000", Means::Card(DECLINED)).await;
         assert_eq!(refused.status, 422, "{}", refused.text());
         assert_eq!(merchant.subscription_of(&customer).await, before, "a declined card changes nothing");
 
         // A double click, on both gateways, is one upgrade.
         let (one, two) = tokio::join!(
-            page.send(merchant.instance.gateway(0), "25.0000000000", Means::Card(PAYS)),
-            page.send(merchant.instance.gateway(1), "25.0000000000", Means::Card(PAYS)),
+            page.send(merchant.instance.hosted_pages(0), "25.0000000000", Means::Card(PAYS)),
+            page.send(merchant.instance.hosted_pages(1), "25.0000000000", Means::Card(PAYS)),
         );
         assert_eq!((one.status, two.status), (303, 303), "{} {}", one.text(), two.text());
         let upgraded = merchant.comes_to(&id, "subscription.upgraded", 1).await.remove(0);
@@ -139,7 +139,7 @@ fn an_upgrade_is_paid_in_full_and_begins_at_once() {
         // A session for the current plan changes nothing.
         let asked =
             json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id});
-        let again = Page::of(&merchant, &asked).await.send(merchant.gateway(), "", Means::None).await;
+        let again = Page::of(&merchant, &asked).await.send(merchant.hosted_pages(), "", Means::None).await;
         assert_eq!(again.status, 200, "{}", again.text());
         assert!(again.text().contains("You already have this plan"), "{}", again.text());
         assert_eq!(merchant.subscription_of(&customer).await, renewed);
@@ -215,11 +215,11 @@ fn only_the_offer_that_was_shown_is_charged() {
         let path = format!("/v1/plans/{}", plan["plan_id"].as_str().unwrap());
         merchant.patch(&path, &changed).await.expect(200);
         let seen = |credit| [("pay", "known"), ("price", "5.0000000000"), ("credit", credit)];
-        let response = page.post(merchant.gateway(), &seen("4.0000000000")).await;
+        let response = page.post(merchant.hosted_pages(), &seen("4.0000000000")).await;
         assert_eq!(response.status, 422);
         assert!(response.text().contains("The offer has changed"), "{}", response.text());
         assert_eq!(remaining(&merchant, &customer).await, "20");
-        assert_eq!(page.post(merchant.gateway(), &seen("1.0000000000")).await.status, 303);
+        assert_eq!(page.post(merchant.hosted_pages(), &seen("1.0000000000")).await.status, 303);
         assert_eq!(remaining(&merchant, &customer).await, "21");
     });
 }

@@ -1,11 +1,9 @@
 //! The provider cost of a call and who pays it: list prices, managed provider keys, percentage meters (completion.md
 //! sections 3 to 5).
 
-use std::net::SocketAddr;
-
 use farthing_tests::books::Books;
-use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::instance::program;
+use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward, token};
 use farthing_tests::provider::{
     Endpoint, Provider, Step, chunk, event_stream, json, json_text, last_chunk, whole,
@@ -20,59 +18,6 @@ const COST: &str = "0.0056150000";
 
 const CACHED: &str = r#"{"id":"chatcmpl-1","model":"gpt-4o-2024-08-06","usage":{"prompt_tokens":2006,"completion_tokens":300,
     "total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920}}}"#;
-
-/// A gateway with managed keys for OpenAI, Anthropic and Google, whose hosts are the test's.
-pub(crate) struct Managed {
-    gateway: SideGateway,
-    pub(crate) openai: Provider,
-    anthropic: Provider,
-    pub(crate) google: Provider,
-    /// A provider that is configured without a key.
-    pub(crate) mistral: Provider,
-}
-
-impl Managed {
-    pub(crate) async fn start(more: &[&str]) -> Self {
-        let instance = Instance::shared().await;
-        let [openai, anthropic, google, mistral] = [
-            Provider::start().await,
-            Provider::start().await,
-            Provider::start().await,
-            Provider::start().await,
-        ];
-        let named =
-            |name: &str, provider: &Provider| format!("--provider-host={name}={}", provider.authority());
-        let hosts = [
-            named("openai", &openai),
-            named("anthropic", &anthropic),
-            named("google", &google),
-            named("mistral", &mistral),
-        ];
-        let mut flags: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        flags.extend([
-            "--allow-address=127.0.0.0/8",
-            "--provider-key=openai=sk-managed-openai",
-            "--provider-key=anthropic=sk-managed-anthropic",
-            "--provider-key=google=managed-google",
-        ]);
-        flags.extend(more);
-        let gateway = SideGateway::start(instance, &flags).await;
-        Self { gateway, openai, anthropic, google, mistral }
-    }
-
-    /// The address of its gateway.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.gateway.address
-    }
-
-    pub(crate) async fn send(&self, credential: &str, request: Request) -> Response {
-        request.bearer(credential).send(self.gateway.address).await.expect("the gateway answers")
-    }
-
-    async fn ask(&self, credential: &str, url: &str, model: &str) -> Response {
-        self.send(credential, forward("POST", url).json(&json!({"model": model, "max_tokens": 500}))).await
-    }
-}
 
 async fn percentage_meter(merchant: &Merchant, rate: &str, payers: (&str, &str)) -> Meter {
     merchant

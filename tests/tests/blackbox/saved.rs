@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::forward;
 use farthing_tests::provider::json;
 use farthing_tests::run;
 use farthing_tests::saved::Facts;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
@@ -28,18 +29,18 @@ fn saved() -> Vec<PathBuf> {
 
 /// Restores the dump into a new database of the instance's server, and returns its URL.
 async fn restored(instance: &Instance, folder: &Path, name: &str) -> String {
-    let url = instance.ready().database_url;
-    let owner = Log::open(&url).await.sql;
-    owner.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    let url = instance.create_database(name).await;
+    let name = instance.name_of(name);
+    let sql = Log::open(&url).await.sql;
     // A right on the database itself is not in its dump.
-    owner.batch_execute(&format!("GRANT CREATE ON DATABASE {name} TO farthing_projector")).await.unwrap();
-    let url = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+    sql.batch_execute(&format!("GRANT CREATE ON DATABASE {name} TO farthing_projector")).await.unwrap();
     let file = std::fs::File::open(folder.join("database.sql.gz")).unwrap();
     let mut dump = String::new();
     flate2::read::GzDecoder::new(file).read_to_string(&mut dump).unwrap();
+    // The owner may have another name here.
+    let dump = dump.replace(" OWNER TO farthing;", " OWNER TO CURRENT_USER;");
     // Lines for psql alone.
     let statements: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
-    let sql = Log::open(&url).await.sql;
     sql.batch_execute(&statements.join("\n")).await.unwrap();
     url
 }

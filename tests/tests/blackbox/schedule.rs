@@ -44,9 +44,7 @@ fn statement(name: &str) -> String {
 /// A migrated database with those subscriptions.
 async fn filled() -> Client {
     let instance = Instance::shared().await;
-    instance.log().await.sql.batch_execute("CREATE DATABASE schedule").await.unwrap();
-    let url = instance.ready().database_url;
-    let url = format!("{}/schedule", url.rsplit_once('/').unwrap().0);
+    let url = instance.create_database("schedule").await;
     let mut command = tokio::process::Command::new(program());
     command.args(["migrate", "--mode", "test", "--json", "--database-url", &url]).stdin(Stdio::null());
     let output = command.output().await.unwrap();

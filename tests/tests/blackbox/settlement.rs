@@ -1,10 +1,10 @@
 //! A call is settled before its last byte is released, even if the caller or the provider disconnects.
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, head, json, last_chunk};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 

@@ -1,10 +1,10 @@
 //! Unusual spellings that a caller may try: of a provider's host, a second credential, a provider key, a method.
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
 use farthing_tests::provider::json;
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use serde_json::json;
 
 #[test]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use chrono::{DateTime, Datelike as _, Days, Duration, Months, NaiveTime, Utc};
 use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, json as answer_json};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use serde_json::{Value, json};
 
 /// Calls that a key admits in a cycle.
@@ -226,7 +226,7 @@ fn a_spend_limit_resets_with_each_cycle() {
         let flags = [
             format!("--prices={}", prices.display()),
             format!("--provider-host=openai={}", openai.authority()),
-            "--provider-key=openai=sk-managed".to_owned(),
+            instance.provider_key("openai", "sk-managed"),
             "--allow-address=127.0.0.0/8".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

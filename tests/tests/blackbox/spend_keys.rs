@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
 use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
@@ -368,7 +368,7 @@ fn a_spend_limit_of_a_dollar_admits_exactly_100_of_1000_concurrent_calls_at_a_ce
         let flags = [
             format!("--prices={}", prices.display()),
             format!("--provider-host=openai={}", openai.authority()),
-            "--provider-key=openai=sk-managed".to_owned(),
+            merchant.instance.provider_key("openai", "sk-managed"),
             "--allow-address=127.0.0.0/8".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

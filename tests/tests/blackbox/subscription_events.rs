@@ -65,7 +65,7 @@ fn the_start_and_the_end_of_each_subscription_are_delivered_once_and_in_order() 
             json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": never.id});
         let page = Page::of(&merchant, &asked).await;
         let declined = page
-            .send(merchant.gateway(), big["period_amount"].as_str().unwrap(), Means::Card(DECLINED))
+            .send(merchant.hosted_pages(), big["period_amount"].as_str().unwrap(), Means::Card(DECLINED))
             .await;
         assert_eq!(declined.status, 422, "{}", declined.text());
 

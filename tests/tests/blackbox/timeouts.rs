@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use farthing_tests::client::{Connection, chunked};
-use farthing_tests::instance::SideGateway;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, head, json, last_chunk, whole};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;

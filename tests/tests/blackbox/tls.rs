@@ -2,10 +2,11 @@
 
 use std::process::Stdio;
 
-use farthing_tests::instance::{SideGateway, program};
+use farthing_tests::instance::program;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, chunk, event_stream, json, last_chunk};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::tls::{Authority, Validity};
 use serde_json::json;
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::{Call, Endpoint, Gate, Step, json, whole};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};

@@ -9,4 +9,5 @@ mod embedding;
 mod form_filling;
 mod merchant_app;
 mod page_states;
+mod providers_scripts;
 mod window;

@@ -107,7 +107,7 @@ impl<'a> Checkout<'a> {
         });
         assert_eq!(
             messages,
-            json!([{"origin": format!("http://{}", self.merchant.gateway()), "data": data}])
+            json!([{"origin": format!("http://{}", self.merchant.hosted_pages()), "data": data}])
         );
     }
 

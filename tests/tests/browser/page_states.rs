@@ -54,7 +54,7 @@ async fn post(checkout: &Checkout<'_>, card: &str) -> u16 {
     let request = Request::new("POST", format!("/embed/{path}"))
         .header("Content-Type", "application/x-www-form-urlencoded")
         .body(Body::Whole(pairs.join("&").into_bytes()));
-    request.send(checkout.merchant.gateway()).await.unwrap().status
+    request.send(checkout.merchant.hosted_pages()).await.unwrap().status
 }
 
 async fn plan(merchant: &Merchant, name: &str, price: &str) -> Value {

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::instance::{Instance, kill, signal};
 use farthing_tests::leader::spread;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
@@ -55,6 +56,11 @@ async fn scene() -> Scene {
     }
     eventually("all calls are in flight", async || {
         (late.calls().len() + streaming.calls().len() == CALLS).then_some(())
+    })
+    .await;
+    // A call is sent before its opening is in the log, and one whose opening dies with its gateway never was.
+    eventually("all calls are open", async || {
+        (scene.merchant.of_kind("request.opened").await.len() == CALLS).then_some(())
     })
     .await;
     scene
@@ -163,6 +169,12 @@ fn the_calls_of_a_dead_gateway_are_swept_in_the_partitions_of_every_leader() {
             (endpoint.calls().len() == merchants.len()).then_some(())
         })
         .await;
+        for merchant in &merchants {
+            eventually("its call is open", async || {
+                (merchant.of_kind("request.opened").await.len() == 1).then_some(())
+            })
+            .await;
+        }
         kill(side.pid());
         for merchant in &merchants {
             let ended = within(SWEEP, "the call is swept", async || {

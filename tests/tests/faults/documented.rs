@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::document::{Document, Operation};
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, json as answer_json};
 use farthing_tests::proxy::{Fault, Proxy};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 

@@ -4,11 +4,13 @@ use async_nats::jetstream;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use farthing_tests::feed;
-use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::instance::{Instance, kill, signal};
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
 use farthing_tests::run;
+use farthing_tests::servers;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;
 use serde_json::json;
 
@@ -40,7 +42,7 @@ fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
         let events = merchant.log.after(0).await;
         feed::check(instance, &events).await;
         let partition = merchant.partition().await;
-        let name = feed::name(partition);
+        let name = feed::name(instance, partition);
         let stream = context.get_stream(&name).await.unwrap();
         stream.purge().await.expect_err("a purge is refused");
         stream.delete_message(1).await.expect_err("so is the deletion of a message");
@@ -58,7 +60,7 @@ fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
         let (copied, next_number) = (claiming(1, last.position, last), claiming(2, last.position, last));
         for headers in [async_nats::HeaderMap::new(), copied, next_number] {
             let created = context.get_stream(&name).await.unwrap().get_info().await.unwrap().created;
-            publish(&context, partition, headers).await;
+            publish(instance, &context, partition, headers).await;
             within(HEAL, "the feed is created again", async || {
                 (feed::stream_of(instance, partition).await?.get_info().await.ok()?.created != created)
                     .then_some(())
@@ -79,8 +81,14 @@ async fn patient(instance: &Instance) -> jetstream::Context {
 }
 
 /// Publishes a foreign message to the feed of a partition. It is stored once acknowledged, until the relay sees it.
-async fn publish(context: &jetstream::Context, partition: i16, headers: async_nats::HeaderMap) {
-    let sent = context.publish_with_headers(feed::subject(partition), headers, "{}".into()).await;
+async fn publish(
+    instance: &Instance,
+    context: &jetstream::Context,
+    partition: i16,
+    headers: async_nats::HeaderMap,
+) {
+    let subject = feed::subject(instance, partition);
+    let sent = context.publish_with_headers(subject, headers, "{}".into()).await;
     sent.unwrap().await.unwrap();
 }
 
@@ -105,7 +113,7 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
         let last = events.iter().rfind(|event| event.partition == partition).unwrap();
         let before =
             feed::stream_of(instance, partition).await.unwrap().get_info().await.unwrap().state.messages;
-        publish(&context, partition, claiming(before + 1, last.position + 1, last)).await;
+        publish(instance, &context, partition, claiming(before + 1, last.position + 1, last)).await;
         let says = format!("the stream's last event, at position {}, is not this log's", last.position + 1);
         within(HEAL, "the relay reports the fork", async || {
             let said = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).ok()?;
@@ -116,7 +124,7 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
         merchant.get("/v1/connections").await.expect(200);
         let state = feed::stream_of(instance, partition).await.unwrap().get_info().await.unwrap().state;
         assert_eq!(state.messages, before + 1, "nothing is published on the fork");
-        context.delete_stream(feed::name(partition)).await.unwrap();
+        context.delete_stream(feed::name(instance, partition)).await.unwrap();
         feed::check(instance, &merchant.log.after(0).await).await;
         put_away(instance).await;
     });
@@ -124,12 +132,16 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
 
 #[test]
 fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_later() {
+    if !servers::has_own_nats("stops NATS") {
+        return;
+    }
     run(async {
         let (merchant, _) = at_rest().await;
         let instance = merchant.instance;
         let pids = instance.ready().pids;
         // The projector has a server that hangs; the gateway has none.
-        signal(pids.nats, "STOP");
+        let nats = pids.nats.unwrap();
+        signal(nats, "STOP");
         kill(pids.projectors[0]);
         let database_url = instance.ready().database_url;
         let flags = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
@@ -146,7 +158,7 @@ fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_l
         for id in &ids {
             merchant.shown(id, "completed").await;
         }
-        signal(pids.nats, "CONT");
+        signal(nats, "CONT");
         drop(gateway);
         feed::check(instance, &merchant.log.after(0).await).await;
         put_away(instance).await;

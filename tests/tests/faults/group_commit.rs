@@ -1,6 +1,8 @@
 //! Group commit over partitions: the batches of several leaders of one process are one transaction, and the failure of one
 //! is not the failure of another.
 
+use std::sync::Arc;
+
 use chrono::Utc;
 use farthing_core::command::{IssueSecretKey, to_millisecond};
 use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
@@ -38,8 +40,9 @@ CREATE TRIGGER count_attempt BEFORE UPDATE ON ledger.heads FOR EACH ROW
 WHEN (NEW.partition = {partition} AND NEW.position > OLD.position) EXECUTE FUNCTION public.count_attempt()";
 const ATTEMPTS: &str = "SELECT last_value FROM public.attempts WHERE is_called";
 
-const BLOCKED: &str =
-    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%append%'";
+const BLOCKED: &str = "\
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%append%'";
 
 /// A partition that the test leads.
 struct Led {
@@ -82,7 +85,7 @@ impl Led {
 
 /// Leads the partitions of three merchants, with one group commit.
 async fn three(instance: &'static Instance, stop: &CancellationToken, tasks: &TaskTracker) -> Vec<Led> {
-    let group = GroupCommit::start(instance.ready().database_url, Role::Gateway, tasks);
+    let group = GroupCommit::start(instance.ready().database_url, Role::Gateway, Arc::default(), tasks);
     let mut merchants: Vec<(Merchant, Partition)> = Vec::new();
     while merchants.len() < 3 {
         let merchant = Merchant::of(instance).await;

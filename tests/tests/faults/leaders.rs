@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::{Connection, Request};
-use farthing_tests::instance::{Instance, SideGateway, kill, signal};
+use farthing_tests::instance::{Instance, kill, signal};
 use farthing_tests::leader::{Led, led, spread, taken_over};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::json;
+use farthing_tests::provider::{Endpoint, Gate, Step, head};
 use farthing_tests::proxy::{Fault, Outcome, Proxy, Strike};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
@@ -28,6 +29,9 @@ const KEYS: usize = 60;
 /// The last position in a partition that a gateway has written.
 const LAST_BY: &str =
     "SELECT COALESCE(max(first_position), 0) FROM ledger.batches WHERE partition = $1 AND writer = $2";
+
+/// A provider's answer.
+const ANSWER: &str = r#"{"usage": {"tokens": 1}}"#;
 
 const LOCK_HEAD: &str = "SELECT FROM ledger.heads WHERE partition = $1 FOR UPDATE";
 
@@ -55,12 +59,13 @@ impl Two {
     async fn start() -> Self {
         let instance = instance_of(1).await;
         let side = SideGateway::start(instance, &FLAGS).await;
-        Self::of(instance, side).await
+        Self::of(instance, side, 2).await
     }
 
-    async fn of(instance: &'static Instance, side: SideGateway) -> Self {
+    /// `gateways` in all share the partitions.
+    async fn of(instance: &'static Instance, side: SideGateway, gateways: usize) -> Self {
         let log = instance.log().await;
-        let (led, side_id) = (spread(&log.sql, 2).await, side.id().await);
+        let (led, side_id) = (spread(&log.sql, gateways).await, side.id().await);
         let own_id = led.keys().find(|gateway| **gateway != side_id).unwrap().clone();
         Self { instance, log, own_id, side, side_id, led }
     }
@@ -146,30 +151,71 @@ fn gateways_that_join_and_stop_share_the_partitions_and_disturb_no_call() {
 struct HeldBack {
     two: Two,
     merchant: Merchant,
+    endpoint: Endpoint,
     request: Request,
     call: Connection,
+    /// The rest of the answer.
+    rest: Gate,
+}
+
+/// The gateway that a call is made through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Through {
+    Leader,
+    Follower,
+}
+
+/// What of the answer has arrived when the leader dies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrived {
+    Whole,
+    /// Its head, and one byte.
+    Begun,
 }
 
 /// Makes the call, and kills the leader. The append reaches Postgres when the test says so.
-async fn killed_before_the_opening_is_durable() -> (HeldBack, Strike) {
-    let instance = instance_of(1).await;
+async fn killed_before_the_opening_is_durable(through: Through, arrived: Arrived) -> (HeldBack, Strike) {
+    // After the leader's death, a follower leads the partition itself, or another one does.
+    let gateways = if through == Through::Leader { 1 } else { 2 };
+    let instance = instance_of(gateways).await;
     let ready = instance.ready();
     let (proxy, url) = Proxy::before(&ready.database_url).await;
     let side = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
-    let two = Two::of(instance, side).await;
+    let two = Two::of(instance, side, gateways as usize + 1).await;
     let merchant = Merchant::led_by(instance, &two.side_id).await;
     merchant.credit_own("10").await;
     let customer = merchant.customer("1").await;
     let meter = merchant.call_meter("0.25").await;
-    let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+    // An answer that comes at once would be settled in the same append.
+    let (gate, rest) = (Gate::default(), Gate::default());
+    let (held, held_rest) = (gate.clone(), rest.clone());
+    let endpoint = instance.provider.endpoint(move |_| {
+        let (length, body) = (ANSWER.len().to_string(), ANSWER.as_bytes().to_vec());
+        let headers = [("Content-Type", "application/json"), ("Content-Length", &*length)];
+        let (begin, end) = body.split_at(1);
+        let begin = [Step::Wait(held.clone()), head(200, &headers), Step::Bytes(begin.to_vec())];
+        let end = [Step::Wait(held_rest.clone()), Step::Bytes(end.to_vec())];
+        begin.into_iter().chain(end).collect()
+    });
+    if arrived == Arrived::Whole {
+        rest.open();
+    }
     let request = forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter));
     let mut strike = proxy.strike(Fault::KeepBackInSilence, 0);
-    let mut call = Connection::open(two.side.address).await.unwrap();
+    let address = match through {
+        Through::Leader => two.side.address,
+        Through::Follower => merchant.gateway(),
+    };
+    let mut call = Connection::open(address).await.unwrap();
     call.send(&request).await.unwrap();
     strike.struck().await;
-    eventually("the provider has the call", async || (endpoint.calls().len() == 1).then_some(())).await;
+    gate.open();
+    let is_answered = || endpoint.calls().iter().any(|call| call.is_finished());
+    if arrived == Arrived::Whole {
+        eventually("the provider has answered", async || is_answered().then_some(())).await;
+    }
     kill(two.side.pid());
-    (HeldBack { two, merchant, request, call }, strike)
+    (HeldBack { two, merchant, endpoint, request, call, rest }, strike)
 }
 
 impl HeldBack {
@@ -188,12 +234,30 @@ impl HeldBack {
         assert_eq!(report["ok"], true, "{report}");
         self.two.put_away().await;
     }
+
+    async fn is_answered_and_charged_once(&mut self) {
+        let answer = self.call.response("GET").await.unwrap();
+        answer.expect(200);
+        self.merchant.charged(&answer).await;
+        self.is_charged_once().await;
+    }
+
+    async fn is_charged_once(&self) {
+        let merchant = &self.merchant;
+        for kind in ["request.opened", "request.metered"] {
+            assert_eq!(merchant.of_kind(kind).await.len(), 1, "{kind}");
+        }
+        assert_eq!(self.endpoint.calls().len(), 1, "its provider was called once");
+        merchant.nothing_is_held().await;
+        let report = merchant.instance.operate(&["log", "verify"]).await;
+        assert_eq!(report["ok"], true, "{report}");
+    }
 }
 
 #[test]
 fn a_call_whose_opening_arrives_after_the_takeover_never_was() {
     run(async {
-        let (scene, strike) = killed_before_the_opening_is_durable().await;
+        let (scene, strike) = killed_before_the_opening_is_durable(Through::Leader, Arrived::Whole).await;
         let merchant = &scene.merchant;
         taken_over(&scene.two.log.sql, merchant.partition().await, &scene.two.side_id).await;
         // The new leader has appended, so it has raised the epoch.
@@ -207,7 +271,7 @@ fn a_call_whose_opening_arrives_after_the_takeover_never_was() {
 #[test]
 fn a_call_whose_opening_arrives_before_the_takeover_is_swept() {
     run(async {
-        let (scene, strike) = killed_before_the_opening_is_durable().await;
+        let (scene, strike) = killed_before_the_opening_is_durable(Through::Leader, Arrived::Whole).await;
         assert_eq!(strike.outcome().await, Outcome::Moved(true));
         let ended = within(SWEEP, "the call is swept", async || {
             scene.merchant.events().await.into_iter().find(|event| event.kind == "request.failed")
@@ -215,6 +279,52 @@ fn a_call_whose_opening_arrives_before_the_takeover_is_swept() {
         .await;
         assert_eq!(ended.body["reason"], "abandoned");
         scene.nothing_came_of_it().await;
+    });
+}
+
+#[test]
+fn a_call_through_a_follower_whose_opening_is_lost_with_its_leader_is_opened_again() {
+    run(async {
+        let (mut scene, strike) =
+            killed_before_the_opening_is_durable(Through::Follower, Arrived::Whole).await;
+        scene.is_answered_and_charged_once().await;
+        // The new leader has appended, so it has raised the epoch.
+        assert_eq!(strike.outcome().await, Outcome::Moved(false));
+        scene.is_charged_once().await;
+        scene.two.put_away().await;
+    });
+}
+
+#[test]
+fn a_stream_through_a_follower_whose_opening_is_lost_begins_once_it_is_opened_again() {
+    run(async {
+        let through = Through::Follower;
+        let (mut scene, strike) = killed_before_the_opening_is_durable(through, Arrived::Begun).await;
+        let head = scene.call.head("GET").await.unwrap();
+        assert!(head.first_line.starts_with("HTTP/1.1 200 "), "{head:?}");
+        assert_eq!(
+            scene.merchant.of_kind("request.opened").await.len(),
+            1,
+            "it is opened before it is answered"
+        );
+        assert_eq!(strike.outcome().await, Outcome::Moved(false));
+        scene.rest.open();
+        let (body, end) = scene.call.read.rest().await;
+        assert!(end.is_ok());
+        assert_eq!(body, ANSWER.as_bytes());
+        scene.is_charged_once().await;
+        scene.two.put_away().await;
+    });
+}
+
+#[test]
+fn a_call_through_a_follower_whose_opening_outlives_its_leader_is_opened_once() {
+    run(async {
+        let (mut scene, strike) =
+            killed_before_the_opening_is_durable(Through::Follower, Arrived::Whole).await;
+        assert_eq!(strike.outcome().await, Outcome::Moved(true));
+        scene.is_answered_and_charged_once().await;
+        scene.two.put_away().await;
     });
 }
 

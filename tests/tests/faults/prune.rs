@@ -2,9 +2,10 @@
 
 use std::process::{Output, Stdio};
 
-use farthing_tests::instance::{Instance, SideGateway, program};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::run;
 use farthing_tests::scratch::{Scratch, operate};
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
@@ -129,7 +130,7 @@ fn a_read_model_that_comes_back_is_built_before_it_is_read() {
         // A projector of the old release keeps its tables: they have not come back.
         let projector = SideProjector::on(instance, url).await;
         let locks = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
-            WHERE locktype = 'advisory' AND granted AND datname = 'comes_back'";
+            WHERE locktype = 'advisory' AND granted AND datname = current_database()";
         eventually("the projector works on all read models", async || {
             let held: i64 = scratch.sql.query_one(locks, &[]).await.unwrap().get(0);
             (held >= 11).then_some(())

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use farthing_tests::books::{Books, decimal};
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, SideGateway, is_running, kill};
+use farthing_tests::instance::{Instance, is_running, kill};
 use farthing_tests::leader::{spread, taken_over};
 use farthing_tests::log::{Log, Logged};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::recurring::{Means, PAYS};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
@@ -37,7 +38,8 @@ const HOLD_THE_PROCESSOR: &str = "BEGIN; LOCK TABLE test_processor.charge IN SHA
 
 /// Ends the sessions of dead processes that still wait for a lock.
 const DROP_WHAT_WAITS: &str = "\
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
 
 struct Shop {
     instance: &'static Instance,

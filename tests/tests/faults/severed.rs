@@ -10,12 +10,14 @@ use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
 use farthing_core::secret::ServerKey;
 use farthing_log::appender::{self, Appender};
 use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::json;
+use farthing_tests::provider::{Gate, Step, json};
 use farthing_tests::proxy::{Fault, Outcome, Proxy};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -81,13 +83,27 @@ impl Scene {
     async fn settles_once(&self, through: Through, fault: Fault) -> Outcome {
         let customer = self.merchant.customer_called(&ulid(), "1").await;
         let meter = self.merchant.call_meter("0.25").await;
-        let endpoint =
-            self.merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        // An answer that comes at once would be settled in the append of the opening.
+        let gate = Gate::default();
+        let held = gate.clone();
+        let endpoint = self.merchant.instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(held.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
+            steps
+        });
         let request = forward("GET", &endpoint.url).bearer(&self.merchant.billing(&customer, &meter));
         let (metered, debited) = (self.count("request.metered").await, self.count("wallet.debited").await);
+        let opened = self.count("request.opened").await;
         // Its opening passes.
         let mut strike = self.proxy.strike(fault, 1);
-        let response = request.send(self.address(through)).await.unwrap();
+        let address = self.address(through);
+        let call = tokio::spawn(async move { request.send(address).await });
+        eventually("the call is open", async || {
+            (self.count("request.opened").await == opened + 1).then_some(())
+        })
+        .await;
+        gate.open();
+        let response = call.await.expect("the call is not cancelled").unwrap();
         response.expect(200);
         strike.struck().await;
         self.merchant.charged(&response).await;

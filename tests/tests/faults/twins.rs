@@ -12,12 +12,15 @@ use crate::load::Load;
 use crate::{HEAL, aftermath, instance, put_away, rounds};
 
 /// Ends the sessions of all projectors, as Postgres does when their machine is unreachable.
-const END_SESSIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'farthing_projector'";
+const END_SESSIONS: &str = "\
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'farthing_projector'";
 
 /// The number of sessions with the lock of the relay, and the highest number with the lock of one projection.
 const LOCKS: &str = "\
 SELECT count(*), COALESCE(max(holders), 0) FROM (
-    SELECT count(*) AS holders FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
+    SELECT count(*) AS holders FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+    WHERE datname = current_database() AND locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
     GROUP BY classid, objid, objsubid
 ) AS held";
 
@@ -63,7 +66,7 @@ async fn take_over_from(instance: &'static Instance, log: &Log, stalled: u32) {
     .await;
 }
 
-fn is_stale(response: &Response) -> bool {
+pub(crate) fn is_stale(response: &Response) -> bool {
     match response.head.header("x-service-stale") {
         Some(value) => {
             assert_eq!(value, "true");

@@ -1,12 +1,12 @@
 //! A gateway that stops while Postgres is unavailable logs the calls that it cannot settle.
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::SideGateway;
 use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, last_chunk, whole};
 use farthing_tests::proxy::Proxy;
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 

@@ -49,10 +49,20 @@ impl DataFolder {
             Err(TryLockError::Error(error)) => bail!("cannot lock the data folder {shown}: {error}"),
         }
         let folder = Self { root, _lock: lock };
-        for part in ["logs", "run"] {
-            fs::create_dir_all(folder.path(part)).with_context(cannot_write)?;
-        }
+        fs::create_dir_all(folder.path("run")).with_context(cannot_write)?;
+        folder.create_private("logs")?;
         Ok(folder)
+    }
+
+    /// Creates a folder in it that its owner alone may enter.
+    pub(super) fn create_private(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        let shown = path.display();
+        let cannot_create = || format!("cannot create {shown}");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).with_context(cannot_create)?;
+        // An earlier release may have created it.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).with_context(cannot_create)?;
+        Ok(path)
     }
 
     /// The folder itself.

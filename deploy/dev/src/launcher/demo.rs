@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::data_folder::DataFolder;
 use super::operator::Operator;
-use super::private_file;
 use super::rest_client::RestClient;
+use crate::private_file;
 
 const FILE: &str = "demo.json";
 const REFERENCE_ID: &str = "demo-customer";

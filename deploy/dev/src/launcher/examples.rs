@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::data_folder::DataFolder;
-use super::private_file;
 use super::ready_file::Ready;
+use crate::private_file;
 
 const FORWARD: &str = "forward.sh";
 const READ_BACK: &str = "read-back.sh";
@@ -26,11 +26,13 @@ pub(super) fn write(folder: &DataFolder, ready: &Ready) -> Result<()> {
 pub(super) fn announcement(folder: &DataFolder, ready: &Ready) -> String {
     format!(
         "\nFarthing is ready at {base} (data and logs: {folder}).\n\
+         Checkout pages and the API reference are at {pages}, the latter at {pages}docs.\n\
          The provider at {openai} is a MOCK: no model answers there.\n\n\
          Forward a call for the demo customer:\n\n{forward}\n\n\
          Read it back:\n\n{read_back}\n\n\
          Ctrl-C stops everything. The next start continues with the same data.\n",
         base = ready.base_url,
+        pages = ready.pages_url,
         folder = folder.root().display(),
         openai = ready.openai_url,
         forward = forward(ready),

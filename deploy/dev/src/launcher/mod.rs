@@ -1,5 +1,6 @@
-//! The launcher: runs a private instance as child processes of this one, under one data folder: Postgres, NATS, gateways, projectors, the mock provider and, created on the first start, a demo merchant. Invariant:
-//! it touches nothing outside the data folder, and no child outlives this process.
+//! The launcher: runs a private instance as child processes of this one, under one data folder: Postgres, NATS, gateways,
+//! projectors, the mock provider and, created on the first start, a demo merchant. Invariant: it touches nothing outside
+//! the data folder but the servers that it is given, and no child outlives this process.
 
 mod account;
 mod citus;
@@ -11,12 +12,12 @@ mod nats;
 mod operator;
 mod ports;
 mod postgres;
-mod private_file;
 mod process;
 mod processes;
 mod ready_file;
 mod rest_client;
 mod roles;
+mod servers;
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -27,13 +28,14 @@ use farthing_core::secret::ServerKey;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::account::Account;
 use self::data_folder::DataFolder;
+use self::gateway_address::Listens;
 use self::operator::Operator;
 use self::ports::Ports;
 use self::processes::Processes;
-use self::ready_file::Ready;
+use self::ready_file::{Nats, OperatorUrls, Ready};
 use self::roles::Roles;
+use crate::private_file;
 
 /// The NATS servers of a cluster. All of them store the feed.
 const NATS_SERVERS: u8 = 3;
@@ -46,12 +48,18 @@ pub struct Config {
     pub data: PathBuf,
     /// The address of the first gateway. Port 0 picks a free port.
     pub listen: SocketAddr,
+    /// The address of the first gateway's hosted pages; `None` if it is the port after `listen`.
+    pub pages_listen: Option<SocketAddr>,
+    /// The URL of the hosted pages; `None` if it is the first gateway's address.
+    pub pages_url: Option<String>,
     /// The number of gateways.
     pub gateways: u16,
     /// The number of projectors.
     pub projectors: u16,
-    /// The database and message servers.
+    /// The database and message servers that are started.
     pub servers: Servers,
+    /// Servers that are used instead.
+    pub given: GivenServers,
     /// Gateways end the open requests of a gateway without a heartbeat for this long.
     pub sweep_after_seconds: u64,
     /// The time for open calls to end at shutdown, in seconds.
@@ -64,8 +72,21 @@ pub struct Config {
     pub gateway_arguments: Vec<String>,
     /// Environment variables of every gateway, for settings that are secret.
     pub gateway_environment: Vec<(String, String)>,
+    /// The format of the roles' logs, as a value of `--log-format`.
+    pub log_format: &'static str,
     /// The file to describe the running instance in.
     pub ready_file: Option<PathBuf>,
+}
+
+/// Servers that somebody else runs. The launcher neither starts nor stops them.
+#[derive(Debug, Clone, Default)]
+pub struct GivenServers {
+    /// An existing database, as its owner.
+    pub database_url: Option<String>,
+    /// NATS servers with JetStream, with commas between them.
+    pub nats_url: Option<String>,
+    /// What the names of all streams and subjects there begin with.
+    pub nats_prefix: Option<String>,
 }
 
 /// The database and message servers of an instance.
@@ -114,62 +135,42 @@ async fn run_instance(
     mut started: watch::Receiver<()>,
 ) -> Result<()> {
     let mut ports = Ports::remembered(folder);
-    let account = Account::find(folder)?;
-    let (kind, layout) = match config.servers {
-        Servers::Single => (postgres::Kind::Plain, nats::Layout::Single),
-        Servers::Cluster => (postgres::Kind::Citus, nats::Layout::Cluster(NATS_SERVERS)),
-    };
-    let cluster = postgres::Cluster::open(folder, &account, &mut ports, "postgres", kind).await?;
-    processes.start_postgres(cluster.spec());
-    let database_url = cluster.wait_until_ready(processes.postgres()?).await?;
-    if config.servers == Servers::Cluster {
-        citus::start_workers(folder, &account, &mut ports, &database_url, &cluster, processes).await?;
-    }
+    let database = servers::database(config, folder, &mut ports, processes).await?;
     let operator = Operator {
         program: &config.program,
-        database_url: &database_url,
+        database_url: &database.url,
         server_key: config.server_key.as_ref(),
     };
     operator.migrate(config.servers).await?;
 
-    let servers = nats::Server::open_all(folder, &mut ports, layout)?;
-    for server in &servers {
-        processes.start_nats(server.spec());
-    }
-    let mut nats_urls = Vec::new();
-    for (server, process) in servers.iter().zip(processes.nats()) {
-        nats_urls.push(server.wait_until_ready(process).await?);
-    }
-    let nats_url = nats_urls.join(",");
+    let nats_url = servers::nats(config, folder, &mut ports, processes).await?;
 
-    let local_url = cluster.local_url(&database_url);
-    let roles = Roles { config, folder, database_url: &local_url, nats_url: &nats_url };
+    let roles = Roles { config, folder, database_url: &database.local_url, nats_url: &nats_url };
     let local = IpAddr::from([127, 0, 0, 1]);
     let provider = SocketAddr::new(local, ports.take("provider", local)?);
     let openai = SocketAddr::new(local, ports.take("openai", local)?);
     processes.start_provider(roles.mock_provider(provider, openai));
-    let mut listens = Vec::new();
-    for index in 0..config.gateways {
-        let ip = config.listen.ip();
-        let listen = match (index, config.listen.port()) {
-            (0, 1..) => config.listen,
-            _ => SocketAddr::new(ip, ports.take(&format!("gateway-{index}"), ip)?),
-        };
-        listens.push(listen);
-        processes.start_gateway(roles.gateway(index, listen, openai));
+    let listens = gateway_address::choose(config, &mut ports)?;
+    let pages_url = pages_url(config, &listens);
+    for (index, listen) in (0..).zip(&listens) {
+        processes.start_gateway(roles.gateway(index, *listen, &pages_url, openai));
     }
+    let mut operators = OperatorUrls::of_gateways(&listens);
     for index in 0..config.projectors {
-        processes.start_projector(roles.projector(index));
+        let operator = SocketAddr::new(local, ports.take(&format!("operator-projector-{index}"), local)?);
+        operators.add_projector(operator);
+        processes.start_projector(roles.projector(index, operator));
     }
     ports.remember(folder)?;
     for process in processes.roles() {
         roles.wait_until_ready(process).await?;
     }
 
-    let urls: Vec<_> = listens.iter().map(|listen| gateway_address::base_url(*listen)).collect();
-    let gateway = gateway_address::reachable(*listens.first().unwrap_or(&config.listen));
+    let gateway = gateway_address::reachable(listens.first().map_or(config.listen, |first| first.api));
     let demo = demo::find_or_create(folder, &operator, gateway).await?;
-    let mut ready = Ready::new(urls, demo, provider, openai, database_url.clone(), nats_url.clone());
+    let providers = (provider, openai);
+    let nats = Nats { nats_url, nats_prefix: config.given.nats_prefix.clone().unwrap_or_default() };
+    let mut ready = Ready::new((&listens, operators), pages_url, demo, providers, database.url, nats);
     examples::write(folder, &ready)?;
     let mut announced = false;
     loop {
@@ -185,6 +186,12 @@ async fn run_instance(
             return Ok(());
         }
     }
+}
+
+/// The URL of the hosted pages, the same for all gateways.
+fn pages_url(config: &Config, listens: &[Listens]) -> String {
+    let first = listens.first().map_or(config.listen, |first| first.pages);
+    config.pages_url.clone().unwrap_or_else(|| gateway_address::pages_url(first))
 }
 
 fn announce(text: &str) -> Result<()> {

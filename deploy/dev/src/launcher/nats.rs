@@ -1,5 +1,5 @@
-//! The private nats-server with JetStream, or a cluster of them. A store may be deleted at any time: the server is then restarted and the
-//! relay publishes the log again.
+//! The private nats-server with JetStream, or a cluster of them, with a login. A store may be deleted at any time: the server
+//! is then restarted and the relay publishes the log again.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,8 +15,12 @@ use super::account::child_command;
 use super::data_folder::DataFolder;
 use super::ports::Ports;
 use super::process::{Process, ProcessSpec, StopMethod, command_line, send_signal};
+use crate::private_file;
 
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
+/// The name of the login.
+const USER: &str = "farthing";
+
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of servers.
@@ -36,6 +40,7 @@ pub(super) struct Server {
     config: PathBuf,
     log: PathBuf,
     address: SocketAddr,
+    password: String,
 }
 
 impl Server {
@@ -51,11 +56,14 @@ impl Server {
         for name in &names {
             addresses.push(SocketAddr::new(local, ports.take(&format!("{name}-cluster"), local)?));
         }
-        let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats-route://{address}\"")).collect();
+        let password = password(folder)?;
+        let route = |address| format!("\"nats-route://{USER}:{password}@{address}\"");
+        let routes: Vec<_> = addresses.iter().map(route).collect();
         let routes = routes.join(", ");
+        let login = login(&password);
         let open = |(name, address): (&String, &SocketAddr)| {
             let cluster = format!(
-                "server_name: {name}\ncluster {{ name: farthing, listen: \"{address}\", routes: [{routes}] }}\n"
+                "server_name: {name}\ncluster {{ name: farthing, listen: \"{address}\", {login}, routes: [{routes}] }}\n"
             );
             Self::open(folder, ports, name, &cluster)
         };
@@ -64,8 +72,7 @@ impl Server {
 
     fn open(folder: &DataFolder, ports: &mut Ports, name: &str, cluster: &str) -> Result<Self> {
         let program = program()?;
-        let (home, log) = (folder.path(name), folder.log(name));
-        std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+        let (home, log) = (folder.create_private(name)?, folder.log(name));
         let (config, pid_file) =
             (folder.path(&format!("{name}.conf")), folder.path(&format!("run/{name}.pid")));
         let shown = config.display().to_string();
@@ -83,13 +90,15 @@ impl Server {
         }
         let local = IpAddr::from([127, 0, 0, 1]);
         let address = SocketAddr::new(local, ports.take(name, local)?);
+        let password = password(folder)?;
         let text = format!(
-            "listen: \"{address}\"\npid_file: \"{}\"\njetstream {{ store_dir: \"{}\" }}\n{cluster}",
+            "listen: \"{address}\"\n{}\npid_file: \"{}\"\njetstream {{ store_dir: \"{}\" }}\n{cluster}",
+            login(&password),
             pid_file.display(),
             home.display()
         );
-        std::fs::write(&config, text).with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { name: name.to_owned(), program, folder: home, config, log, address })
+        private_file::write(&config, text.as_bytes())?;
+        Ok(Self { name: name.to_owned(), program, folder: home, config, log, address, password })
     }
 
     /// How to run the server.
@@ -128,8 +137,18 @@ impl Server {
     pub(super) async fn wait_until_ready(&self, process: &Process) -> Result<String> {
         let address = self.address;
         process.wait_until_ready(READY_TIMEOUT, async || greets(address).await.then_some(())).await?;
-        Ok(format!("nats://{address}"))
+        Ok(format!("nats://{USER}:{}@{address}", self.password))
     }
+}
+
+/// The password of all servers.
+fn password(folder: &DataFolder) -> Result<String> {
+    private_file::password(&folder.path("nats-password"))
+}
+
+/// The login in a configuration.
+fn login(password: &str) -> String {
+    format!("authorization {{ user: \"{USER}\", password: \"{password}\" }}")
 }
 
 async fn greets(address: SocketAddr) -> bool {

@@ -69,6 +69,7 @@ impl Operator<'_> {
         let shown = format!("`farthing {}`", words.join(" "));
         let mut command = child_command(self.program, "TERM");
         command.args(arguments).arg("--json").env("FARTHING_DATABASE_URL", self.database_url);
+        command.env_remove("FARTHING_DATABASE_URL_FILE");
         if let Some(key) = self.server_key {
             command.env("FARTHING_SERVER_KEY", key.to_hex());
         }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use anyhow::{Result, anyhow, bail};
 
 use super::data_folder::DataFolder;
-use super::private_file;
+use crate::private_file;
 
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use farthing_log::connect::{Role, connect};
 
 use super::account::Account;
 use super::data_folder::DataFolder;
 use super::ports::Ports;
-use super::private_file;
 use super::process::{Process, ProcessSpec, StopMethod, command_line, last_lines, send_signal};
+use crate::private_file;
 
 /// The name of the login and of the database.
 const NAME: &str = "farthing";
@@ -92,7 +92,7 @@ impl Cluster {
     ) -> Result<Self> {
         let bin = programs()?;
         let (data, log) = (folder.path(name), folder.log(name));
-        let password = password(folder)?;
+        let password = private_file::password(&folder.path("postgres-password"))?;
         if !data.join("PG_VERSION").exists() {
             create(&bin, folder, account, &password, &data).await?;
         }
@@ -205,20 +205,6 @@ fn programs() -> Result<PathBuf> {
     })
 }
 
-/// The password of the clusters in `folder`, made at the first start.
-fn password(folder: &DataFolder) -> Result<String> {
-    let file = folder.path("postgres-password");
-    if file.exists() {
-        let text = std::fs::read_to_string(&file);
-        return Ok(text.with_context(|| format!("cannot read {}", file.display()))?.trim().to_owned());
-    }
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random bytes: {error}"))?;
-    let password = farthing_core::secret::hex(&bytes);
-    private_file::write(&file, password.as_bytes())?;
-    Ok(password)
-}
-
 /// Creates a cluster in a sibling folder, then renames it: `data` never holds half a cluster.
 async fn create(
     bin: &Path,
@@ -242,7 +228,8 @@ async fn create(
     account.own(&password_file)?;
     let log = folder.log("initdb");
     let cannot_write = || format!("cannot write {}", log.display());
-    let output = std::fs::File::create(&log).with_context(cannot_write)?;
+    let _ = std::fs::remove_file(&log);
+    let output = private_file::append(&log).with_context(cannot_write)?;
     let errors = output.try_clone().with_context(cannot_write)?;
     let mut command = account.child_command(bin.join("initdb"), "TERM");
     command

@@ -1,6 +1,5 @@
 //! One supervised child process. It is restarted, with growing pauses, whenever it exits on its own.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +9,8 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::private_file;
 
 /// The first and the longest pause before a restart.
 const RESTART_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -186,7 +187,7 @@ async fn supervise(
 fn spawn(spec: &ProcessSpec) -> Result<Child> {
     let mut command = (spec.command)()?;
     let cannot_open = || format!("cannot open {}", spec.log.display());
-    let log = OpenOptions::new().create(true).append(true).open(&spec.log).with_context(cannot_open)?;
+    let log = private_file::append(&spec.log).with_context(cannot_open)?;
     let errors = log.try_clone().with_context(cannot_open)?;
     let stdin = match spec.stop_method {
         StopMethod::CloseStdin => Stdio::piped(),

@@ -5,7 +5,17 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::demo::Demo;
+use super::gateway_address::{self, Listens, base_url};
 use super::processes::Pids;
+
+/// The message servers.
+#[derive(Debug, Serialize)]
+pub(super) struct Nats {
+    /// With commas between them.
+    pub(super) nats_url: String,
+    /// What the names of streams and subjects begin with; empty without a prefix.
+    pub(super) nats_prefix: String,
+}
 
 /// The content of the ready file.
 #[derive(Debug, Serialize)]
@@ -13,6 +23,11 @@ pub(super) struct Ready {
     /// The base URL of the first gateway.
     pub(super) base_url: String,
     gateways: Vec<String>,
+    /// The URL of the hosted pages and the API reference.
+    pub(super) pages_url: String,
+    /// The URL of each gateway's pages.
+    pages: Vec<String>,
+    operators: OperatorUrls,
     /// The demo merchant's ids and keys.
     #[serde(flatten)]
     pub(super) demo: Demo,
@@ -20,29 +35,54 @@ pub(super) struct Ready {
     /// The mock's second address, which gateways know as `openai`.
     pub(super) openai_url: String,
     database_url: String,
-    nats_url: String,
+    #[serde(flatten)]
+    nats: Nats,
     /// The current process ids.
     pub(super) pids: Pids,
 }
 
+/// The URLs at which processes serve their metrics and their state.
+#[derive(Debug, Serialize)]
+pub(super) struct OperatorUrls {
+    gateways: Vec<String>,
+    projectors: Vec<String>,
+}
+
+impl OperatorUrls {
+    /// Those of the gateways.
+    pub(super) fn of_gateways(listens: &[Listens]) -> Self {
+        let gateways = listens.iter().map(|listens| format!("http://{}/", listens.operator)).collect();
+        Self { gateways, projectors: Vec::new() }
+    }
+
+    /// Adds that of a projector.
+    pub(super) fn add_projector(&mut self, operator: SocketAddr) {
+        self.projectors.push(format!("http://{operator}/"));
+    }
+}
+
 impl Ready {
-    /// The content without process ids. `gateways` are the base URLs of all gateways.
+    /// The content without process ids. `providers` are the mock's two addresses.
     pub(super) fn new(
-        gateways: Vec<String>,
+        (listens, operators): (&[Listens], OperatorUrls),
+        pages_url: String,
         demo: Demo,
-        provider: SocketAddr,
-        openai: SocketAddr,
+        (provider, openai): (SocketAddr, SocketAddr),
         database_url: String,
-        nats_url: String,
+        nats: Nats,
     ) -> Self {
+        let gateways: Vec<_> = listens.iter().map(|listens| base_url(listens.api)).collect();
         Self {
             base_url: gateways.first().cloned().unwrap_or_default(),
             gateways,
+            pages_url,
+            pages: listens.iter().map(|listens| gateway_address::pages_url(listens.pages)).collect(),
+            operators,
             demo,
             provider_url: format!("http://{provider}"),
             openai_url: format!("http://{openai}"),
             database_url,
-            nats_url,
+            nats,
             pids: Pids::default(),
         }
     }

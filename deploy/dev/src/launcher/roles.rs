@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::data_folder::DataFolder;
+use super::gateway_address::Listens;
 use super::process::{Process, ProcessSpec, StopMethod};
 use super::{Config, MockJournal, NATS_SERVERS, Servers};
 
@@ -20,8 +21,22 @@ const STOP_TIMEOUT_AFTER_GRACE: Duration = Duration::from_secs(20);
 /// The providers of a test instance run on loopback.
 const ALLOW_LOOPBACK: [&str; 2] = ["--allow-address=127.0.0.0/8", "--allow-address=::1/128"];
 
-/// Variables of this process that its children must not read: [`Config::gateway_arguments`] includes their values.
-const REMOVED_VARIABLES: [&str; 3] = ["FARTHING_ALLOW_ADDRESS", "FARTHING_PROVIDER_HOST", "FARTHING_PRICES"];
+/// Variables of this process that its children must not read: [`Config::gateway_arguments`] includes the values of the
+/// first, and the others are the launcher's own, or about servers that are not the instance's own.
+const REMOVED_VARIABLES: [&str; 12] = [
+    "FARTHING_ALLOW_ADDRESS",
+    "FARTHING_PROVIDER_HOST",
+    "FARTHING_PRICES",
+    "FARTHING_DATABASE_URL_FILE",
+    "FARTHING_DEV_DATABASE_URL",
+    "FARTHING_DEV_NATS_URL",
+    "FARTHING_NATS_PREFIX",
+    "FARTHING_NATS_CA_FILE",
+    "FARTHING_NATS_CERT_FILE",
+    "FARTHING_NATS_KEY_FILE",
+    "FARTHING_NATS_CREDENTIALS_FILE",
+    "FARTHING_NATS_NKEY_FILE",
+];
 
 /// Specifies the processes of roles.
 pub(super) struct Roles<'a> {
@@ -37,11 +52,20 @@ pub(super) struct Roles<'a> {
 
 impl Roles<'_> {
     /// A gateway. It calls the mock at `openai` for the provider `openai`.
-    pub(super) fn gateway(&self, index: u16, listen: SocketAddr, openai: SocketAddr) -> ProcessSpec {
+    pub(super) fn gateway(
+        &self,
+        index: u16,
+        listens: Listens,
+        pages_url: &str,
+        openai: SocketAddr,
+    ) -> ProcessSpec {
         let config = self.config;
         let mut arguments = vec![
             "gateway".to_owned(),
-            format!("--listen={listen}"),
+            format!("--listen={}", listens.api),
+            format!("--pages-listen={}", listens.pages),
+            format!("--operator-listen={}", listens.operator),
+            format!("--pages-url={pages_url}"),
             format!("--sweep-after-seconds={}", config.sweep_after_seconds),
             format!("--grace-seconds={}", config.grace_seconds),
         ];
@@ -52,13 +76,17 @@ impl Roles<'_> {
         self.spec(format!("gateway-{index}"), arguments, config.gateway_environment.clone(), stop_timeout)
     }
 
-    /// A projector.
-    pub(super) fn projector(&self, index: u16) -> ProcessSpec {
+    /// A projector that serves its metrics at `operator`.
+    pub(super) fn projector(&self, index: u16, operator: SocketAddr) -> ProcessSpec {
         let replicas = match self.config.servers {
             Servers::Single => 1,
             Servers::Cluster => NATS_SERVERS,
         };
-        let arguments = vec!["projector".to_owned(), format!("--feed-replicas={replicas}")];
+        let arguments = vec![
+            "projector".to_owned(),
+            format!("--feed-replicas={replicas}"),
+            format!("--operator-listen={operator}"),
+        ];
         self.spec(format!("projector-{index}"), arguments, Vec::new(), Duration::from_secs(15))
     }
 
@@ -94,16 +122,23 @@ impl Roles<'_> {
         environment: Vec<(String, String)>,
         stop_timeout: Duration,
     ) -> ProcessSpec {
-        let (program, ready) = (self.config.program.clone(), self.ready_file(&name));
+        let config = self.config;
+        let (program, ready) = (config.program.clone(), self.ready_file(&name));
+        let log_format = config.log_format;
         let (database_url, nats_url) = (self.database_url.to_owned(), self.nats_url.to_owned());
+        let nats_prefix = config.given.nats_prefix.clone();
         // The ready file of an earlier run would be taken for this one's.
         let _ = std::fs::remove_file(&ready);
         let command = move || {
             let mut command = Command::new(&program);
             command.args(&arguments).arg("--stop-with-stdin").arg("--ready-file").arg(&ready);
             command.env("FARTHING_DATABASE_URL", &database_url).env("FARTHING_NATS_URL", &nats_url);
+            command.env("FARTHING_LOG_FORMAT", log_format);
             for name in REMOVED_VARIABLES {
                 command.env_remove(name);
+            }
+            if let Some(prefix) = &nats_prefix {
+                command.env("FARTHING_NATS_PREFIX", prefix);
             }
             command.envs(environment.iter().map(|(name, value)| (name, value)));
             Ok(command)

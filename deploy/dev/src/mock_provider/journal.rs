@@ -1,7 +1,7 @@
 //! The mock's own record of the calls it served: one line when a call arrives, one when its response ends. A line is
 //! one write to a file opened for appending, so lines never mix and a killed process loses no written line.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::private_file;
 
 /// Writes the lines and numbers the calls.
 pub(super) struct Journal {
@@ -68,7 +70,7 @@ pub(super) struct Entry {
 impl Journal {
     /// A journal that appends to this file.
     pub(super) fn append_to(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = private_file::append(path)?;
         Ok(Self { file: Some(Mutex::new(file)), ..Self::off() })
     }
 

@@ -49,13 +49,23 @@ impl TimeoutFlags {
 
 impl Limits {
     fn arguments(&self) -> Vec<String> {
-        vec![
+        let mut arguments = vec![
             format!("--max-connections={}", self.max_connections),
             format!("--max-calls={}", self.max_calls),
+            format!("--max-reads-per-merchant={}", self.max_reads_per_merchant),
+            format!("--read-connections={}", self.read_connections),
+            format!("--delivery-connections={}", self.delivery_connections),
+            format!("--decoder-mib={}", self.decoder_mib),
+            format!("--decoder-mib-per-merchant={}", self.decoder_mib_per_merchant),
             format!("--max-queued-commands={}", self.max_queued_commands),
             format!("--max-queued-mib={}", self.max_queued_mib),
             format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
-        ]
+        ];
+        let per_address = self.max_connections_per_address;
+        arguments.extend(per_address.map(|most| format!("--max-connections-per-address={most}")));
+        let per_merchant = self.max_calls_per_merchant;
+        arguments.extend(per_merchant.map(|most| format!("--max-calls-per-merchant={most}")));
+        arguments
     }
 }
 
@@ -76,10 +86,19 @@ impl Providers {
             self.trusted_authorities.iter().map(|file| format!("--trust-ca={}", file.display()));
         let prices = self.prices.price_files.iter().map(|file| format!("--prices={}", file.display()));
         let addresses = self.allow_addresses.iter().map(|net| format!("--allow-address={net}"));
+        let servers = self.dns_servers.iter().map(|server| format!("--dns-servers={server}"));
         let hosts = self.provider_hosts.iter();
         let hosts =
             hosts.map(|named| format!("--provider-host={}={}:{}", named.name, named.host, named.port));
-        authorities.chain(prices).chain(addresses).chain(hosts).collect()
+        let headers = [format!("--forward-response-headers={}", self.forward_response_headers)];
+        headers
+            .into_iter()
+            .chain(authorities)
+            .chain(prices)
+            .chain(addresses)
+            .chain(servers)
+            .chain(hosts)
+            .collect()
     }
 }
 
@@ -100,10 +119,12 @@ mod tests {
         let given = [
             "gateway",
             "--allow-address=10.0.0.0/8,127.0.0.0/8",
+            "--dns-servers=10.0.0.2,[fd00::2]:5353",
             "--trust-ca=a.pem",
             "--provider-host=openai=localhost:81",
             "--provider-host=xai=[::1]",
             "--prices=a.json,b.json",
+            "--forward-response-headers=unaltered",
             "--service-charge-rate=0.5",
             "--default-hold=0.02",
             "--hold-cap=2",
@@ -114,7 +135,14 @@ mod tests {
             "--answer-timeout-seconds=5",
             "--silence-timeout-seconds=6",
             "--max-connections=14",
+            "--max-connections-per-address=16",
             "--max-calls=15",
+            "--max-calls-per-merchant=18",
+            "--max-reads-per-merchant=19",
+            "--read-connections=20",
+            "--delivery-connections=21",
+            "--decoder-mib=16",
+            "--decoder-mib-per-merchant=17",
             "--max-queued-commands=11",
             "--max-queued-mib=12",
             "--queue-timeout-seconds=13",

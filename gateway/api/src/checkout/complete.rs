@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::{
     CheckoutRefusal, CompleteCheckoutSession, CreateCheckoutCustomer, CreateCustomer, CreatedCustomer,
     CustomerRefusal, NewMethod, Paid, PayCheckoutSession, Payee, PaymentRefusal, PersonalData, PlanRefusal,
-    Purchase, Refusal, RequestPayment, SubscriptionRefusal,
+    Purchase, Refusal, RequestPayment, SubscriptionRefusal, WalletRefusal,
 };
 use farthing_core::event::DeclineReason;
 use farthing_core::ids::{CustomerId, PaymentId, PaymentMethodId, SubscriptionId, WalletId};
@@ -54,6 +54,9 @@ impl From<appender::Error> for CompletionError {
             appender::Error::Refused(Refusal::Payment(PaymentRefusal::OfferChanged)) => {
                 Self::Rejected(FormProblem::changed())
             }
+            appender::Error::Refused(Refusal::Wallet(WalletRefusal::TooManyBundles)) => Self::Rejected(
+                whole_form("There is too much unused credit to buy more. You were not charged."),
+            ),
             appender::Error::Refused(Refusal::Amount(_)) => {
                 Self::Rejected(whole_form("The balance would exceed its limit. You were not charged."))
             }

@@ -142,7 +142,8 @@ impl FormReader<'_> {
     }
 
     fn amount(&mut self) -> Option<Amount> {
-        let text = self.answers.get("amount").trim_start_matches('$');
+        let text = self.answers.get("amount");
+        let text = text.strip_prefix('$').unwrap_or(text);
         let amount = text.parse::<Amount>().ok().filter(|amount| {
             (rules::MIN_FUNDING.into()..=rules::MAX_FUNDING.into()).contains(&amount.decimal())
                 && rules::is_payable(*amount)
@@ -237,7 +238,8 @@ mod tests {
 
     #[test]
     fn an_amount_is_of_whole_cents_within_its_bounds() {
-        for amount in ["0", "-10", "9.99", "10000.01", "12.345", "1e3", "ten", "99999999999999999999"] {
+        let wrongs = ["0", "-10", "9.99", "10000.01", "12.345", "1e3", "ten", "99999999999999999999"];
+        for amount in wrongs.into_iter().chain(["%24%2425", "25%24", "%24-25", "1_000", "25."]) {
             let form = format!("name=A&email=a@b&amount={amount}&card_number=1&card_expiry=0130&card_cvc=1");
             assert_eq!(wrong(&form), ["amount"], "{amount}");
         }

@@ -10,6 +10,7 @@ mod form;
 mod offer;
 mod page;
 mod session;
+mod visits;
 
 use std::sync::Arc;
 
@@ -17,13 +18,15 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use farthing_core::ids::CheckoutSessionId;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
 
 use self::complete::CompletionError;
 use self::form::{FormInput, FormProblem};
 use self::page::Notice;
 use self::session::{Session, SessionStatus};
+pub(crate) use self::visits::Visits;
 use crate::app::App;
 use crate::error::{ApiError, BillingError, ProtocolError, Resource};
 
@@ -52,10 +55,35 @@ async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
 }
 
 async fn show(State(app): State<Arc<App>>, Path(secret): Path<String>) -> Response {
-    match session::find(&app, &secret).await {
+    let too_many = |retry_after_seconds| Notice::TooManyViews { retry_after_seconds };
+    let id = match visited(&app, &secret, too_many) {
+        Ok(id) => id,
+        Err(refused) => return refused,
+    };
+    match session::find(&app, id).await {
         Ok(Some(session)) => shown(&session, &FormInput::default(), &[]),
         Ok(None) => page::notice(Notice::Unknown, None),
         Err(error) => page::failed(error, None),
+    }
+}
+
+/// The session of a link that is opened, before anything is read; the page to show instead if this instance issued no
+/// such link, or `too_many` of the seconds to wait if it is opened too often.
+#[expect(clippy::result_large_err, reason = "the error is the response")]
+fn visited(
+    app: &App,
+    secret: &str,
+    too_many: impl FnOnce(u64) -> Notice,
+) -> Result<CheckoutSessionId, Response> {
+    let id = app.server_key.read_checkout_secret(secret);
+    let id = id.ok_or_else(|| page::notice(Notice::Unknown, None))?;
+    match app.visits.count(id, app.now()) {
+        Ok(()) => Ok(id),
+        Err(retry_after_seconds) => {
+            let mut response = page::notice(too_many(retry_after_seconds), None);
+            response.headers_mut().insert(RETRY_AFTER, retry_after_seconds.into());
+            Err(response)
+        }
     }
 }
 
@@ -76,7 +104,11 @@ fn shown(session: &Session, answers: &FormInput, problems: &[FormProblem]) -> Re
 }
 
 async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request: Request) -> Response {
-    let session = match session::find(&app, &secret).await {
+    let id = match visited(&app, &secret, |_| Notice::TooManyForms) {
+        Ok(id) => id,
+        Err(refused) => return refused,
+    };
+    let session = match session::find(&app, id).await {
         Ok(Some(session)) => session,
         Ok(None) => return page::notice(Notice::Unknown, None),
         Err(error) => return page::failed(error, None),
@@ -105,7 +137,7 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
         Ok(()) | Err(CompletionError::SessionChanged) => back(&secret),
         Err(CompletionError::Rejected(problem)) => {
             // The customer may have been created, so the form no longer asks for their details.
-            match session::find(&app, &secret).await {
+            match session::find(&app, id).await {
                 Ok(Some(now)) if matches!(now.status, SessionStatus::Open(_)) => {
                     shown(&now, &answers, &[problem])
                 }

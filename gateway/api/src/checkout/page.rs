@@ -21,10 +21,19 @@ use crate::error::{ApiError, BillingError};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; \
     form-action 'self'; frame-ancestors";
 
+/// The time until the page of a pending payment loads itself again.
+const PENDING_RELOAD_SECONDS: u64 = 2;
+
 /// A page without a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
     Unknown,
+    /// It reloads: the link may be that of a pending payment.
+    TooManyViews {
+        retry_after_seconds: u64,
+    },
+    /// It stays: loading it again would show an empty form.
+    TooManyForms,
     PaymentPending,
     AttemptsUsedUp,
     Unavailable,
@@ -43,7 +52,8 @@ struct Page<'a> {
     /// Whether the page shows the test mode notice.
     test_mode: bool,
     icon: Icon,
-    reloads: bool,
+    /// The time until the page loads itself again.
+    reload_seconds: Option<u64>,
     /// The type of the message that the page posts to the merchant's app when it loads; empty for none.
     message_type: &'a str,
     origin: &'a str,
@@ -126,6 +136,16 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
             "This link is not valid",
             "Request a new link from the site that sent you here.",
         ),
+        Notice::TooManyViews { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many requests",
+            "This page was opened too often. It loads again in a moment.",
+        ),
+        Notice::TooManyForms => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many requests",
+            "This page was requested too often, and this request had no effect. Please try again in a moment.",
+        ),
         Notice::PaymentPending => {
             (StatusCode::OK, "Processing your payment", "This page updates when the payment completes.")
         }
@@ -151,13 +171,25 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
         Notice::Completed => Icon::Success,
         Notice::PaymentPending => Icon::Pending,
         Notice::Unknown
+        | Notice::TooManyViews { .. }
+        | Notice::TooManyForms
         | Notice::AttemptsUsedUp
         | Notice::Unavailable
         | Notice::AlreadySubscribed
         | Notice::Expired => Icon::Warning,
     };
-    let reloads = notice == Notice::PaymentPending;
-    let mut page = Page { title, text: text.to_owned(), icon, reloads, ..Page::default() };
+    let reload_seconds = match notice {
+        Notice::PaymentPending => Some(PENDING_RELOAD_SECONDS),
+        Notice::TooManyViews { retry_after_seconds } => Some(retry_after_seconds),
+        Notice::Unknown
+        | Notice::TooManyForms
+        | Notice::AttemptsUsedUp
+        | Notice::Unavailable
+        | Notice::AlreadySubscribed
+        | Notice::Expired
+        | Notice::Completed => None,
+    };
+    let mut page = Page { title, text: text.to_owned(), icon, reload_seconds, ..Page::default() };
     if let Some(session) = session {
         page.set_session(session);
         if let SessionStatus::Completed(customer_id) = session.status {

@@ -1,4 +1,4 @@
-//! Loads a checkout session by its secret, from the authoritative states and the log. The directory has its partition.
+//! Loads a checkout session, from the authoritative states and the log. The directory has its partition.
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, Recorded};
@@ -48,9 +48,8 @@ pub(super) enum SessionStatus {
     Completed(CustomerId),
 }
 
-/// The session of this secret; `None` if this instance issued no such secret.
-pub(super) async fn find(app: &App, secret: &str) -> Result<Option<Session>, ApiError> {
-    let Some(id) = app.server_key.read_checkout_secret(secret) else { return Ok(None) };
+/// The session `id`; `None` if there is none.
+pub(super) async fn find(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
     let key = StateKey::CheckoutSession(id);
     let connection = app.connection().await?;
     let Some(partition) = within(directory::find(&connection, &key)).await? else { return Ok(None) };

@@ -38,7 +38,7 @@ struct AnyObject {}
     get, path = "/openapi.json", operation_id = "get_openapi", tag = "openapi", security(()),
     responses((status = 200, description = "The OpenAPI 3.1 document.", body = AnyObject)),
 )]
-async fn serve() -> Response {
+pub(super) async fn serve() -> Response {
     let json = HeaderValue::from_static("application/json");
     ([(CONTENT_TYPE, json)], DOCUMENT.clone()).into_response()
 }

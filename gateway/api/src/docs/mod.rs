@@ -1,5 +1,6 @@
-//! The interactive reference at `/docs`: Swagger UI for the document at `/v1/openapi.json`. Invariant: the page and its
-//! assets come from this program, and the page loads nothing from other hosts.
+//! The API reference at `/docs`: Swagger UI for the OpenAPI document. It is for reading: the API is at another origin, and
+//! no key belongs on a page. Invariant: the page and its assets come from this program, and the page loads nothing from
+//! other hosts.
 
 mod document;
 
@@ -23,7 +24,7 @@ pub(crate) use self::document::{check, document_route};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 
-/// The page. `{docs}` and `{v1}` are the relative paths to its assets and to the interface.
+/// The page. `{docs}` is the relative path to its assets.
 const PAGE: &str = include_str!("page.html");
 
 /// Starts Swagger UI in the page.
@@ -48,13 +49,14 @@ static ASSETS: LazyLock<io::Result<BTreeMap<&'static str, Bytes>>> = LazyLock::n
 /// The page's routes, at the root. They are not part of the REST interface or its OpenAPI document.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
-        .route("/docs", get(async || page("docs/", "v1/")))
-        .route("/docs/", get(async || page("", "../v1/")))
+        .route("/docs", get(async || page("docs/")))
+        .route("/docs/", get(async || page("")))
+        .route("/docs/openapi.json", get(document::serve))
         .route("/docs/{asset}", get(asset))
 }
 
-fn page(docs: &str, v1: &str) -> Response {
-    let page = PAGE.replace("{docs}", docs).replace("{v1}", v1);
+fn page(docs: &str) -> Response {
+    let page = PAGE.replace("{docs}", docs);
     let headers: [(HeaderName, &str); 5] = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, POLICY),

@@ -5,6 +5,7 @@ SwaggerUIBundle({
   deepLinking: true,
   docExpansion: "none",
   validatorUrl: null,
+  supportedSubmitMethods: [],
   presets: [SwaggerUIBundle.presets.apis],
   layout: "BaseLayout",
 });

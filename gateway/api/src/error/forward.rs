@@ -33,6 +33,10 @@ pub(crate) enum ForwardError {
     /// 502: no connection to the provider could be made.
     #[error("The provider could not be reached.")]
     ProviderUnreachable,
+    /// 502: the provider's answer is not an HTTP/1.1 response: another protocol (101), or interim responses without end.
+    /// It has the code of an unreachable provider, the only 502 of the specification.
+    #[error("The provider did not answer with a response.")]
+    ProviderProtocol,
     /// 504: the provider did not answer in time.
     #[error("The provider did not answer in time.")]
     ProviderTimeout,
@@ -48,7 +52,9 @@ impl ForwardError {
             Self::MetadataInvalid(_) => (StatusCode::BAD_REQUEST, "metadata_invalid"),
             Self::ModelNotPriced => (StatusCode::BAD_REQUEST, "model_not_priced"),
             Self::ProviderKeyMissing => (StatusCode::BAD_REQUEST, "provider_key_missing"),
-            Self::ProviderUnreachable => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
+            Self::ProviderUnreachable | Self::ProviderProtocol => {
+                (StatusCode::BAD_GATEWAY, "provider_unreachable")
+            }
             Self::ProviderTimeout => (StatusCode::GATEWAY_TIMEOUT, "provider_timeout"),
         }
     }
@@ -62,6 +68,7 @@ impl ForwardError {
             | Self::ModelNotPriced
             | Self::ProviderKeyMissing
             | Self::ProviderUnreachable
+            | Self::ProviderProtocol
             | Self::ProviderTimeout => None,
         }
     }

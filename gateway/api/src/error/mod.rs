@@ -29,7 +29,7 @@ pub(crate) use self::input::{InputError, Issue};
 pub(crate) use self::limits::LimitError;
 pub(crate) use self::not_found::Resource;
 pub(crate) use self::protocol::ProtocolError;
-pub(crate) use self::server::ServerError;
+pub(crate) use self::server::{SHED, ServerError};
 
 /// Every error that the gateway itself answers, by area. Errors of a provider pass through unchanged and are not
 /// listed here.
@@ -85,6 +85,11 @@ impl ApiError {
     /// A 503 because of too much work. The limit that was reached is logged and never sent to the caller.
     pub(crate) const fn overloaded(limit: &'static str) -> Self {
         Self::Server(ServerError::Overloaded(limit))
+    }
+
+    /// The same for a limit of one merchant.
+    pub(crate) const fn overloaded_by_merchant(limit: &'static str) -> Self {
+        Self::Server(ServerError::OverloadedByMerchant(limit))
     }
 
     /// The HTTP status.
@@ -231,7 +236,9 @@ mod tests {
 
     #[tokio::test]
     async fn errors_carry_the_headers_of_their_status() {
-        for unavailable in [ApiError::ledger_unavailable(""), ApiError::overloaded("")] {
+        for unavailable in
+            [ApiError::ledger_unavailable(""), ApiError::overloaded(""), ApiError::overloaded_by_merchant("")]
+        {
             let (_, headers, body) = answered(unavailable).await;
             assert_eq!(headers[RETRY_AFTER], "1");
             assert_eq!(body["error"]["code"], "ledger_unavailable");

@@ -52,6 +52,9 @@ impl From<Refusal> for ApiError {
                 ),
                 PlanRefusal::BundleNotFound => Self::NotFound(Resource::CreditBundle),
                 PlanRefusal::BundlePlanMismatch => Self::Billing(BillingError::CreditBundlePlanMismatch),
+                PlanRefusal::TooManyBundles => {
+                    Self::issue(["credit_bundles"], "must leave the plan at most 100 bundles")
+                }
             },
             Refusal::Subscription(refusal) => match refusal {
                 SubscriptionRefusal::NotFound => Self::NotFound(Resource::Subscription),
@@ -103,6 +106,10 @@ fn wallet(refusal: WalletRefusal) -> ApiError {
             ApiError::Billing(BillingError::InsufficientBalance { available, needed, auto_recharge })
         }
         WalletRefusal::AmountNotPositive => ApiError::issue(["amount"], "must be above zero"),
+        WalletRefusal::TooManyBundles => ApiError::issue(
+            ["credit_bundle_id"],
+            "cannot be bought while the wallet has 1,000 bundles that are not used up",
+        ),
         WalletRefusal::AutopayIncomplete { enabled, threshold, amount } => {
             let why = if enabled {
                 "is required while autopay is enabled"

@@ -1,10 +1,17 @@
 //! Errors of the gateway and the ledger. Their reasons are logged and never sent to the caller.
 
+use std::sync::LazyLock;
+
+use farthing_telemetry::CounterFamily;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 /// `Retry-After` of a 503, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// The answers with status 503, by their limit or cause. One for the process, as its log is: an error is answered in many
+/// places.
+pub(crate) static SHED: LazyLock<CounterFamily<1>> = LazyLock::new(CounterFamily::default);
 
 /// The gateway or the ledger failed. The text is the reason, for the log only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,28 +31,49 @@ pub(crate) enum ServerError {
     /// 503 of the specification: a caller does the same in both cases.
     #[error("The service is overloaded; nothing was charged. Retry the call later.")]
     Overloaded(&'static str),
+    /// 503: the same for a limit of one merchant. A merchant can reach it as often as it likes, so it is no warning.
+    #[error("The service is overloaded; nothing was charged. Retry the call later.")]
+    OverloadedByMerchant(&'static str),
 }
 
 impl ServerError {
     pub(super) const fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "rest_internal_server_error"),
-            Self::LedgerUnavailable(_) | Self::OutcomeUnknown(_) | Self::Overloaded(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable")
-            }
+            Self::LedgerUnavailable(_)
+            | Self::OutcomeUnknown(_)
+            | Self::Overloaded(_)
+            | Self::OverloadedByMerchant(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable"),
+        }
+    }
+
+    /// The limit or the cause of a 503.
+    const fn shed_for(&self) -> Option<&'static str> {
+        match self {
+            Self::Internal(_) => None,
+            Self::LedgerUnavailable(_) => Some("the ledger"),
+            Self::OutcomeUnknown(_) => Some("the outcome is not known"),
+            Self::Overloaded(limit) | Self::OverloadedByMerchant(limit) => Some(*limit),
         }
     }
 
     pub(super) fn add_headers(&self, headers: &mut HeaderMap) {
         match self {
             Self::Internal(_) => {}
-            Self::LedgerUnavailable(_) | Self::OutcomeUnknown(_) | Self::Overloaded(_) => {
+            Self::LedgerUnavailable(_)
+            | Self::OutcomeUnknown(_)
+            | Self::Overloaded(_)
+            | Self::OverloadedByMerchant(_) => {
                 headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
             }
         }
     }
 
+    /// Logs the reason, and counts a 503.
     pub(super) fn log(&self) {
+        if let Some(reason) = self.shed_for() {
+            SHED.with([("reason", reason)]).inc();
+        }
         match self {
             Self::Internal(reason) => {
                 tracing::error!(event = "api.internal_error", reason, "answering 500");
@@ -62,6 +90,13 @@ impl ServerError {
             }
             Self::Overloaded(limit) => {
                 tracing::warn!(event = "api.overloaded", limit, "answering 503: too much work");
+            }
+            Self::OverloadedByMerchant(limit) => {
+                tracing::debug!(
+                    event = "api.overloaded",
+                    limit,
+                    "answering 503: too much work of one merchant"
+                );
             }
         }
     }

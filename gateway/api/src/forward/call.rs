@@ -6,28 +6,40 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use farthing_core::command::{Failed, Opened, Settled};
+use farthing_core::command::{Caller, Failed, Opened, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
-use farthing_log::appender::ClaimEnd;
+use farthing_egress::{Party, on_behalf_of, too_many_interim_responses};
+use farthing_log::appender::{ClaimEnd, Early, Error};
+use farthing_telemetry::Counted;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Method, Request, Version};
+use http::{Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
+use super::call_times::CallTimes;
+use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
 use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
 use super::metered_body::MeteredBody;
+use super::pieces::Pieces;
 use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
-use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
+use super::settlement::{ResponseEnd, Unsettled, given_up_before_response, settle, until_durable};
 use super::usage::{ChunkFilter, Scanner, Shape};
+use crate::app::App;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError};
+use crate::metrics::{CallLabel, ProviderLabel};
+use crate::providers::UsageLimit;
+
+/// How long a settlement may still be tried once it is not known whether its call is open. Then the caller gets 503: it must
+/// not wait as long as the ledger is away.
+const FINDS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 /// After this time no gateway opens a call that was sent to it before.
 const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
@@ -39,9 +51,50 @@ pub(super) async fn run(
     request: Request<Body>,
     disconnected: CancellationToken,
 ) -> Result<Response, ApiError> {
-    let PreparedCall { partition, command, outgoing, method, shape, idempotent_call, usage_requested_by } =
-        prepare(&forwarder, request_id, request).await?;
-    let (caller, provider_key_type) = (command.caller.clone(), command.provider_key_type);
+    let times = CallTimes::begin();
+    let prepared = prepare(&forwarder, request_id, request).await?;
+    let (app, partition, caller) =
+        (Arc::clone(&forwarder.app), prepared.partition, prepared.command.caller.clone());
+    let response = Box::pin(forward(forwarder, request_id, (prepared, times), disconnected)).await;
+    if let Err(error) = &response {
+        follow_up(&app, partition, &caller, error).await;
+    }
+    response
+}
+
+/// What follows from the refusal of an opening, whether it was refused at once or when it was decided again.
+async fn follow_up(app: &App, partition: Partition, caller: &Caller, refused: &ApiError) {
+    if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
+        app.known_keys.forget(caller);
+    }
+    if let ApiError::Billing(BillingError::InsufficientBalance {
+        needed,
+        auto_recharge: Some(shortfall),
+        ..
+    }) = refused
+    {
+        app.payments.auto_recharge(partition, *shortfall, *needed).await;
+    }
+}
+
+async fn forward(
+    forwarder: Arc<Forwarder>,
+    request_id: RequestId,
+    (prepared, mut times): (PreparedCall, CallTimes),
+    disconnected: CancellationToken,
+) -> Result<Response, ApiError> {
+    let PreparedCall {
+        partition,
+        command,
+        mut outgoing,
+        method,
+        shape,
+        idempotent_call,
+        usage_requested_by,
+        usage_limit,
+    } = prepared;
+    let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
+    let sent = outgoing.body().sent_flag();
     let may_be_open = AtomicBool::new(false);
     let outcome = match &idempotent_call {
         None => {
@@ -56,58 +109,69 @@ pub(super) async fn run(
     if is_unknown || (may_be_open.load(Ordering::Relaxed) && !is_forwarded) {
         end_if_open(&forwarder, partition, request_id);
     }
-    let opening = match outcome {
+    let mut opening = match outcome {
         Ok(OpenOutcome::Opened(opening)) => opening,
         Ok(OpenOutcome::Replayed(response)) => return Ok(response),
         Err(OpenError::Unknown(why)) => return Err(ApiError::ledger_unavailable(why)),
-        Err(OpenError::NotOpen(refused)) => {
-            if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
-                forwarder.app.known_keys.forget(&caller);
-            }
-            if let ApiError::Billing(BillingError::InsufficientBalance {
-                needed,
-                auto_recharge: Some(shortfall),
-                ..
-            }) = refused
-            {
-                forwarder.app.payments.auto_recharge(partition, shortfall, needed).await;
-            }
-            return Err(refused);
-        }
+        Err(OpenError::NotOpen(refused)) => return Err(refused),
     };
-    let Opened { merchant_id, on_disconnect, .. } = *opening.outcome();
-    let call = OpenCall { partition, request_id, merchant_id, on_disconnect, provider_key_type };
+    let opened = *opening.outcome();
+    let call = OpenCall::new(partition, request_id, opened, provider);
+    let open = Counted::new(&forwarder.app.metrics.forward.open);
     let mut connected = true;
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
-    // The call is sent while its opening commits. Nothing that follows from it is shown before the opening is durable:
-    // if it fails, the provider is left and the caller learns nothing of its answer.
-    let durable = opening.durable();
-    let response = async {
-        tokio::select! {
-            response = forwarder.client.request(outgoing) => response.map_err(|error| {
+    let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
+    let too_many_interim_responses = too_many_interim_responses(&mut outgoing);
+    let response = on_behalf_of(Party(call.merchant_id.ulid().into()), forwarder.client.request(outgoing));
+    // The call is sent while its opening commits. Nothing that follows from it is shown before the opening is durable,
+    // which the durable settlement proves: if the opening fails, the provider is left and the caller learns nothing of
+    // its answer.
+    times.wait_for_provider();
+    let response = tokio::select! {
+        response = response => match response {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(no_response()),
+            Ok(response) => Ok(response),
+            Err(error) => {
                 connected = !error.is_connect();
-                failure(&error)
-            }),
-            () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
-                Err((FailureReason::ProviderTimeout, timeout()))
+                Err(failure(&error))
             }
-            // In the next two cases no caller is left to read the error.
-            () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
-            () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
+        },
+        () = too_many_interim_responses => Err(no_response()),
+        error = opening.failure() => return Err(not_opened(&forwarder, call, error)),
+        () = tokio::time::sleep(forwarder.app.timeouts.answer) => {
+            Err((FailureReason::ProviderTimeout, timeout()))
         }
+        // In the next two cases no caller is left to read the error.
+        () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
+        () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
     };
-    let durable = async { durable.await.map_err(ApiError::from) };
-    let (_, response) = tokio::try_join!(durable, async { Ok(response.await) })?;
+    times.stop_waiting();
     let (reason, error) = match response {
         Ok(response) => {
-            let source = Source { shape, idempotent_call, usage_requested_by };
-            return pass_back(forwarder, call, &method, source, response).await;
+            let source = Source { shape, idempotent_call, usage_requested_by, usage_limit, times, open };
+            return pass_back(forwarder, call, opening, &method, source, response).await;
         }
         Err(failure) => failure,
     };
     let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
-    settled(&forwarder, call, Settled::Failed(Failed::because(reason)), closing).await?;
+    let settlement = match reason {
+        FailureReason::CallerGone | FailureReason::ProviderTimeout | FailureReason::Abandoned
+            if sent.is_set() =>
+        {
+            given_up_before_response(reason)
+        }
+        reason => Settled::Failed(Failed::because(reason)),
+    };
+    settled(&forwarder, call, opening, settlement, closing).await?;
     Err(error)
+}
+
+/// The error of a call whose opening failed after it was sent. If it is not known whether it failed, the call may be open.
+fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
+    if let Error::Unknown(_) = error {
+        end_if_open(forwarder, call.partition, call.request_id);
+    }
+    error.into()
 }
 
 /// Ends a call that may be open although nobody forwards it: its hold must not be kept. An opening on its way to another
@@ -131,18 +195,25 @@ struct Source {
     shape: Shape,
     idempotent_call: Option<IdempotentCall>,
     usage_requested_by: UsageRequestedBy,
+    usage_limit: UsageLimit,
+    times: CallTimes,
+    /// Counts the call as open.
+    open: Counted,
 }
 
 /// The response to the caller: the provider's head, and a body that settles the call at its end.
 async fn pass_back(
     forwarder: Arc<Forwarder>,
     call: OpenCall,
+    mut opening: Early<Opened>,
     method: &Method,
     source: Source,
     response: http::Response<Incoming>,
 ) -> Result<Response, ApiError> {
+    let turn = forwarder.turns.body_of(call.merchant_id);
+    turn.step().await;
     let (mut parts, upstream) = response.into_parts();
-    let scanner = Scanner::new(source.shape, &parts.headers);
+    let scanner = Scanner::new(source.shape, &parts.headers, || forwarder.decoders.share(call.merchant_id));
     let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
     let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
     parts.headers = headers::to_caller(parts.headers);
@@ -159,24 +230,46 @@ async fn pass_back(
     let body = if upstream.is_end_stream() || *method == Method::HEAD {
         // The response has no body, so it is settled before its head is sent.
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
-        let settlement = settle(parts.status, scanner.report(), ResponseEnd::Complete);
-        settled(&forwarder, call, settlement, closing).await?;
+        let report = scanner.finish(&forwarder.tasks).await.report;
+        let settlement = settle(parts.status, report, source.usage_limit, ResponseEnd::Complete);
+        settled(&forwarder, call, opening, settlement, closing).await?;
+        source.times.passed_on(&forwarder.app.metrics.forward);
         Body::empty()
     } else {
         let status = parts.status;
         let remaining = upstream.size_hint().exact();
-        let body = MeteredBody::new(ProviderResponse {
-            forwarder,
+        let mut body = MeteredBody::new(ProviderResponse {
+            forwarder: Arc::clone(&forwarder),
             call,
             status,
-            upstream,
+            upstream: Pieces::new(upstream, turn),
             scanner,
             filter,
             recorder,
             remaining,
             framing,
+            usage_limit: source.usage_limit,
+            caller_pauses: CallerPauses::default(),
+            times: source.times,
+            open: source.open,
         });
-        Body::new(body.settle_if_whole().await.map_err(|unsettled| failed_settlement(call, unsettled))?)
+        match unless_not_opened(&mut opening, body.settle_if_whole()).await {
+            Ok(()) => {}
+            Err(NotSettled::NotOpened(error)) => {
+                body.leave();
+                return Err(not_opened(&forwarder, call, error));
+            }
+            Err(NotSettled::Unsettled(unsettled)) => {
+                return Err(failed_settlement(&forwarder, call, opening, unsettled).await);
+            }
+        }
+        if !body.is_settled()
+            && let Err(error) = opening.durable().await
+        {
+            body.leave();
+            return Err(not_opened(&forwarder, call, error));
+        }
+        Body::new(body)
     };
     Ok(Response::from_parts(parts, body))
 }
@@ -184,18 +277,75 @@ async fn pass_back(
 async fn settled(
     forwarder: &Forwarder,
     call: OpenCall,
+    mut opening: Early<Opened>,
     settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let app = Arc::clone(&forwarder.app);
     let OpenCall { partition, request_id, .. } = call;
-    let ended = until_durable(app, partition, request_id, settled, closing, forwarder.abort.clone()).await;
-    ended.map_err(|unsettled| failed_settlement(call, unsettled))
+    let label = CallLabel::of(call.provider, &settled);
+    let ended = until_durable(app, partition, request_id, settled, closing, forwarder.abort.clone());
+    match unless_not_opened(&mut opening, ended).await {
+        Ok(()) => {
+            forwarder.app.metrics.forward.settled(label);
+            Ok(())
+        }
+        Err(NotSettled::NotOpened(error)) => Err(not_opened(forwarder, call, error)),
+        Err(NotSettled::Unsettled(unsettled)) => {
+            forwarder.app.metrics.forward.unsettled();
+            Err(failed_settlement(forwarder, call, opening, unsettled).await)
+        }
+    }
 }
 
-fn failed_settlement(call: OpenCall, unsettled: Unsettled) -> ApiError {
+/// Why a call is not settled.
+enum NotSettled {
+    /// Its opening failed: there is nothing to settle.
+    NotOpened(Error),
+    Unsettled(Unsettled),
+}
+
+/// Waits for the `settlement`, or until the opening is known to have failed.
+async fn unless_not_opened(
+    opening: &mut Early<Opened>,
+    settlement: impl Future<Output = Result<(), Unsettled>>,
+) -> Result<(), NotSettled> {
+    tokio::pin!(settlement);
+    let error = tokio::select! {
+        biased;
+        settled = &mut settlement => return settled.map_err(NotSettled::Unsettled),
+        error = opening.failure() => error,
+    };
+    match error {
+        // The settlement finds out, unless it cannot be decided either.
+        Error::Unknown(_) => match tokio::time::timeout(FINDS_OUT_WITHIN, settlement).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Unsettled::Ended)) | Err(_) => Err(NotSettled::NotOpened(error)),
+            Ok(Err(unsettled)) => Err(NotSettled::Unsettled(unsettled)),
+        },
+        error => Err(NotSettled::NotOpened(error)),
+    }
+}
+
+/// The error of a call that is not settled. If its opening has failed, that is why.
+async fn failed_settlement(
+    forwarder: &Forwarder,
+    call: OpenCall,
+    opening: Early<Opened>,
+    unsettled: Unsettled,
+) -> ApiError {
+    if unsettled == Unsettled::Ended
+        && let Err(error) = opening.durable().await
+    {
+        return not_opened(forwarder, call, error);
+    }
     match unsettled {
-        Unsettled::Ended | Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
+        Unsettled::Ended => {
+            // An opening whose answer was lost may have arrived since.
+            end_if_open(forwarder, call.partition, call.request_id);
+            ApiError::ledger_unavailable(unsettled.to_string())
+        }
+        Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
         Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
     }
 }
@@ -204,8 +354,14 @@ fn failed_settlement(call: OpenCall, unsettled: Unsettled) -> ApiError {
 fn failure(error: &hyper_util::client::legacy::Error) -> (FailureReason, ApiError) {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {
-        if let Some(farthing_egress::Error::Forbidden) = error.downcast_ref() {
-            return (FailureReason::AddressForbidden, ApiError::Forward(ForwardError::UrlForbidden));
+        match error.downcast_ref() {
+            Some(farthing_egress::Error::Forbidden) => {
+                return (FailureReason::AddressForbidden, ApiError::Forward(ForwardError::UrlForbidden));
+            }
+            Some(farthing_egress::Error::TooManyLookups) => {
+                return (FailureReason::ProviderUnreachable, ApiError::overloaded("look-ups of host names"));
+            }
+            Some(farthing_egress::Error::Lookup(_) | farthing_egress::Error::TimedOut(_)) | None => {}
         }
         if let Some(unsent) = error.downcast_ref() {
             let message = match unsent {

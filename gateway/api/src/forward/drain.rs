@@ -1,23 +1,27 @@
 //! Draining: reads a provider's response to its end after the caller has disconnected, so that its final usage is
 //! charged.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::forwarder::DRAIN_TIMEOUT;
 use super::provider_response::{FramePosition, ProviderResponse};
 use super::settlement::ResponseEnd;
 
-/// Reads the response to its end if a drain slot is free, for at most [`DRAIN_TIMEOUT`], and settles the call.
+/// Reads the response to its end if a drain slot is free, for at most [`DRAIN_TIMEOUT`] and as long as it has the slot, and
+/// settles the call.
 pub(super) async fn drain(mut response: ProviderResponse) {
     let forwarder = Arc::clone(&response.forwarder);
     let slot = forwarder.drain_slot(response.call);
-    let end = if slot.is_some() {
-        within_window(read_to_end(&mut response), &forwarder.stop_waiting).await
-    } else {
-        ResponseEnd::CallerGone
+    let end = match &slot {
+        Some(slot) => tokio::select! {
+            end = within_window(read_to_end(&mut response), &forwarder.stop_waiting) => end,
+            () = slot.revoked() => ResponseEnd::CALLER_GONE,
+        },
+        None => ResponseEnd::CALLER_GONE,
     };
     drop(slot);
     // The settlement logs its own outcome; no caller is left to report it to.
@@ -28,20 +32,25 @@ pub(super) async fn drain(mut response: ProviderResponse) {
 async fn within_window(end: impl Future<Output = ResponseEnd>, stop: &CancellationToken) -> ResponseEnd {
     tokio::select! {
         end = end => end,
-        () = tokio::time::sleep(DRAIN_TIMEOUT) => ResponseEnd::CallerGone,
-        () = stop.cancelled() => ResponseEnd::Interrupted,
+        () = tokio::time::sleep(DRAIN_TIMEOUT) => ResponseEnd::CALLER_GONE,
+        () = stop.cancelled() => ResponseEnd::STOPPED_WAITING,
     }
 }
 
 async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
-    while let Some(frame) = response.upstream.frame().await {
-        match frame.map(|frame| response.read(&frame)) {
-            Ok(FramePosition::Inner) => {}
-            Ok(FramePosition::Last) => return ResponseEnd::Complete,
-            Err(_) => return ResponseEnd::Interrupted,
+    loop {
+        poll_fn(|cx| response.poll_ready(cx)).await;
+        match poll_fn(|cx| response.upstream.poll_piece(cx)).await {
+            Some(Ok(piece)) => {
+                if response.read(&piece) == FramePosition::Last {
+                    return ResponseEnd::Complete;
+                }
+                response.upstream.drained(piece.data_ref().map_or(0, Bytes::len)).await;
+            }
+            None => return ResponseEnd::Complete,
+            Some(Err(_)) => return response.broken_off(),
         }
     }
-    response.end()
 }
 
 #[cfg(test)]
@@ -63,7 +72,7 @@ mod tests {
         };
         assert_eq!(within_window(in_time, &stop).await, ResponseEnd::Complete);
         let last = Instant::now();
-        assert_eq!(within_window(pending(), &stop).await, ResponseEnd::CallerGone);
+        assert_eq!(within_window(pending(), &stop).await, ResponseEnd::CALLER_GONE);
         assert_eq!((last - started, last.elapsed()), (Duration::from_secs(59), Duration::from_mins(1)));
     }
 
@@ -75,6 +84,6 @@ mod tests {
             stop.cancel();
         };
         let (end, ()) = tokio::join!(within_window(pending(), &stop), stopping);
-        assert_eq!((end, started.elapsed()), (ResponseEnd::Interrupted, Duration::from_secs(5)));
+        assert_eq!((end, started.elapsed()), (ResponseEnd::STOPPED_WAITING, Duration::from_secs(5)));
     }
 }

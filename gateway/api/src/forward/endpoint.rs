@@ -7,18 +7,20 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use farthing_core::ids::RequestId;
-use http::header::ALLOW;
-use http::{HeaderValue, Method, Request};
+use http::header::{ALLOW, HOST};
+use http::uri::Authority;
+use http::{HeaderValue, Method, Request, StatusCode};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::call::run;
 use super::forwarder::Forwarder;
-use super::headers::confine;
+use super::headers::{ResponseHeaders, confine};
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
+use crate::pages::PagesUrl;
 use crate::serve::CallInFlight;
 
 /// The methods that are forwarded.
@@ -75,34 +77,56 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 )]
 async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
     let request_id = RequestId::new(forwarder.app.mint.next(forwarder.app.now()));
-    let mut response = if METHODS.contains(request.method()) {
-        respond(forwarder, request_id, request).await
+    let may_be_unaltered = forwarder.app.response_headers == ResponseHeaders::Unaltered
+        && !is_at_the_pages(&request, &forwarder.app.pages_url);
+    let outcome = if METHODS.contains(request.method()) {
+        let outcome = respond(Arc::clone(&forwarder), request_id, request).await;
+        outcome.map_err(|error| {
+            forwarder.app.metrics.forward.error(error.status());
+            error.into_response()
+        })
     } else {
+        forwarder.app.metrics.forward.error(StatusCode::METHOD_NOT_ALLOWED);
         let allow = [(ALLOW, METHODS.map(|method| method.to_string()).join(", "))];
-        (allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response()
+        Err((allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response())
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
-    // Stored answers may be older than the rules for headers.
-    confine(response.headers_mut());
+    let is_of_the_provider = outcome.is_ok();
+    let (Ok(mut response) | Err(mut response)) = outcome;
+    // Also a stored answer, which may be older than the rules for headers.
+    if !(is_of_the_provider && may_be_unaltered) {
+        confine(response.headers_mut());
+    }
     // A replayed answer has the id of the first call.
     response.headers_mut().entry(SERVICE_REQUEST_ID).or_insert(value);
     response
 }
 
+/// Whether a browser sent the request to the host of the pages, which a proxy in front must not pass on.
+fn is_at_the_pages(request: &Request<Body>, pages: &PagesUrl) -> bool {
+    let named = [HOST.as_str(), "x-forwarded-host"];
+    let named = named.into_iter().flat_map(|name| request.headers().get_all(name));
+    let mut named = named
+        .map(|value| value.to_str().unwrap_or_default())
+        .chain(request.uri().authority().map(Authority::as_str));
+    named.any(|host| host.split(',').any(|host| pages.is_at(host.trim())))
+}
+
 /// Runs the call in a task of its own, so that a caller who disconnects does not cancel it halfway.
-async fn respond(forwarder: Arc<Forwarder>, request_id: RequestId, request: Request<Body>) -> Response {
+async fn respond(
+    forwarder: Arc<Forwarder>,
+    request_id: RequestId,
+    request: Request<Body>,
+) -> Result<Response, ApiError> {
     let disconnected = CancellationToken::new();
     let _cancels_when_dropped = disconnected.clone().drop_guard();
     // The call counts as one in flight until its answer begins, even if the caller disconnects before.
     let in_flight = request.extensions().get::<CallInFlight>().cloned();
-    let run = run(Arc::clone(&forwarder), request_id, request, disconnected);
+    // Boxed, because it is large and would be copied on its way into its task.
+    let run = Box::pin(run(Arc::clone(&forwarder), request_id, request, disconnected));
     let call = forwarder.tasks.spawn(async move {
         let _in_flight = in_flight;
         run.await
     });
-    match call.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(panic) => ApiError::internal(format!("the task of a call failed: {panic}")).into_response(),
-    }
+    call.await.unwrap_or_else(|panic| Err(ApiError::internal(format!("the task of a call failed: {panic}"))))
 }

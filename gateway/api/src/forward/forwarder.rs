@@ -3,18 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farthing_core::command::Opened;
 use farthing_core::event::ProviderKeyType;
 use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::meter::OnDisconnect;
 use farthing_core::partition::Partition;
-use farthing_egress::{AddressGuard, Connector, connector};
+use farthing_egress::{AddressGuard, Connector, MAX_HEAD_BYTES};
+use farthing_telemetry::Metrics;
 use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::drain_slots::{DrainSlot, DrainSlots};
+use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
+use super::turns::Turns;
+use super::usage::Decoders;
 use crate::app::App;
+use crate::metrics::ProviderLabel;
 
 /// How long a call goes on after its caller has disconnected.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
@@ -40,6 +45,10 @@ pub(crate) struct Forwarder {
     drain_slots: DrainSlots,
     /// Drain slots of calls on managed provider keys. They are separate because the instance pays for these calls.
     managed_drain_slots: DrainSlots,
+    /// The decoders of compressed responses.
+    pub(super) decoders: Decoders,
+    /// The turns of the bodies that pass.
+    pub(super) turns: Turns,
 }
 
 /// The ids and settings of an open call that its end depends on.
@@ -49,26 +58,48 @@ pub(super) struct OpenCall {
     pub(super) partition: Partition,
     pub(super) request_id: RequestId,
     pub(super) merchant_id: MerchantId,
+    /// Whoever made the call, of those who share the merchant's drain slots.
+    pub(super) drainer: Drainer,
     /// The meter's rule for a caller who disconnects.
     pub(super) on_disconnect: OnDisconnect,
     /// The owner of the provider key: the caller or this instance.
     pub(super) provider_key_type: ProviderKeyType,
+    /// Its provider in the metrics.
+    pub(super) provider: ProviderLabel,
+}
+
+impl OpenCall {
+    /// The call that was opened as `opened` says.
+    pub(super) fn new(
+        partition: Partition,
+        request_id: RequestId,
+        opened: Opened,
+        (provider_key_type, provider): (ProviderKeyType, ProviderLabel),
+    ) -> Self {
+        let Opened { merchant_id, on_disconnect, customer_id, spend_key_id, .. } = opened;
+        let drainer = match (customer_id, spend_key_id) {
+            (Some(id), _) => Drainer::Customer(id),
+            (None, Some(id)) => Drainer::SpendKey(id),
+            (None, None) => Drainer::Merchant,
+        };
+        Self { partition, request_id, merchant_id, drainer, on_disconnect, provider_key_type, provider }
+    }
 }
 
 impl Forwarder {
     pub(crate) fn new(
         app: Arc<App>,
-        guard: Arc<AddressGuard>,
-        tls: rustls::ClientConfig,
+        (guard, connector): (Arc<AddressGuard>, Connector),
         tasks: TaskTracker,
         stop_waiting: CancellationToken,
         abort: CancellationToken,
+        decoders: Decoders,
     ) -> Self {
-        let connector = connector(&guard, tls, app.timeouts.connect);
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .http1_max_buf_size(MAX_HEAD_BYTES)
             .build(connector);
         Self {
             app,
@@ -79,23 +110,50 @@ impl Forwarder {
             abort,
             drain_slots: DrainSlots::default(),
             managed_drain_slots: DrainSlots::default(),
+            decoders,
+            turns: Turns::default(),
         }
     }
 
-    /// Resolves once the caller has disconnected and the drain window has elapsed; immediately after the disconnect if
-    /// no drain slot is free.
+    /// Adds what its calls share to `metrics`.
+    pub(crate) fn register(&self, metrics: &Metrics) {
+        let slots = [("caller", self.drain_slots.clone()), ("managed", self.managed_drain_slots.clone())];
+        metrics.gauges_from(
+            "farthing_drain_slots_taken",
+            "Calls that go on after their caller has disconnected, by the owner of the provider key",
+            "provider_key",
+            move || slots.iter().map(|(name, slots)| ((*name).to_owned(), slots.taken())).collect(),
+        );
+        let decoders = self.decoders.clone();
+        metrics.gauge_from(
+            "farthing_decoders_waiting",
+            "Compressed responses that wait for their turn to be decoded",
+            move || decoders.waiting(),
+        );
+        let decoders = self.decoders.clone();
+        metrics.gauge_from(
+            "farthing_decoder_memory_bytes",
+            "Memory of the decoders of compressed responses",
+            move || decoders.memory(),
+        );
+    }
+
+    /// Resolves once the caller has disconnected and the drain window has elapsed; earlier if its drain slot is revoked, and
+    /// immediately after the disconnect if no slot is free.
     pub(super) async fn drained(&self, disconnected: CancellationToken, call: OpenCall) {
         disconnected.cancelled().await;
-        if let Some(_slot) = self.drain_slot(call) {
-            tokio::time::sleep(DRAIN_TIMEOUT).await;
+        if let Some(slot) = self.drain_slot(call) {
+            // Either way its time is over.
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, slot.revoked()).await;
         }
     }
 
     /// Takes a drain slot for a call whose caller has disconnected; `None` if its meter cancels such calls or no slot is
     /// free. Without a slot the provider's connection is closed: the call is charged for the usage reported so far, as
-    /// `partial`, or fails as `caller_gone` if none was reported.
+    /// `partial`. If none was reported, a call on a managed provider key is charged its hold, and any other fails as
+    /// `caller_gone`.
     pub(super) fn drain_slot(&self, call: OpenCall) -> Option<DrainSlot> {
-        let OpenCall { request_id, merchant_id, on_disconnect, provider_key_type, .. } = call;
+        let OpenCall { request_id, merchant_id, drainer, on_disconnect, provider_key_type, .. } = call;
         match on_disconnect {
             OnDisconnect::Complete => {}
             OnDisconnect::Cancel => return None,
@@ -104,7 +162,7 @@ impl Forwarder {
             ProviderKeyType::Managed => &self.managed_drain_slots,
             ProviderKeyType::Unmanaged => &self.drain_slots,
         };
-        let slot = slots.take(merchant_id);
+        let slot = slots.take(merchant_id, drainer);
         if slot.is_none() {
             tracing::warn!(
                 event = "forward.drain_slots_exhausted",

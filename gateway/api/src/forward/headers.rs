@@ -1,6 +1,7 @@
 //! The headers that pass to the provider and back. All pass unchanged except hop-by-hop headers, `x-service-*` headers
 //! and the slots that carried the credential. Pure.
 
+use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
@@ -28,6 +29,15 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     UPGRADE,
     EXPECT,
 ];
+
+/// Which headers of a provider pass to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseHeaders {
+    /// Those that concern the call alone. Others are removed, and rules for browsers and caches are added.
+    Confined,
+    /// All but those that only this service may set.
+    Unaltered,
+}
 
 /// A place in the request that carries a credential or a provider key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,26 +140,27 @@ pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     strip_ours(&mut headers);
     headers.remove(IDEMPOTENCY_REPLAYED);
+    remove_where(&mut headers, speaks_to_a_proxy);
     headers
 }
 
 /// Confines a response to the call that it answers, whatever its provider says: browsers run nothing of it and keep
 /// nothing of it for this origin, and no cache shares it. The documents list what is changed (endpoints.md).
 pub(super) fn confine(headers: &mut HeaderMap) {
-    // Collecting nothing allocates nothing, the usual case.
-    let reaching_out: Vec<HeaderName> =
-        headers.keys().filter(|name| is_about_the_origin(name.as_str())).cloned().collect();
-    for name in reaching_out {
-        headers.remove(name);
-    }
+    remove_where(headers, |name| is_about_the_origin(name) || speaks_to_a_proxy(name));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let private = private_caching(headers);
     headers.insert(CACHE_CONTROL, private);
 }
 
-/// Whether a header speaks to a browser, a cache or a proxy about the whole origin, which belongs to this service. Streams
-/// through nginx need `X-Accel-Buffering`.
+/// Whether a header commands a proxy in front of the gateway. Streams through nginx need `X-Accel-Buffering`.
+fn speaks_to_a_proxy(name: &str) -> bool {
+    matches!(name, "x-sendfile" | "x-lighttpd-send-file" | "x-reproxy-url")
+        || (name.starts_with("x-accel-") && name != "x-accel-buffering")
+}
+
+/// Whether a header speaks to a browser or a cache about the whole origin, which belongs to this service.
 fn is_about_the_origin(name: &str) -> bool {
     matches!(
         name,
@@ -178,11 +189,7 @@ fn is_about_the_origin(name: &str) -> bool {
             | "public-key-pins-report-only"
             | "surrogate-control"
             | "edge-control"
-            | "x-sendfile"
-            | "x-lighttpd-send-file"
-            | "x-reproxy-url"
     ) || name.ends_with("cdn-cache-control")
-        || (name.starts_with("x-accel-") && name != "x-accel-buffering")
 }
 
 /// The provider's `Cache-Control`, with `private` in place of what lets caches share the response.
@@ -222,10 +229,24 @@ pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str
     worker.or(navigation).or_else(|| other_than("sec-fetch-dest", "empty"))
 }
 
+/// Whether the request is a delivery of a webhook of this service, directly or through other services.
+pub(super) fn is_of_a_webhook(headers: &HeaderMap) -> bool {
+    let (name, own) = LOOP_HEADER;
+    // Each service that passes a request on adds its id, which may have parameters.
+    let ids =
+        headers.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    ids.map(|id| id.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii())
+        .any(|id| id.eq_ignore_ascii_case(own.as_bytes()))
+}
+
 fn strip_ours(headers: &mut HeaderMap) {
-    let ours: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
-    for name in ours {
+    remove_where(headers, |name| name.starts_with(OURS));
+}
+
+fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
+    // Collecting nothing allocates nothing, the usual case.
+    let removed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
+    for name in removed {
         headers.remove(name);
     }
 }
@@ -302,6 +323,22 @@ mod tests {
         headers.append(CACHE_CONTROL, HeaderValue::from_bytes(b"public\xff").unwrap());
         confine(&mut headers);
         assert_eq!(headers[CACHE_CONTROL], "private, no-store");
+    }
+
+    #[test]
+    fn a_delivery_is_known_behind_other_services_too() {
+        for (value, is_ours) in [
+            ("farthing", true),
+            (" Farthing ;v=1", true),
+            ("cdn.example, farthing", true),
+            ("farthing.example", false),
+            ("cdn.example; by=farthing", false),
+            ("", false),
+        ] {
+            assert_eq!(is_of_a_webhook(&headers(&[("cdn-loop", value)])), is_ours, "{value}");
+        }
+        assert!(is_of_a_webhook(&headers(&[("cdn-loop", "a"), ("cdn-loop", "farthing")])));
+        assert!(!is_of_a_webhook(&headers(&[("user-agent", "farthing")])));
     }
 
     #[test]

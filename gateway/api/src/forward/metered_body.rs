@@ -4,6 +4,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,9 +13,12 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
+use super::call_times::CallTimes;
 use super::drain::drain;
+use super::pieces::MAX_FIRST_PIECE;
 use super::provider_response::{FramePosition, ProviderResponse};
 use super::settlement::{ResponseEnd, Unsettled};
+use crate::app::App;
 
 /// Why a response is cut short.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +44,7 @@ enum ResponsePhase {
 }
 
 /// The longest body that is read before the head is sent, if all of it has come.
-const MAX_WHOLE: u64 = 64 * 1024;
+const MAX_WHOLE: u64 = MAX_FIRST_PIECE as u64;
 
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
@@ -50,6 +54,10 @@ pub(crate) struct MeteredBody {
     /// Whether the head was sent before `first`, if that is an error.
     is_head_sent: bool,
     silence: SilenceTimer,
+    /// Whether the next piece waits until those before it are read.
+    is_reading: bool,
+    /// The times of the call, once its response has come to its end.
+    times: Option<(Arc<App>, CallTimes)>,
 }
 
 impl MeteredBody {
@@ -60,15 +68,17 @@ impl MeteredBody {
             first: None,
             is_head_sent: false,
             silence,
+            is_reading: false,
+            times: None,
         }
     }
 
     /// Settles the call at once if the whole body came with its head. Head and body are then sent in one write, and a
     /// caller whose call cannot be settled gets an error instead of a response that breaks off.
-    pub(super) async fn settle_if_whole(mut self) -> Result<Self, Unsettled> {
-        let ResponsePhase::Streaming(response) = &self.phase else { return Ok(self) };
+    pub(super) async fn settle_if_whole(&mut self) -> Result<(), Unsettled> {
+        let ResponsePhase::Streaming(response) = &self.phase else { return Ok(()) };
         if response.remaining.is_none_or(|length| length > MAX_WHOLE) {
-            return Ok(self);
+            return Ok(());
         }
         let first = match poll_fn(|cx| Poll::Ready(self.poll_streaming(cx))).await {
             Poll::Ready(frame) => frame,
@@ -81,15 +91,56 @@ impl MeteredBody {
             Some(Err(ResponseError::Unsettled(unsettled))) => Err(unsettled),
             first => {
                 self.first = first;
-                Ok(self)
+                Ok(())
             }
+        }
+    }
+
+    /// Whether the call is settled.
+    pub(super) const fn is_settled(&self) -> bool {
+        matches!(self.phase, ResponsePhase::Done)
+    }
+
+    /// Closes the provider's connection, and gives a settlement up: the call was never opened.
+    pub(super) fn leave(mut self) {
+        if let ResponsePhase::Settling(settlement, _) =
+            std::mem::replace(&mut self.phase, ResponsePhase::Done)
+        {
+            settlement.abort();
+        }
+    }
+
+    /// The next frame for the caller.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if matches!(self.first, Some(Err(_))) && !self.is_head_sent {
+            // The server sends the head when the body is not ready, and would drop it with an error.
+            self.is_head_sent = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        match &self.phase {
+            ResponsePhase::Streaming(_) => self.poll_streaming(cx),
+            ResponsePhase::Settling(..) => self.poll_settling(cx),
+            ResponsePhase::Done => Poll::Ready(None),
         }
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let (end, last) = loop {
             let ResponsePhase::Streaming(response) = &mut self.phase else { return Poll::Ready(None) };
-            match Pin::new(&mut response.upstream).poll_frame(cx) {
+            response.times.stop_waiting();
+            if response.poll_ready(cx).is_pending() {
+                self.is_reading = true;
+                return Poll::Pending;
+            }
+            if std::mem::take(&mut self.is_reading) {
+                // Nothing was awaited from the provider.
+                self.silence.frame_received();
+            }
+            match response.upstream.poll_piece(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.frame_received();
                     let position = response.read(&frame);
@@ -101,15 +152,23 @@ impl MeteredBody {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                 }
-                Poll::Ready(None) => break (response.end(), response.held_back().map(Ok)),
-                Poll::Ready(Some(Err(error))) => break (ResponseEnd::Interrupted, Some(Err(error.into()))),
+                Poll::Ready(None) => break (ResponseEnd::Complete, response.held_back().map(Ok)),
+                Poll::Ready(Some(Err(error))) => break (response.broken_off(), Some(Err(error.into()))),
+                Poll::Pending if response.upstream.has_come() => {
+                    self.is_reading = true;
+                    return Poll::Pending;
+                }
                 Poll::Pending => {
+                    response.times.wait_for_provider();
                     ready!(self.silence.poll(cx));
-                    break (ResponseEnd::Interrupted, Some(Err(ResponseError::Idle)));
+                    break (ResponseEnd::STOPPED_WAITING, Some(Err(ResponseError::Idle)));
                 }
             }
         };
-        if let ResponsePhase::Streaming(response) = &mut self.phase {
+        if let ResponsePhase::Streaming(mut response) =
+            std::mem::replace(&mut self.phase, ResponsePhase::Done)
+        {
+            self.times = Some((Arc::clone(&response.forwarder.app), response.take_times()));
             // Bytes held back are sent before the error.
             let held = if matches!(last, Some(Err(_))) { response.held_back() } else { None };
             self.phase = ResponsePhase::Settling(response.settle(end), last);
@@ -126,7 +185,12 @@ impl MeteredBody {
         let last = last.take();
         self.phase = ResponsePhase::Done;
         match settled {
-            Ok(Ok(())) => Poll::Ready(last),
+            Ok(Ok(())) => {
+                if let (Some((app, times)), None | Some(Ok(_))) = (self.times.take(), &last) {
+                    times.passed_on(&app.metrics.forward);
+                }
+                Poll::Ready(last)
+            }
             Ok(Err(unsettled)) => Poll::Ready(Some(Err(unsettled.into()))),
             Err(_) => Poll::Ready(Some(Err(Unsettled::Stopping.into()))),
         }
@@ -169,20 +233,14 @@ impl Body for MeteredBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
-        if matches!(this.first, Some(Err(_))) && !this.is_head_sent {
-            // The server sends the head when the body is not ready, and would drop it with an error.
-            this.is_head_sent = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if let ResponsePhase::Streaming(response) = &mut this.phase {
+            response.caller_pauses.ended();
         }
-        if let Some(first) = this.first.take() {
-            return Poll::Ready(Some(first));
+        let frame = this.poll_next(cx);
+        if let (ResponsePhase::Streaming(response), Poll::Ready(Some(Ok(_)))) = (&mut this.phase, &frame) {
+            response.caller_pauses.frame_passed();
         }
-        match &this.phase {
-            ResponsePhase::Streaming(_) => this.poll_streaming(cx),
-            ResponsePhase::Settling(..) => this.poll_settling(cx),
-            ResponsePhase::Done => Poll::Ready(None),
-        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -213,7 +271,10 @@ impl Body for MeteredBody {
 impl Drop for MeteredBody {
     /// Drains the provider's response if the caller disconnected before its end.
     fn drop(&mut self) {
-        if let ResponsePhase::Streaming(response) = std::mem::replace(&mut self.phase, ResponsePhase::Done) {
+        if let ResponsePhase::Streaming(mut response) =
+            std::mem::replace(&mut self.phase, ResponsePhase::Done)
+        {
+            response.caller_pauses.ended();
             let tasks = response.forwarder.tasks.clone();
             tasks.spawn(drain(*response));
         }

@@ -5,6 +5,8 @@
 //! last byte does not before its settlement is.
 
 mod call;
+mod call_times;
+mod caller_pauses;
 mod credential;
 mod drain;
 mod drain_slots;
@@ -14,12 +16,17 @@ mod headers;
 mod idempotent_call;
 mod metadata;
 mod metered_body;
+mod pieces;
 mod prepare;
 mod provider_response;
 mod request_body;
 mod response_recorder;
 mod settlement;
+mod turns;
 mod usage;
 
 pub(crate) use self::endpoint::routes;
 pub(crate) use self::forwarder::Forwarder;
+pub use self::headers::ResponseHeaders;
+pub use self::usage::DecoderMemory;
+pub(crate) use self::usage::Decoders;

@@ -9,6 +9,7 @@ use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
 use farthing_core::pricing::SizeHint;
+use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
@@ -19,8 +20,11 @@ use super::idempotent_call::{self, CallContent, IdempotentCall};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
 use super::usage::{Shape, read_request, requesting_usage, unpriced_member};
 use super::{credential, metadata};
+use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, ForwardError, Issue};
-use crate::providers::{self, CallersKey, Key};
+use crate::known_keys::Owner;
+use crate::providers::{self, CallersKey, Key, UsageLimit};
+use crate::serve::CallInFlight;
 use crate::target::{self, KeyParameter, Query};
 
 /// A call that is ready to be opened and sent.
@@ -38,6 +42,8 @@ pub(super) struct PreparedCall {
     pub(super) idempotent_call: Option<IdempotentCall>,
     /// The party that requested the usage of a stream.
     pub(super) usage_requested_by: UsageRequestedBy,
+    /// The usage that it may report.
+    pub(super) usage_limit: UsageLimit,
 }
 
 /// The party that requested the usage of a stream.
@@ -57,18 +63,32 @@ pub(super) async fn prepare(
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
+    let address = CallerAddress::of_request(&parts);
     if let Some(name) = headers::is_of_a_browser_itself(&parts.headers) {
         let message = "must be that of a program's own request: nothing here is a page, a script or a worker";
         return Err(ApiError::issue([name], message));
+    }
+    if headers::is_of_a_webhook(&parts.headers) {
+        let message = "must not name this service: a webhook's delivery cannot be forwarded";
+        return Err(ApiError::issue([LOOP_HEADER.0], message));
     }
     let query = Query::read(parts.uri.query().unwrap_or_default());
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
     // The log records the URL without the caller's own provider key.
     let recorded = target(&query, &found, None)?;
-    let target = target(&query, &found, found.credential.provider_key.as_deref())?;
-    if target::keys_within(&target).iter().any(|key| credential::is_ours(key)) {
+    let authority = recorded.authority().map_or("", |authority| authority.as_str());
+    let path_and_query = recorded.path_and_query().map_or("", |path| path.as_str());
+    if credential::is_within(authority)
+        || credential::is_within(path_and_query)
+        || target::keys_within(&recorded).iter().any(|key| credential::is_ours(key))
+    {
         return Err(ApiError::Forward(ForwardError::UrlInvalid("contains a credential of this service")));
     }
+    if found.credential.provider_key.as_deref().is_some_and(credential::is_within) {
+        let issue = Issue::new(["provider_key"], "must not be a credential of this service");
+        return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
+    }
+    let target = target(&query, &found, found.credential.provider_key.as_deref())?;
     if let Some(address) = literal_address(&target)
         && !forwarder.guard.permits(address)
     {
@@ -76,19 +96,28 @@ pub(super) async fn prepare(
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
-    let partition = app.known_keys.partition_of(&found.credential.caller, &app.ledger, &app.reads).await?;
+    let Owner { partition, merchant_id } =
+        app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
+    CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
+    let turn = forwarder.turns.body_of(merchant_id);
+    turn.step().await;
 
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
     let timeout = app.timeouts.body;
     let ReadAhead { mut body, json, known_bytes, fingerprint } =
-        tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, timeout))
+        tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, turn, timeout))
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
     let options = json.as_deref().map(read_request).unwrap_or_default();
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
+    if let Some(name) = credential::header_with_one(&outgoing_headers) {
+        let message = "holds a credential of this service, which must not reach a provider; send it in one of its own \
+                       slots alone";
+        return Err(ApiError::issue([name.as_str()], message));
+    }
     let own_keys = headers::own_keys(&outgoing_headers);
     if let Some(key) = found.credential.provider_key.as_deref().filter(|_| found.slot != Slot::Query) {
         headers::set_provider_key(&mut outgoing_headers, found.slot, key).map_err(|_| {
@@ -119,7 +148,9 @@ pub(super) async fn prepare(
     let list_price =
         app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let mut usage_requested_by = UsageRequestedBy::Caller;
+    let mut usage_limit = UsageLimit::default();
     if let Key::Managed(key) = provider_key {
+        usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
         // The instance pays for calls on its own keys, so these must report their usage and have a list price.
         if options.hides_usage && providers::reports_usage_on_request(provider, &target) {
             let altered = json.as_deref().and_then(requesting_usage);
@@ -222,6 +253,7 @@ pub(super) async fn prepare(
         shape,
         idempotent_call,
         usage_requested_by,
+        usage_limit,
     })
 }
 

@@ -1,17 +1,24 @@
 //! A provider's response while it passes: its frames are scanned, filtered and recorded, and its end settles the call.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use farthing_telemetry::Counted;
 use http::StatusCode;
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 
+use super::call_times::CallTimes;
+use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
+use super::pieces::Pieces;
 use super::response_recorder::ResponseRecorder;
 use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
-use super::usage::{ChunkFilter, Scanner};
+use super::usage::{ChunkFilter, Reading, Scanner};
+use crate::metrics::CallLabel;
+use crate::providers::UsageLimit;
 
 /// The mark of a body's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +43,7 @@ pub(super) struct ProviderResponse {
     pub(super) forwarder: Arc<Forwarder>,
     pub(super) call: OpenCall,
     pub(super) status: StatusCode,
-    pub(super) upstream: Incoming,
+    pub(super) upstream: Pieces<Incoming>,
     pub(super) scanner: Scanner,
     /// Removes the usage chunk, if the gateway requested it and the caller did not.
     pub(super) filter: Option<ChunkFilter>,
@@ -45,30 +52,60 @@ pub(super) struct ProviderResponse {
     /// Bytes that follow, if the provider announced its length.
     pub(super) remaining: Option<u64>,
     pub(super) framing: BodyFraming,
+    /// The usage that it may report.
+    pub(super) usage_limit: UsageLimit,
+    /// How long the caller has held the response up.
+    pub(super) caller_pauses: CallerPauses,
+    pub(super) times: CallTimes,
+    /// Counts the call as open until it is settled.
+    pub(super) open: Counted,
 }
 
 impl ProviderResponse {
     /// Starts the settlement in a task of its own, which goes on if the caller disconnects.
-    pub(super) fn settle(&self, end: ResponseEnd) -> JoinHandle<Result<(), Unsettled>> {
-        let settled = settle(self.status, self.scanner.report(), end);
-        let forwarder = &self.forwarder;
-        let recorder = self.recorder.as_ref().filter(|_| end == ResponseEnd::Complete);
-        let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
-        let app = Arc::clone(&forwarder.app);
-        let OpenCall { partition, request_id, .. } = self.call;
-        let abort = forwarder.abort.clone();
-        forwarder.tasks.spawn(until_durable(app, partition, request_id, settled, closing, abort))
+    pub(super) fn settle(self, end: ResponseEnd) -> JoinHandle<Result<(), Unsettled>> {
+        let broken_off = self.broken_off();
+        let Self { forwarder, call, status, scanner, recorder, framing, usage_limit, open, .. } = self;
+        let tasks = forwarder.tasks.clone();
+        tasks.spawn(Box::pin(async move {
+            let Reading { report, is_within_document } = scanner.finish(&forwarder.tasks).await;
+            let end = match (end, framing) {
+                (ResponseEnd::Complete, BodyFraming::UntilClose) if is_within_document => broken_off,
+                (end, BodyFraming::UntilClose | BodyFraming::Delimited) => end,
+            };
+            let recorder = recorder.filter(|_| end == ResponseEnd::Complete);
+            let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
+            let OpenCall { partition, request_id, .. } = call;
+            let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
+            let settlement = settle(status, report, usage_limit, end);
+            let label = CallLabel::of(call.provider, &settlement);
+            let settled = until_durable(app, partition, request_id, settlement, closing, abort).await;
+            match &settled {
+                Ok(()) => forwarder.app.metrics.forward.settled(label),
+                Err(_) => forwarder.app.metrics.forward.unsettled(),
+            }
+            drop(open);
+            settled
+        }))
     }
 
-    /// The kind of end when no frame follows.
-    pub(super) fn end(&self) -> ResponseEnd {
-        match self.framing {
-            BodyFraming::UntilClose if self.scanner.is_within_document() => ResponseEnd::Interrupted,
-            BodyFraming::UntilClose | BodyFraming::Delimited => ResponseEnd::Complete,
-        }
+    /// The times of the call at the end of its response.
+    pub(super) fn take_times(&mut self) -> CallTimes {
+        std::mem::replace(&mut self.times, CallTimes::begin()).without(self.caller_pauses.total())
     }
 
-    /// Scans and records a frame.
+    /// How the response ends if the provider now breaks it off.
+    pub(super) fn broken_off(&self) -> ResponseEnd {
+        if self.caller_pauses.are_long() { ResponseEnd::CALLER_GONE } else { ResponseEnd::Interrupted }
+    }
+
+    /// Ready once the pieces so far are read, and other tasks have run.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.upstream.poll_pause(cx));
+        self.scanner.poll_ready(cx, &self.forwarder.tasks)
+    }
+
+    /// Scans and records a piece.
     pub(super) fn read(&mut self, frame: &Frame<Bytes>) -> FramePosition {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(frame);

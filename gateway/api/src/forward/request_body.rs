@@ -1,7 +1,9 @@
 //! The request body to the provider: the part that was read ahead, then the rest as the caller sends it.
 
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,8 +12,10 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use tokio::time::Sleep;
+
+use super::pieces::Pieces;
+use super::turns::Turn;
 
 /// The most bytes that are read ahead. The model and output limit of a longer JSON body stay unknown.
 const MAX_AHEAD: usize = 256 * 1024;
@@ -32,19 +36,36 @@ pub(crate) enum BodyError {
 pub(crate) struct RequestBody {
     ahead: Option<Bytes>,
     rest: Option<Rest>,
+    is_sent: SentFlag,
+}
+
+/// Whether a request was sent: its body is read once a connection to the provider is there. An empty body is never read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SentFlag(Arc<AtomicBool>);
+
+impl SentFlag {
+    /// Whether it was sent.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl RequestBody {
     /// A body that is complete in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self { ahead: Some(bytes), rest: None }
+        Self { ahead: Some(bytes), rest: None, is_sent: SentFlag::default() }
+    }
+
+    /// The flag that is set once the request is sent.
+    pub(super) fn sent_flag(&self) -> SentFlag {
+        self.is_sent.clone()
     }
 }
 
 /// The part of a body that the caller has not sent yet.
 #[derive(Debug)]
 struct Rest {
-    body: Body,
+    body: Pieces<Body>,
     /// How long the caller may send nothing.
     idle_timeout: Duration,
     /// Runs while the provider waits for the caller.
@@ -52,12 +73,13 @@ struct Rest {
 }
 
 impl Rest {
-    fn new(body: Body, idle_timeout: Duration) -> Self {
+    fn new(body: Pieces<Body>, idle_timeout: Duration) -> Self {
         Self { body, idle_timeout, idle: None }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+        ready!(self.body.poll_pause(cx));
+        if let Poll::Ready(frame) = self.body.poll_piece(cx) {
             self.idle = None;
             return Poll::Ready(frame.map(|frame| Ok(frame?)));
         }
@@ -100,11 +122,12 @@ pub(crate) struct ReadAhead {
     pub(crate) fingerprint: Option<BodyFingerprint>,
 }
 
-/// Reads ahead as `ahead` says. The rest streams; it fails if the caller sends nothing for `idle_timeout`.
+/// Reads ahead as `ahead` says, in `turn` with the other bodies of the merchant. The rest streams; it fails if the caller sends nothing for `idle_timeout`.
 pub(crate) async fn read_ahead(
     headers: &HeaderMap,
     body: Body,
     ahead: Ahead,
+    turn: Turn,
     idle_timeout: Duration,
 ) -> Result<ReadAhead, axum::Error> {
     let announced = body.size_hint().exact();
@@ -118,10 +141,11 @@ pub(crate) async fn read_ahead(
         let known_bytes = announced.unwrap_or(0);
         let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
         let fingerprint = (ahead == Ahead::Any).then_some(nothing);
-        let body = RequestBody { ahead: None, rest: Some(Rest::new(body, idle_timeout)) };
+        let rest = Some(Rest::new(Pieces::new(body, turn), idle_timeout));
+        let body = RequestBody { ahead: None, rest, is_sent: SentFlag::default() };
         return Ok(ReadAhead { body, json: None, known_bytes, fingerprint });
     }
-    let (first, rest) = read_first(body).await?;
+    let (first, rest) = read_first(Pieces::new(body, turn)).await?;
     let whole = rest.is_none();
     let known_bytes = if whole { first.len() as u64 } else { announced.unwrap_or(first.len() as u64) };
     let fingerprint = (ahead == Ahead::Any).then(|| BodyFingerprint {
@@ -131,15 +155,17 @@ pub(crate) async fn read_ahead(
     });
     let json = (is_json && whole).then(|| first.clone());
     let rest = rest.map(|rest| Rest::new(rest, idle_timeout));
-    Ok(ReadAhead { body: RequestBody { ahead: Some(first), rest }, json, known_bytes, fingerprint })
+    let body = RequestBody { ahead: Some(first), rest, is_sent: SentFlag::default() };
+    Ok(ReadAhead { body, json, known_bytes, fingerprint })
 }
 
 /// The first bytes of `body`, and its rest if it is longer than [`MAX_AHEAD`].
-async fn read_first(mut body: Body) -> Result<(Bytes, Option<Body>), axum::Error> {
+async fn read_first(mut body: Pieces<Body>) -> Result<(Bytes, Option<Pieces<Body>>), axum::Error> {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     while first.len() + more.len() <= MAX_AHEAD {
-        let Some(frame) = body.frame().await.transpose()? else {
+        poll_fn(|cx| body.poll_pause(cx)).await;
+        let Some(frame) = poll_fn(|cx| body.poll_piece(cx)).await.transpose()? else {
             return Ok((if more.is_empty() { first } else { more.freeze() }, None));
         };
         let Ok(data) = frame.into_data() else { continue };
@@ -164,6 +190,7 @@ impl HttpBody for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        this.is_sent.0.store(true, Ordering::Relaxed);
         if let Some(ahead) = this.ahead.take().filter(|ahead| !ahead.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
@@ -192,9 +219,15 @@ impl HttpBody for RequestBody {
 mod tests {
     use futures_util::stream;
     use http::HeaderValue;
+    use http_body_util::BodyExt as _;
     use tokio::time::{Instant, sleep};
 
+    use super::super::turns::{Turn, Turns};
     use super::*;
+
+    fn turn() -> Turn {
+        Turns::default().body_of(farthing_core::ids::MerchantId::new(ulid::Ulid::nil()))
+    }
 
     const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -209,7 +242,7 @@ mod tests {
     }
 
     async fn unread(body: Body) -> RequestBody {
-        let read = read_ahead(&HeaderMap::new(), body, Ahead::Json, IDLE_TIMEOUT).await.unwrap();
+        let read = read_ahead(&HeaderMap::new(), body, Ahead::Json, turn(), IDLE_TIMEOUT).await.unwrap();
         assert!(read.json.is_none() && read.fingerprint.is_none());
         read.body
     }
@@ -246,7 +279,7 @@ mod tests {
                 let pieces: Vec<_> = bytes.chunks(100_000).map(Bytes::copy_from_slice).collect();
                 let pieces = stream::iter(pieces.into_iter().map(Ok::<_, axum::Error>));
                 let body = if announced { Body::from(bytes.clone()) } else { Body::from_stream(pieces) };
-                let read = read_ahead(&headers, body, Ahead::Json, IDLE_TIMEOUT).await.unwrap();
+                let read = read_ahead(&headers, body, Ahead::Json, turn(), IDLE_TIMEOUT).await.unwrap();
                 assert_eq!(read.json, is_known.then(|| bytes.clone()), "{length} bytes");
                 assert_eq!(read.body.collect().await.unwrap().to_bytes(), bytes, "{length} bytes");
             }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::usage::{ReportedUsage, UsageReport};
 use crate::app::App;
+use crate::providers::UsageLimit;
 
 /// The first and the longest pause between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -42,16 +43,28 @@ pub(crate) enum Unsettled {
 pub(crate) enum ResponseEnd {
     /// The provider completed it.
     Complete,
-    /// The provider failed, or the gateway stopped waiting for it.
+    /// The provider broke it off.
     Interrupted,
-    /// The caller disconnected, and the gateway closed the provider's connection before the end.
-    CallerGone,
+    /// The gateway closed the provider's connection before the end. A call that is not metered then fails for this reason.
+    GivenUp(FailureReason),
 }
 
-/// The settlement of a provider's response with `status`.
-pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: ResponseEnd) -> Settled {
+impl ResponseEnd {
+    /// The caller disconnected, or read so slowly that the provider broke the response off.
+    pub(super) const CALLER_GONE: Self = Self::GivenUp(FailureReason::CallerGone);
+    /// The provider was silent for too long, or the gateway stops.
+    pub(super) const STOPPED_WAITING: Self = Self::GivenUp(FailureReason::ProviderGone);
+}
+
+/// The settlement of a provider's response with `status`. A usage beyond `limit` is not believed.
+pub(crate) fn settle(
+    status: http::StatusCode,
+    report: UsageReport,
+    limit: UsageLimit,
+    end: ResponseEnd,
+) -> Settled {
     let http_status = status.as_u16();
-    let UsageReport { reported, raw_usage, response_id, model, timestamp } = report;
+    let UsageReport { reported, is_preliminary, raw_usage, response_id, model, timestamp } = report;
     let failed = |reason, raw_usage| {
         Settled::Failed(Failed {
             reason,
@@ -70,25 +83,42 @@ pub(crate) fn settle(status: http::StatusCode, report: UsageReport, end: Respons
         (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::Interrupted) => {
             return failed(FailureReason::ProviderGone, None);
         }
-        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::CallerGone) => {
-            return failed(FailureReason::CallerGone, None);
+        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::Complete | ResponseEnd::GivenUp(_)) => {
+            None
         }
-        (ReportedUsage::Nothing | ReportedUsage::Unread, ResponseEnd::Complete) => None,
+        (ReportedUsage::Inconsistent, _) => None,
         (ReportedUsage::Usage(usage), _) => Some(usage),
     };
+    let is_implausible =
+        reported == ReportedUsage::Inconsistent || usage.is_some_and(|usage| !limit.permits(&usage));
     let ending = match end {
+        _ if is_implausible => Completeness::Implausible,
         ResponseEnd::Complete if unread => Completeness::Unread,
         ResponseEnd::Complete => Completeness::Whole,
-        ResponseEnd::Interrupted | ResponseEnd::CallerGone => Completeness::Partial,
+        ResponseEnd::GivenUp(reason) if usage.is_none() || is_preliminary => Completeness::GivenUp(reason),
+        ResponseEnd::Interrupted | ResponseEnd::GivenUp(_) => Completeness::Partial,
     };
     Settled::Metered(Metered {
         http_status,
-        usage,
+        usage: usage.filter(|_| !is_implausible),
         ending,
         raw_usage,
         response_id,
         model,
         provider_timestamp: timestamp,
+    })
+}
+
+/// The settlement of a call that was sent, and given up for `reason` before the provider's response.
+pub(crate) fn given_up_before_response(reason: FailureReason) -> Settled {
+    Settled::Metered(Metered {
+        http_status: 0,
+        usage: None,
+        ending: Completeness::GivenUp(reason),
+        raw_usage: None,
+        response_id: None,
+        model: None,
+        provider_timestamp: None,
     })
 }
 
@@ -188,7 +218,7 @@ where
 /// The end of a call whose settlement fails. It holds no text of the provider, which may be the cause.
 fn unsettleable(settled: &Settled) -> Failed {
     let (http_status, usage) = match settled {
-        Settled::Metered(Metered { http_status, usage, .. }) => (Some(*http_status), usage.as_ref()),
+        Settled::Metered(metered) => (metered.status(), metered.usage.as_ref()),
         Settled::Failed(Failed { http_status, .. }) => (*http_status, None),
     };
     let raw_usage = usage.and_then(|usage| serde_json::to_string(usage).ok());

@@ -80,9 +80,11 @@ fn every() -> Vec<ApiError> {
         ApiError::internal(""),
         ApiError::Billing(BillingError::PaymentsUnavailable),
         ApiError::Forward(ForwardError::ProviderUnreachable),
+        ApiError::Forward(ForwardError::ProviderProtocol),
         ApiError::ledger_unavailable(""),
         ApiError::Server(ServerError::OutcomeUnknown(String::new())),
         ApiError::overloaded(""),
+        ApiError::overloaded_by_merchant(""),
         ApiError::Forward(ForwardError::ProviderTimeout),
     ]
 }

@@ -18,6 +18,7 @@ use http::HeaderValue;
 use subtle::ConstantTimeEq as _;
 
 use super::{COMMANDS, Numbered, TOKEN_HEADER, token};
+use crate::serve::Introduction;
 
 /// The largest message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
@@ -35,11 +36,14 @@ pub(crate) fn router(ledger: Ledger, server_key: &ServerKey, rest: Router) -> Ro
     commands.merge(rest).layer(from_fn_with_state(token(server_key), only_gateways))
 }
 
-/// Refuses a request without the token.
+/// Refuses a request without the token. With it, the connection is another gateway's.
 async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, next: Next) -> Response {
     let given = request.headers_mut().remove(TOKEN_HEADER);
     if !given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(token.as_bytes()))) {
         return StatusCode::FORBIDDEN.into_response();
+    }
+    if let Some(introduction) = request.extensions().get::<Introduction>() {
+        introduction.complete();
     }
     request.extensions_mut().insert(FromGateway);
     next.run(request).await

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use farthing_core::model_price::{Above, ModelPrice, TokenRates};
 use farthing_core::money::Amount;
+use farthing_core::usage::Split;
 use serde::Deserialize;
 
 /// The longest name of a provider or model, in characters.
@@ -41,6 +42,8 @@ pub enum Error {
 pub(crate) struct Listed {
     /// Its list price.
     pub(crate) price: ModelPrice,
+    /// The most tokens of one input and of one output, if they are known.
+    pub(crate) max_tokens: Split<Option<u64>>,
     /// The day its price was taken, at midnight UTC.
     pub(crate) taken_at: DateTime<Utc>,
 }
@@ -80,10 +83,8 @@ struct Entry {
     per_second: Option<Amount>,
     #[serde(default)]
     above: Vec<Step>,
-    #[serde(rename = "max_output_tokens")]
-    _max_output_tokens: Option<u64>,
-    #[serde(rename = "max_input_tokens")]
-    _max_input_tokens: Option<u64>,
+    max_output_tokens: Option<u64>,
+    max_input_tokens: Option<u64>,
 }
 
 /// The rates of an entry beyond a number of input tokens.
@@ -156,6 +157,9 @@ impl Entry {
         if !own.into_iter().chain(steps).flatten().all(is_rate) {
             return Some("a rate must be between 0 and 1000000");
         }
+        if [self.max_input_tokens, self.max_output_tokens].contains(&Some(0)) {
+            return Some("a limit of tokens must be above 0");
+        }
         let thresholds: BTreeSet<u64> = self.above.iter().map(|step| step.input_tokens).collect();
         if thresholds.len() != self.above.len() || self.above.len() > MAX_STEPS {
             return Some("must have at most 10 steps in `above`, each with an input_tokens of its own");
@@ -178,7 +182,8 @@ impl Catalogue {
             }
             let models = catalogue.providers.entry(entry.provider.clone()).or_default();
             for name in std::iter::once(&entry.model).chain(&entry.aliases) {
-                let listed = Listed { price: entry.price(), taken_at };
+                let max_tokens = Split { input: entry.max_input_tokens, output: entry.max_output_tokens };
+                let listed = Listed { price: entry.price(), max_tokens, taken_at };
                 if models.insert(name.clone(), listed).is_some() {
                     return Err(wrong("a name of it stands twice in the file"));
                 }
@@ -261,6 +266,7 @@ mod tests {
             (r#"{"provider":"p","model":"m","input_per_1m":"-1"}"#, "between 0 and 1000000"),
             (r#"{"provider":"p","model":"m","input_per_1k":"1"}"#, "unknown field"),
             (r#"{"provider":"p","model":"m"}"#, "has no price"),
+            (r#"{"provider":"p","model":"m","per_request":"1","max_output_tokens":0}"#, "above 0"),
             (r#"{"provider":"P q","model":"m","per_request":"1"}"#, "lower-case"),
             (r#"{"provider":"p","model":" ","per_request":"1"}"#, "1 to 255 characters"),
             (

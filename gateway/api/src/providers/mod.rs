@@ -1,6 +1,7 @@
 //! Providers: recognises the provider of a call by its destination, and chooses its key and list price. Pure.
 
 pub mod catalogue;
+mod usage_limit;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,9 @@ use std::fmt;
 use farthing_core::event::ProviderKeyType;
 use farthing_core::model_price::ListPrice;
 use http::{HeaderName, HeaderValue, Method, Uri};
+use zeroize::Zeroize as _;
 
+pub(crate) use self::usage_limit::UsageLimit;
 use crate::providers::catalogue::Catalogue;
 use crate::target;
 
@@ -41,7 +44,7 @@ pub struct ProviderHost {
     pub port: u16,
 }
 
-/// A managed provider key. Invariant: `Debug` does not reveal it.
+/// A managed provider key. Invariant: `Debug` does not reveal it. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderKey(String);
 
@@ -62,6 +65,12 @@ impl ProviderKey {
         let mut value = HeaderValue::try_from(format!("{prefix}{}", self.0)).expect("a key is visible ASCII");
         value.set_sensitive(true);
         (name, value)
+    }
+}
+
+impl Drop for ProviderKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
@@ -182,6 +191,17 @@ impl Providers {
         }
         let listed = model.and_then(|model| self.catalogue.find(name, model));
         listed.map_or(ListPrice::Unlisted, |listed| ListPrice::Listed(listed.price.clone()))
+    }
+
+    /// The usage that a call for `model` may report, if it asks for at most so many answers.
+    pub(crate) fn usage_limit(
+        &self,
+        provider: Recognised<'_>,
+        model: Option<&str>,
+        answers: u64,
+    ) -> UsageLimit {
+        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+        listed.map_or_else(UsageLimit::default, |listed| UsageLimit::new(listed.max_tokens, answers))
     }
 
     /// The list price of a call of `method` to `target` for `model`.

@@ -14,8 +14,10 @@ use http::request::Parts;
 use super::rate_limit;
 use super::response_headers::Notes;
 use crate::app::App;
+use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, LimitError};
 use crate::peers::FromGateway;
+use crate::serve::CallInFlight;
 
 /// The merchant of the call's secret key. The call counts against the key's rate limit.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +32,10 @@ impl FromRequestParts<Arc<App>> for Merchant {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
         match counted(parts, app, StateKey::SecretKey(hash)).await? {
-            Some((_, State::SecretKey(key))) => Ok(Self { merchant_id: key.merchant_id }),
+            Some((_, State::SecretKey(key))) => {
+                CallInFlight::belongs_to(key.merchant_id, &parts.extensions)?;
+                Ok(Self { merchant_id: key.merchant_id })
+            }
             Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
         }
     }
@@ -39,8 +44,10 @@ impl FromRequestParts<Arc<App>> for Merchant {
 /// Counts the call against the key's rate limit. Returns the state under the key's hash, with its partition; `None` for an
 /// unknown key, which is not counted.
 async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partition, State)>, ApiError> {
-    let (_, hash) = key.stored();
-    let Some(found) = app.known_keys.state(key, &app.ledger, &app.reads).await? else { return Ok(None) };
+    let ((_, hash), address) = (key.stored(), CallerAddress::of_request(parts));
+    let Some(found) = app.known_keys.state(key, address, &app.ledger, &app.reads).await? else {
+        return Ok(None);
+    };
     if parts.extensions.get::<FromGateway>().is_some() {
         // The gateway that passed the call on has counted it.
         return Ok(Some(found));
@@ -86,6 +93,7 @@ impl FromRequestParts<Arc<App>> for Caller {
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }
+                CallInFlight::belongs_to(key.merchant_id, &parts.extensions)?;
                 key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }

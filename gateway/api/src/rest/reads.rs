@@ -1,10 +1,13 @@
-//! Reads of the endpoints from the read models. Without a free connection the call gets a 503 after a bounded wait.
+//! Reads of the endpoints from the read models. Without a turn or a free connection the call gets a 503 after a bounded
+//! wait.
 //! Invariant: a read model is read once it has reached the position of the merchant's partition at the call's arrival, so
 //! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
+//! What shows the result of a write waits for no turn: the write is durable, and a 503 would say that it is not.
 
 use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
@@ -22,6 +25,7 @@ use super::response_headers::Notes;
 use crate::app::App;
 use crate::db::within;
 use crate::error::ApiError;
+use crate::read_turns::ReadTurn;
 
 /// The longest wait for a read model to reach the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,17 +50,39 @@ impl Projection {
     }
 }
 
-/// A connection for reading a merchant's rows.
+/// What a merchant's rows are read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Takes a turn of the merchant.
+    Read,
+    /// Shows the one row that a write has just changed. Takes no turn.
+    ShowWrite,
+}
+
+/// A connection for reading a merchant's rows. It and the merchant's turn are held until Postgres has answered all
+/// statements.
 pub(super) struct MerchantConnection {
-    connection: Object,
+    /// `None` once it is dropped.
+    held: Option<(Object, Option<ReadTurn>)>,
     schemas: Schemas,
     partition: Partition,
+    unanswered: AtomicUsize,
 }
 
 impl MerchantConnection {
+    async fn open(app: &App, merchant_id: MerchantId, purpose: Purpose) -> Result<Self, ApiError> {
+        let turn = match purpose {
+            Purpose::Read => Some(app.read_turns.take(merchant_id).await?),
+            Purpose::ShowWrite => None,
+        };
+        let held = Some((app.connection().await?, turn));
+        let (schemas, partition) = (app.schemas.clone(), app.partitions.of(merchant_id));
+        Ok(Self { held, schemas, partition, unanswered: AtomicUsize::new(0) })
+    }
+
     /// The connection with the merchant's partition.
     pub(super) fn partition(&self) -> PartitionClient<'_> {
-        PartitionClient::new(&self.connection, &self.schemas, self.partition)
+        PartitionClient::new(self, &self.schemas, self.partition).counting(&self.unanswered)
     }
 }
 
@@ -64,7 +90,22 @@ impl Deref for MerchantConnection {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.connection
+        &self.held.as_ref().expect("it is held until it is dropped").0
+    }
+}
+
+impl Drop for MerchantConnection {
+    /// If the caller has left while a statement runs, the connection is of no use to others before that has ended. The
+    /// task that waits for it ends with the statement's own timeout.
+    fn drop(&mut self) {
+        let Some((connection, turn)) = self.held.take() else { return };
+        if *self.unanswered.get_mut() == 0 {
+            return;
+        }
+        tokio::spawn(async move {
+            let _ = connection.batch_execute("").await;
+            drop((connection, turn));
+        });
     }
 }
 
@@ -92,7 +133,17 @@ impl Reads {
         model: ReadModel,
         merchant_id: MerchantId,
     ) -> Result<MerchantConnection, ApiError> {
-        self.reached(Projection::ReadModel(model), merchant_id).await
+        self.reached(Projection::ReadModel(model), merchant_id, Purpose::Read).await
+    }
+
+    /// The same for showing the row that this call has durably changed, without a turn of the merchant. Not for what
+    /// may take long.
+    pub(super) async fn caught_up_after_write(
+        &self,
+        model: ReadModel,
+        merchant_id: MerchantId,
+    ) -> Result<MerchantConnection, ApiError> {
+        self.reached(Projection::ReadModel(model), merchant_id, Purpose::ShowWrite).await
     }
 
     /// The same for the outbox of webhook events.
@@ -100,24 +151,20 @@ impl Reads {
         &self,
         merchant_id: MerchantId,
     ) -> Result<MerchantConnection, ApiError> {
-        self.reached(Projection::Outbox, merchant_id).await
+        self.reached(Projection::Outbox, merchant_id, Purpose::Read).await
     }
 
     async fn reached(
         &self,
         projection: Projection,
         merchant_id: MerchantId,
+        purpose: Purpose,
     ) -> Result<MerchantConnection, ApiError> {
-        let partition = self.app.partitions.of(merchant_id);
         let started = Instant::now();
-        let mut connection = self.app.connection().await?;
-        let target = within(reader::head(&connection, partition)).await?;
+        let mut connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
+        let target = within(reader::head(&connection, connection.partition)).await?;
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        let schemas = self.app.schemas.clone();
-        let position = async |connection: &Client| {
-            within(projection.position(PartitionClient::new(connection, &schemas, partition))).await
-        };
-        while position(&connection).await? < target {
+        while within(projection.position(connection.partition())).await? < target {
             if started.elapsed() >= CATCH_UP_TIMEOUT {
                 self.notes.stale();
                 break;
@@ -125,8 +172,8 @@ impl Reads {
             // Other calls may use the connection in the meantime.
             drop(connection);
             tokio::time::sleep(backoff.next_delay()).await;
-            connection = self.app.connection().await?;
+            connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
         }
-        Ok(MerchantConnection { connection, schemas, partition })
+        Ok(connection)
     }
 }

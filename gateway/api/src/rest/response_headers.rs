@@ -1,5 +1,6 @@
 //! The headers of every response, errors included: `x-service-request-id`; `X-RateLimit-*` for a valid key; and
-//! `x-service-stale` if a read model lags behind the log. Invariant: a panic in a handler becomes an error envelope.
+//! `x-service-stale` if a read model lags behind the log; rules that keep a browser from running a response that brings
+//! none of its own. Invariant: a panic in a handler becomes an error envelope.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use farthing_core::ids::RequestId;
 use futures_util::FutureExt as _;
 use http::StatusCode;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
 use super::rate_limit::RateLimitStatus;
 use crate::app::App;
@@ -60,6 +61,8 @@ pub(crate) async fn keep_conventions(
         let id = RequestId::new(app.mint.next(app.now())).to_string();
         headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
     }
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static("sandbox"));
+    headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     if let Some(status) = notes.rate_limit.get().filter(|_| is_key_valid) {
         headers.insert(LIMIT, status.limit.into());
         headers.insert(REMAINING, status.remaining.into());

@@ -6,7 +6,7 @@ use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use farthing_core::ids::RequestId;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -24,12 +25,18 @@ use crate::headers::SERVICE_REQUEST_ID;
 
 /// How long, and for how many bytes, the connection is read after a request was refused unread. Closing it immediately
 /// would reset the connection before the caller receives the refusal.
-const LINGER: Duration = Duration::from_secs(2);
-const MAX_LINGER_BYTES: usize = 1024 * 1024;
+const LINGER: Duration = Duration::from_secs(5);
+const MAX_LINGER_BYTES: usize = 16 * 1024 * 1024;
 
-/// Who produces the bytes being written: hyper or a handler.
+/// Who produces the bytes being written: hyper or a handler. Also whether the last request's body was left unread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Speaker(Arc<AtomicU8>);
+pub(super) struct Speaker(Arc<Exchange>);
+
+#[derive(Debug, Default)]
+struct Exchange {
+    phase: AtomicU8,
+    is_unread: AtomicBool,
+}
 
 /// No handler is responding: hyper produces the bytes.
 const HYPER: u8 = 0;
@@ -41,18 +48,24 @@ const FLUSHING: u8 = 2;
 impl Speaker {
     /// A handler begins to respond.
     pub(super) fn start_handler(&self) -> HandlerResponse {
-        self.0.store(HANDLER, Ordering::Relaxed);
+        self.0.phase.store(HANDLER, Ordering::Relaxed);
+        self.0.is_unread.store(false, Ordering::Relaxed);
         HandlerResponse(self.clone())
     }
 
+    /// The body of the request that a handler reads, or leaves unread.
+    pub(super) fn request_body(&self, body: Incoming) -> RequestBody {
+        RequestBody { body, is_read: false, speaker: self.clone() }
+    }
+
     fn is_hyper(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == HYPER
+        self.0.phase.load(Ordering::Relaxed) == HYPER
     }
 
     /// Everything written so far has been sent.
     fn flushed(&self) {
         let last = (FLUSHING, HYPER);
-        let _ = self.0.compare_exchange(last.0, last.1, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.0.phase.compare_exchange(last.0, last.1, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -69,7 +82,7 @@ impl HandlerResponse {
 
 impl Drop for HandlerResponse {
     fn drop(&mut self) {
-        self.0.0.store(FLUSHING, Ordering::Relaxed);
+        self.0.0.phase.store(FLUSHING, Ordering::Relaxed);
     }
 }
 
@@ -98,6 +111,44 @@ impl HttpBody for HandlerBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    body: Incoming,
+    is_read: bool,
+    speaker: Speaker,
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.is_read |= frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.is_read && !self.body.is_end_stream() {
+            self.speaker.0.is_unread.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -270,6 +321,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId + Unpin> AsyncWrite
         let this = self.get_mut();
         ready!(this.poll_refusal(cx))?;
         ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        if this.speaker.0.is_unread.swap(false, Ordering::Relaxed) {
+            this.linger = Some(MAX_LINGER_BYTES);
+        }
         ready!(this.poll_linger(cx));
         Poll::Ready(Ok(()))
     }

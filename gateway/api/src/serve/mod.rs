@@ -2,7 +2,9 @@
 //! writing answers. Shuts them down gracefully.
 
 mod caller;
+mod host;
 mod limits;
+mod strangers;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse as _;
 use farthing_core::ids::RequestId;
+use farthing_telemetry::{Counted, Gauge};
+use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -29,29 +33,47 @@ use self::caller::{CallerConnection, HandlerBody, Speaker};
 pub(crate) use self::limits::CallInFlight;
 use self::limits::CallsInFlight;
 pub use self::limits::ServerLimits;
+pub(crate) use self::strangers::Introduction;
+use self::strangers::Strangers;
 use crate::app::App;
+use crate::caller_address::{CallerAddress, PerAddress};
 use crate::error::ApiError;
 use crate::headers::SERVICE_REQUEST_ID;
+use crate::metrics::ListenerMetrics;
 use crate::timeouts::Timeouts;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest head of a request, and the longest trailer. The buffer of a connection holds twice as much at most.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// The most headers of a request.
+const MAX_HEADERS: usize = 100;
+
+/// What another gateway adds to the head of a request that it passes on, in bytes and in headers: more than its token.
+const ADDED_BYTES: usize = 4 * 1024;
+const ADDED_HEADERS: usize = 8;
 
 /// Serves until `stop`, then lets connections finish their current calls within the grace period and closes the rest.
 /// Returns the end of the grace period once no connection is left.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: &Arc<App>,
-    router: Router,
+    (router, metrics): (Router, ListenerMetrics),
     limits: ServerLimits,
     timeouts: Timeouts,
     stop: CancellationToken,
 ) -> Instant {
-    let (places, calls) = (Arc::new(Semaphore::new(limits.connections)), CallsInFlight::new(limits.calls));
+    // Strangers have places of their own.
+    let strangers = limits.strangers.map(Strangers::new);
+    let places = Arc::new(Semaphore::new(limits.connections + limits.strangers.unwrap_or(0)));
+    let calls = CallsInFlight::new(limits.calls, limits.calls_per_merchant);
+    let per_address = limits.connections_per_address.map(PerAddress::new);
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
-    let http = http(timeouts.head);
+    let http = http(timeouts.head, limits);
     loop {
         let accept = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -61,11 +83,20 @@ pub(crate) async fn serve(
             accepted = accept => accepted,
             () = stop.cancelled() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(event = "server.accept_failed", %error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let address = CallerAddress::of(peer.ip());
+        let place_of_address = match per_address.as_ref().map(|limit| limit.of(address).try_acquire_owned()) {
+            None => None,
+            Some(Ok(place)) => Some(place),
+            Some(Err(_)) => {
+                tracing::debug!(event = "server.connection_refused", %peer, "too many connections of this address");
                 continue;
             }
         };
@@ -75,16 +106,26 @@ pub(crate) async fn serve(
         let ids = Arc::clone(app);
         let new_id = move || RequestId::new(ids.mint.next(ids.now()));
         let caller = CallerConnection::new(stream, speaker.clone(), timeouts.stall, new_id.clone());
-        let service = service(router.clone(), speaker, calls.clone(), new_id);
+        let (introduction, closed) = match strangers.as_ref().map(Strangers::arrive) {
+            Some((introduction, closed)) => (Some(introduction), closed),
+            None => (None, CancellationToken::new()),
+        };
+        let caller_of = Caller { address, introduction };
+        let load = (calls.clone(), metrics.in_flight.clone());
+        let service = service(router.clone(), speaker, load, caller_of, new_id);
         let connection = graceful.watch(http.serve_connection(TokioIo::new(caller), service));
-        let cut = cut.clone();
+        let (cut, counted) = (cut.clone(), Counted::new(&metrics.connections));
         connections.spawn(async move {
-            let _place = place;
+            // Dropped in this order: whoever takes the gateway's place finds the one of the address free.
+            let _places = (place_of_address, place, counted);
             tokio::select! {
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!(event = "server.connection_failed", %error, "a connection ended early");
                 },
                 () = cut.cancelled() => {}
+                () = closed.cancelled() => {
+                    tracing::debug!(event = "server.stranger_closed", %peer, "too many connections without a token");
+                }
             }
         });
     }
@@ -100,41 +141,64 @@ pub(crate) async fn serve(
 }
 
 /// The settings of all connections. `head_timeout` bounds the time until the head of the next request is received.
-fn http(head_timeout: Duration) -> http1::Builder {
+fn http(head_timeout: Duration, limits: ServerLimits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_header_size(MAX_HEAD_BYTES);
+    if limits.strangers.is_some() {
+        // Whatever a caller may send to one gateway, that one can pass on.
+        http.max_header_size(MAX_HEAD_BYTES + ADDED_BYTES).max_headers(MAX_HEADERS + ADDED_HEADERS);
+    }
     http
 }
 
-/// Answers the calls of one connection, and tells `speaker` while a handler responds. A call beyond the limit of `calls`
-/// is refused under an id of `new_id`.
+/// The caller of a connection.
+#[derive(Debug, Clone)]
+struct Caller {
+    address: CallerAddress,
+    /// `None` if anybody may connect.
+    introduction: Option<Introduction>,
+}
+
+/// Answers the calls of one connection, whose caller is `caller`, and tells `speaker` while a handler responds. A call
+/// without a clear host or beyond the limit of `calls` is refused under an id of `new_id`.
 fn service(
     router: Router,
     speaker: Speaker,
-    calls: CallsInFlight,
+    (calls, in_flight): (CallsInFlight, Gauge),
+    caller: Caller,
     new_id: impl Fn() -> RequestId + Clone + Send + 'static,
 ) -> impl Service<Request<Incoming>, Response = Response<HandlerBody>, Error = Infallible, Future: Send> {
     service_fn(move |request: Request<Incoming>| {
-        let (mut router, speaker, call) = (router.clone(), speaker.clone(), calls.begin());
-        let new_id = new_id.clone();
+        let (mut router, speaker, call) = (router.clone(), speaker.clone(), calls.begin(&in_flight));
+        let (new_id, caller) = (new_id.clone(), caller.clone());
         async move {
             let handler = speaker.start_handler();
-            let response = match &call {
-                Some(call) => {
+            let request = request.map(|body| speaker.request_body(body));
+            let response = match (host::check(&request), &call) {
+                (Err(error), _) => {
+                    let mut response = refused(error, new_id());
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    response
+                }
+                (Ok(()), Some(call)) => {
                     let mut request = request.map(Body::new);
                     request.extensions_mut().insert(call.clone());
+                    request.extensions_mut().insert(caller.address);
+                    if let Some(introduction) = caller.introduction {
+                        request.extensions_mut().insert(introduction);
+                    }
                     router.call(request).await?
                 }
-                None => overloaded(new_id()),
+                (Ok(()), None) => refused(ApiError::overloaded("calls in flight"), new_id()),
             };
             Ok(response.map(|body| handler.until_end_of(body, call)))
         }
     })
 }
 
-/// The answer to a call beyond the limit.
-fn overloaded(id: RequestId) -> Response<Body> {
-    let mut response = ApiError::overloaded("calls in flight").into_response();
+/// The answer to a call that no handler sees.
+fn refused(error: ApiError, id: RequestId) -> Response<Body> {
+    let mut response = error.into_response();
     let id = HeaderValue::try_from(id.to_string()).expect("an id is ASCII");
     response.headers_mut().insert(SERVICE_REQUEST_ID, id);
     response
@@ -142,6 +206,8 @@ fn overloaded(id: RequestId) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::task::JoinHandle;
@@ -153,11 +219,30 @@ mod tests {
     const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
     const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 
+    const LIMITS: ServerLimits = ServerLimits {
+        connections: 1,
+        connections_per_address: None,
+        calls: 1,
+        calls_per_merchant: None,
+        strangers: None,
+    };
+
     /// The bytes that the connection holds until the caller reads them.
     const BUFFERED: usize = 16 * 1024;
 
     /// The response body to `GET /long`, which exceeds every buffer between a handler and its caller.
     const LONG: usize = 8 * 1024 * 1024;
+
+    fn answering(
+        router: Router,
+        speaker: Speaker,
+        new_id: fn() -> RequestId,
+    ) -> impl Service<Request<Incoming>, Response = Response<HandlerBody>, Error = Infallible, Future: Send>
+    {
+        let address = CallerAddress::of(IpAddr::from([127, 0, 0, 1]));
+        let caller = Caller { address, introduction: None };
+        service(router, speaker, (CallsInFlight::new(1, None), Gauge::default()), caller, new_id)
+    }
 
     /// The caller's end of a new connection, and the instant at which the gateway closes it.
     fn connect() -> (DuplexStream, JoinHandle<Instant>) {
@@ -168,8 +253,8 @@ mod tests {
             .route("/", get(|| async { "hello" }))
             .route("/long", get(|| async { vec![b'x'; LONG] }));
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
-        let connection = http(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service(router, speaker, CallsInFlight::new(1), new_id));
+        let connection = http(HEAD_TIMEOUT, LIMITS)
+            .serve_connection(TokioIo::new(stream), answering(router, speaker, new_id));
         let ended = tokio::spawn(async move {
             let _ = connection.await;
             Instant::now()
@@ -231,8 +316,8 @@ mod tests {
         let router = Router::new().route("/", get(slow));
         let new_id = || RequestId::new(Ulid::nil());
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
-        let connection = http(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service(router, speaker, CallsInFlight::new(1), new_id));
+        let connection = http(HEAD_TIMEOUT, LIMITS)
+            .serve_connection(TokioIo::new(stream), answering(router, speaker, new_id));
         let ended = tokio::spawn(async move { connection.await.is_ok() });
         caller.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();

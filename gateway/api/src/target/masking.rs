@@ -67,6 +67,39 @@ const MIN_KNOWN: usize = 12;
 /// The shortest run of letters and digits that counts as a key by its shape alone. Those of a UUID are shorter.
 const MIN_RUN: usize = 20;
 
+/// How the ids of well-known services begin. A path names the object of a call with them, and they allow nothing.
+const ID_BEGINS: [&str; 26] = [
+    "asst_",
+    "batch_",
+    "chatcmpl-",
+    "conv_",
+    "evalrun_",
+    "eval_",
+    "file-",
+    "file_",
+    "ftckpt_",
+    "ftevent-",
+    "ftjob-",
+    "fc_",
+    "gen-",
+    "item_",
+    "modr-",
+    "msg_",
+    "msgbatch_",
+    "req_",
+    "resp_",
+    "rs_",
+    "run_",
+    "step_",
+    "thread_",
+    "upload_",
+    "video_",
+    "vs_",
+];
+
+/// The most letters and digits of such an id.
+const MAX_ID: usize = 80;
+
 /// The most levels of percent-encoding that are undone.
 const MAX_DECODED: usize = 3;
 
@@ -82,7 +115,7 @@ pub(crate) fn without_keys(text: &str) -> String {
         if number > 0 {
             masked.push('/');
         }
-        masked.push_str(if holds_a_key(segment) { MASK } else { segment });
+        masked.push_str(if !is_an_id(segment) && holds_a_key(segment) { MASK } else { segment });
     }
     let Some(query) = query else { return masked };
     masked.push('?');
@@ -135,6 +168,15 @@ fn humps(word: &str) -> impl Iterator<Item = &str> {
         let (hump, others) = rest.split_at(after.unwrap_or(rest.len()));
         rest = others;
         (!hump.is_empty()).then_some(hump)
+    })
+}
+
+/// Whether a segment of a path is an id of a well-known form.
+fn is_an_id(segment: &str) -> bool {
+    ID_BEGINS.iter().any(|begin| {
+        segment.strip_prefix(begin).is_some_and(|id| {
+            (1..=MAX_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        })
     })
 }
 
@@ -269,12 +311,33 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_masked_although_it_looks_like_an_id_in_part() {
+        for segment in [
+            "resp_",
+            "x-resp_67ccd2bed1ec8190b14f964abc0542670",
+            "resp_67ccd2bed1ec8190b14f964abc0542670-sk-proj-Abc123Def456",
+            "resp_aks_live_0123456789abcdef0123456789abcdef0123",
+            "file-67ccd2bed1ec8190b14f964abc0542670:0123456789abcdef0123456789abcdef",
+            "file-%36%37ccd2bed1ec8190b14f964abc0542670",
+        ] {
+            let shown = without_keys(&format!("https://a.example/{segment}/x"));
+            let expected = if segment == "resp_" { segment } else { MASK };
+            assert_eq!(shown, format!("https://a.example/{expected}/x"), "{segment}");
+        }
+        let query = without_keys("https://a.example/?x=resp_67ccd2bed1ec8190b14f964abc0542670");
+        assert_eq!(query, "https://a.example/?x=****");
+    }
+
+    #[test]
     fn what_is_no_key_stays_readable() {
         for url in [
             "https://api.openai.com/v1/chat/completions",
             "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
             "https://a.example/v1/models/meta-llama-3.1-405b-instruct-turbo",
             "https://a.example/v1/items/123e4567-e89b-12d3-a456-426614174000",
+            "https://api.openai.com/v1/responses/resp_67ccd2bed1ec8190b14f964abc0542670bb6a6b452d3795b/cancel",
+            "https://api.openai.com/v1/files/file-abc123ABC456def789GHI012/content",
+            "https://api.anthropic.com/v1/messages/batches/msgbatch_013Zva2CMHLNnXjNJJKqJ2EF/results",
             "https://a.example/?max_tokens=5&keyword=x&author=y&design=1&monitor=2&limit=20260101120000123456789",
             "https://a.example/sk-learn/pk_docs?key=&token",
             "https://a.example:8443",

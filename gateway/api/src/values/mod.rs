@@ -29,6 +29,9 @@ const MAX_CARD_TEXT: usize = 64;
 /// The most names in one list of models or providers.
 const MAX_NAMES: usize = 1_000;
 
+/// The most bytes of such a list, in UTF-8.
+const MAX_NAMES_BYTES: usize = 100_000;
+
 /// The most meters of one plan.
 const MAX_METERS: usize = 100;
 
@@ -264,7 +267,7 @@ value! {
 }
 
 value! {
-    /// At most 1,000 names of 1 to 255 characters.
+    /// At most 1,000 names of 1 to 255 characters, with 100,000 bytes in all.
     Names(Vec<Text>) = list(MAX_NAMES), ArrayBuilder::new().items(text_schema()).max_items(Some(MAX_NAMES))
 }
 
@@ -288,6 +291,12 @@ fn metadata_filters(text: String) -> Result<Vec<(String, String)>, String> {
 }
 
 impl Names {
+    /// Whether the names together are short enough for an event. An event must fit into a message of the feed, which
+    /// carries 1 MB at most: the next events of all merchants of the partition wait behind it.
+    pub(crate) fn fit_into_an_event(&self) -> bool {
+        self.0.iter().map(|Text(name)| name.len()).sum::<usize>() <= MAX_NAMES_BYTES
+    }
+
     /// The names as strings.
     pub(crate) fn into_strings(self) -> Vec<String> {
         self.0.into_iter().map(|Text(name)| name).collect()

@@ -212,8 +212,18 @@ fn whole(literal: Literal) -> Result<Decimal, String> {
 fn number(literal: Literal) -> Result<Decimal, String> {
     let (Literal::Text(text) | Literal::Written(text)) = literal;
     let exact = Decimal::from_str_exact(&text).or_else(|_| Decimal::from_scientific(&text));
-    let plain = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-    exact.ok().filter(|_| plain).ok_or_else(|| "must be a number".to_owned())
+    exact.ok().filter(|_| is_number(&text)).ok_or_else(|| "must be a number".to_owned())
+}
+
+/// Whether `text` is `-?digits[.digits][e[+-]digits]`. The parser of decimals takes more.
+fn is_number(text: &str) -> bool {
+    let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let number = number.strip_prefix('-').unwrap_or(number);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    [whole, fraction, exponent]
+        .iter()
+        .all(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn count(literal: Literal) -> Result<u64, String> {
@@ -341,8 +351,14 @@ mod tests {
         {
             assert_eq!(read::<Number>(json).unwrap().0.to_string(), text);
         }
-        for json in ["\"x\"", "[]", "\"+1\"", "true"] {
+        let no_numbers =
+            ["x", "+1", "1_000", "1.", ".5", "-", "-.5", "1e", "e3", "1e+", "1.e3", "1e1_0", " 1", "1 "];
+        for json in
+            no_numbers.map(|text| format!("\"{text}\"")).iter().map(String::as_str).chain(["[]", "true"])
+        {
             assert_eq!(read::<Number>(json), None, "{json}");
+            assert_eq!(read::<UsageCount>(json), None, "{json}");
+            assert_eq!(read::<UsageSeconds>(json), None, "{json}");
         }
     }
 

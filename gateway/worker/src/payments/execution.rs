@@ -18,6 +18,7 @@ use farthing_log::reads::{ReadPool, within};
 use tokio::sync::Notify;
 
 use super::error::{Error, NoProcessor};
+use super::metrics::PaymentMetrics;
 use super::outcome;
 use super::processor::{Charge, Processor, Unavailable};
 
@@ -34,6 +35,7 @@ pub struct Payments {
     processor: Option<Arc<dyn Processor>>,
     /// Notified when a payment was requested or a renewal may be due.
     pub(super) due: Notify,
+    metrics: PaymentMetrics,
 }
 
 impl Payments {
@@ -44,8 +46,9 @@ impl Payments {
         clock: Arc<Clock>,
         mint: Arc<Mint>,
         processor: Option<Arc<dyn Processor>>,
+        metrics: PaymentMetrics,
     ) -> Self {
-        Self { ledger, reads, clock, mint, processor, due: Notify::new() }
+        Self { ledger, reads, clock, mint, processor, due: Notify::new(), metrics }
     }
 
     /// The payment processor; an error if the instance has none.
@@ -61,6 +64,14 @@ impl Payments {
     /// Charges an open payment of `partition`, appends the outcome and returns it. A payment that has already ended is only read. If
     /// the customer was deleted, the payment is voided instead: nothing is charged, or the charge is refunded.
     pub async fn carry_out(&self, partition: Partition, payment_id: PaymentId) -> Result<Paid, Error> {
+        let paid = self.try_to_carry_out(partition, payment_id).await;
+        if paid.is_err() {
+            self.metrics.failed.inc();
+        }
+        paid
+    }
+
+    async fn try_to_carry_out(&self, partition: Partition, payment_id: PaymentId) -> Result<Paid, Error> {
         let Some(State::Payment(payment)) =
             self.ledger.state(partition, StateKey::Payment(payment_id)).await?
         else {
@@ -138,7 +149,10 @@ impl Payments {
     ) -> Result<Option<Paid>, Error> {
         let complete = CompletePayment { payment_id, paid, now: self.clock.now() };
         match self.ledger.submit(partition, complete).await {
-            Ok(paid) => Ok(Some(paid)),
+            Ok(paid) => {
+                self.metrics.ended(&paid);
+                Ok(Some(paid))
+            }
             // Another process has ended the payment.
             Err(appender::Error::Refused(Refusal::Payment(PaymentRefusal::NotOpen))) => {
                 self.ended(partition, payment_id).await.map(Some)

@@ -6,6 +6,7 @@
 
 mod error;
 mod execution;
+mod metrics;
 mod outcome;
 mod processor;
 mod retry_backoff;
@@ -15,6 +16,7 @@ mod test_processor;
 
 pub use self::error::{Error, NoProcessor};
 pub use self::execution::Payments;
+pub use self::metrics::PaymentMetrics;
 pub use self::processor::{CardInput, CardRefused, Charge, Processor, StoredCard, Unavailable};
 pub use self::runner::run;
 pub use self::test_processor::TestProcessor;

@@ -21,6 +21,9 @@ use super::schedule::Scheduler;
 /// The most new payments of a partition that one round charges. The next round takes the next ones.
 const NEW_PER_ROUND: i64 = 32;
 
+/// The oldest new payments of a partition, among which merchants take turns.
+const LOOKED_AT: i64 = 1_000;
+
 /// Failed payments that one round retries.
 const RETRIES_PER_ROUND: usize = 16;
 
@@ -30,11 +33,16 @@ const CONCURRENCY: usize = 16;
 /// The time between two rounds, unless a notification ends it or the last round found work.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Open payments of a partition, the oldest first, without those whose last attempt by this process failed.
+/// Open payments of a partition, without those whose last attempt by this process failed: the oldest of each merchant, then
+/// the second oldest of each, and so on, so that no merchant with many renewals comes before all others.
 const OPEN_PAYMENTS: &str = "\
-SELECT id FROM ledger.state
-WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
-    AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $3";
+WITH oldest AS (
+    SELECT id, ledger.member(body, '\"merchant_id\":\"(mer_[0-9A-Z]{26})\"') AS merchant_id FROM ledger.state
+    WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+        AND kind = 'payment' AND id <> ALL($2::text[]) ORDER BY id LIMIT $4
+)
+SELECT id FROM oldest
+ORDER BY row_number() OVER (PARTITION BY merchant_id ORDER BY id), id LIMIT $3";
 
 /// Runs both tasks until `stop`. Without a payment processor, subscriptions are advanced and no payment is carried out.
 pub async fn run(payments: Arc<Payments>, stop: CancellationToken) {
@@ -164,7 +172,8 @@ async fn read_open(
     partition: Partition,
     without: &[String],
 ) -> Result<Vec<DuePayment>, Error> {
-    let rows = client.query(OPEN_PAYMENTS, &[&partition.number(), &without, &NEW_PER_ROUND]).await?;
+    let rows =
+        client.query(OPEN_PAYMENTS, &[&partition.number(), &without, &NEW_PER_ROUND, &LOOKED_AT]).await?;
     let mut payments = Vec::with_capacity(rows.len());
     for row in rows {
         let id: &str = row.try_get(0)?;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::Utc;
+use farthing_core::ids::MerchantId;
 use farthing_core::secret::sign_webhook;
-use farthing_egress::Connector;
+use farthing_egress::{Connector, MAX_HEAD_BYTES, Party, on_behalf_of, too_many_interim_responses};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -29,8 +30,14 @@ const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The `User-Agent` of deliveries.
 const AGENT: &str = "farthing";
 
+/// The header of deliveries by which this service knows its own (RFC 8586), with its value. The forward endpoint refuses
+/// them: a webhook at that address would make an event of each of its deliveries.
+pub const LOOP_HEADER: (&str, &str) = ("cdn-loop", "farthing");
+
 /// A delivery to be sent.
 pub(super) struct DeliveryRequest {
+    /// The webhook's merchant.
+    pub(super) merchant_id: MerchantId,
     pub(super) url: String,
     /// The webhook's secret, which signs the body.
     pub(super) secret: String,
@@ -65,6 +72,7 @@ impl DeliveryClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .http1_max_buf_size(MAX_HEAD_BYTES)
             .build(connector);
         Self { client, timeout }
     }
@@ -72,10 +80,19 @@ impl DeliveryClient {
     /// Sends a delivery and reads the response.
     pub(super) async fn send(&self, delivery: DeliveryRequest) -> DeliveryOutcome {
         let failed = |reason| DeliveryOutcome::Failed { status: None, reason };
-        let Some(request) = signed(delivery) else { return failed("the webhook's URL is invalid") };
-        match tokio::time::timeout(self.timeout, self.client.request(request)).await {
+        let party = Party(delivery.merchant_id.ulid().into());
+        let Some(mut request) = signed(delivery) else { return failed("the webhook's URL is invalid") };
+        let too_many_interim_responses = too_many_interim_responses(&mut request);
+        let response = on_behalf_of(party, self.client.request(request));
+        let response = async {
+            tokio::select! {
+                response = response => response.map_err(|error| reason(&error)),
+                () = too_many_interim_responses => Err("the receiver sent too many interim responses"),
+            }
+        };
+        match tokio::time::timeout(self.timeout, response).await {
             Err(_) => failed("the receiver did not answer in time"),
-            Ok(Err(error)) => failed(reason(&error)),
+            Ok(Err(reason)) => failed(reason),
             Ok(Ok(response)) => {
                 let status = response.status();
                 let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect();
@@ -93,7 +110,7 @@ impl DeliveryClient {
 
 /// The HTTP request of a delivery, with both signatures as of now; `None` if the URL is invalid.
 fn signed(delivery: DeliveryRequest) -> Option<Request<Full<Bytes>>> {
-    let DeliveryRequest { url, secret, event_id, body } = delivery;
+    let DeliveryRequest { url, secret, event_id, body, .. } = delivery;
     let now = Utc::now().timestamp();
     let signatures = sign_webhook(&secret, &event_id, now, &body);
     let request = Request::builder()
@@ -101,6 +118,7 @@ fn signed(delivery: DeliveryRequest) -> Option<Request<Full<Bytes>>> {
         .uri(url)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, AGENT)
+        .header(LOOP_HEADER.0, LOOP_HEADER.1)
         .header("x-webhook-signature", signatures.plain)
         .header("webhook-id", event_id)
         .header("webhook-timestamp", now)

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use chrono::Utc;
 use deadpool_postgres::Pool;
-use farthing_core::event::WebhookSettings;
 use farthing_core::ids::{Mint, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
@@ -25,8 +24,9 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use super::delivery::{DeliveryClient, DeliveryOutcome, DeliveryRequest};
+use super::metrics::WebhookMetrics;
 use super::payload::PayloadSource;
-use super::queue::{self, Claim, FailedAttempt, PendingDelivery};
+use super::queue::{self, Backlog, Claim, FailedAttempt, PendingDelivery};
 use super::queue_tasks::QueueTasks;
 use super::timing::WebhookTiming;
 
@@ -41,6 +41,9 @@ const MAX_TURN: Duration = Duration::from_secs(1);
 
 /// The pause of a queue until the read models have reached its next event.
 const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
+
+/// How often the dispatcher looks how much waits.
+const BACKLOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often old deliveries are deleted.
 const PURGE_INTERVAL: Duration = Duration::from_mins(1);
@@ -77,6 +80,7 @@ pub struct Dispatcher {
     mint: Mint,
     client: DeliveryClient,
     timing: WebhookTiming,
+    metrics: WebhookMetrics,
     /// Positions that all of [`READ_MODELS`] have reached.
     read_to: Mutex<Positions>,
 }
@@ -89,11 +93,11 @@ impl Dispatcher {
         ledger: Ledger,
         (db, schemas): (Pool, Schemas),
         connector: Connector,
-        timing: WebhookTiming,
+        (timing, metrics): (WebhookTiming, WebhookMetrics),
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
         let (led, mint, read_to) = (ledger.led(), Mint::default(), Mutex::default());
-        Self { payloads, server_key, ledger, led, db, schemas, mint, client, timing, read_to }
+        Self { payloads, server_key, ledger, led, db, schemas, mint, client, timing, metrics, read_to }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -101,7 +105,7 @@ impl Dispatcher {
         let timeout = self.timing.timeout;
         let dispatcher = Arc::new(self);
         let mut tasks = QueueTasks::default();
-        let mut purged_at: Option<Instant> = None;
+        let (mut purged_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
         let mut first = 0;
         loop {
             tasks.reap();
@@ -128,6 +132,10 @@ impl Dispatcher {
             if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
                 dispatcher.purge(&partitions).await;
                 purged_at = Some(Instant::now());
+            }
+            if counted_at.is_none_or(|at| at.elapsed() > BACKLOG_INTERVAL) {
+                dispatcher.count_backlog(&partitions).await;
+                counted_at = Some(Instant::now());
             }
             if more && !stop.is_cancelled() {
                 continue;
@@ -171,6 +179,23 @@ impl Dispatcher {
         };
         if let Err(error) = released.await {
             tracing::warn!(event = "webhook.release_failed", %error, "a webhook queue was not released");
+        }
+    }
+
+    /// Counts what waits in `partitions`. If that fails, the metrics keep what they had.
+    async fn count_backlog(&self, partitions: &[Partition]) {
+        let counted = async {
+            let (db, mut all) = (self.db.get().await?, Backlog::default());
+            for partition in partitions {
+                all.add(queue::backlog(&db, *partition).await?);
+            }
+            Ok::<_, Error>(all)
+        };
+        match counted.await {
+            Ok(all) => self.metrics.waits(all),
+            Err(error) => {
+                tracing::warn!(event = "webhook.count_failed", %error, "waiting webhook deliveries were not counted");
+            }
         }
     }
 
@@ -222,19 +247,23 @@ impl Dispatcher {
                 queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
                 return Ok(());
             }
-            let request = self.request(&db, claim, &pending, &webhook.settings).await?;
+            let request = self.request(&db, claim, &pending, &webhook).await?;
             drop(db);
             let outcome = self.client.send(request).await;
             let mut db = self.db.get().await?;
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
             let goes_on = match outcome {
                 DeliveryOutcome::Delivered(status) => {
+                    self.metrics.delivered.inc();
                     let claim_seconds = keep.then(|| self.timing.claim_seconds());
                     queue::delivered(&mut db, claim, pending.position, status, claim_seconds).await?
                 }
                 DeliveryOutcome::Failed { status, reason } => {
                     let retry_seconds =
                         self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
+                    let outcome =
+                        if retry_seconds.is_some() { &self.metrics.failed } else { &self.metrics.given_up };
+                    outcome.inc();
                     let failed = FailedAttempt { status, reason, retry_seconds };
                     queue::failed(&mut db, claim, pending.position, &failed).await?;
                     false
@@ -300,7 +329,7 @@ impl Dispatcher {
         db: &Client,
         claim: &Claim,
         pending: &PendingDelivery,
-        settings: &WebhookSettings,
+        webhook: &Webhook,
     ) -> Result<DeliveryRequest, Error> {
         let invalid = |why: String| Error::Payload(pending.position, why);
         let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
@@ -310,7 +339,8 @@ impl Dispatcher {
         let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
         let secret = self.server_key.webhook_secret(claim.webhook_id);
         Ok(DeliveryRequest {
-            url: settings.url.clone(),
+            merchant_id: webhook.merchant_id,
+            url: webhook.settings.url.clone(),
             secret,
             event_id: pending.event_id.to_string(),
             body,

@@ -6,11 +6,14 @@
 
 mod delivery;
 mod dispatcher;
+mod metrics;
 mod payload;
 pub mod queue;
 mod queue_tasks;
 mod timing;
 
+pub use self::delivery::LOOP_HEADER;
 pub use self::dispatcher::Dispatcher;
+pub use self::metrics::WebhookMetrics;
 pub use self::payload::{PayloadFuture, PayloadSource};
 pub use self::timing::WebhookTiming;

@@ -94,10 +94,36 @@ DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
+/// The number of queues of a partition, up to 1000, and the age of the oldest delivery in them, in seconds.
+const BACKLOG: &str = "\
+SELECT count(*)::integer, coalesce(max(extract(epoch FROM now() - oldest.queued_at)), 0)::double precision
+FROM (SELECT webhook_id, lane FROM webhooks.lane WHERE partition = $1 ORDER BY due_at LIMIT 1000) AS l
+CROSS JOIN LATERAL (
+    SELECT d.queued_at FROM webhooks.delivery AS d
+    WHERE d.partition = $1 AND d.webhook_id = l.webhook_id AND d.lane = l.lane AND d.status = 'pending'
+    ORDER BY d.position LIMIT 1) AS oldest";
+
 /// The most batches that one purge deletes.
 const PURGE_BATCHES: u32 = 10;
 
 type PgResult<T> = Result<T, tokio_postgres::Error>;
+
+/// The deliveries that wait in some partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Backlog {
+    /// The queues.
+    pub(super) queues: i32,
+    /// The age of the oldest delivery.
+    pub(super) oldest_seconds: f64,
+}
+
+impl Backlog {
+    /// Adds that of another partition.
+    pub(super) fn add(&mut self, other: Self) {
+        self.queues = self.queues.saturating_add(other.queues);
+        self.oldest_seconds = self.oldest_seconds.max(other.oldest_seconds);
+    }
+}
 
 /// An error in reading the next delivery of a queue.
 #[derive(Debug, thiserror::Error)]
@@ -324,6 +350,13 @@ pub async fn resend(
     transaction.execute(RESEND, &[&partition, &webhook, &event]).await?;
     transaction.commit().await?;
     Ok(true)
+}
+
+/// What waits in `partition`.
+pub(super) async fn backlog(db: &deadpool_postgres::Client, partition: Partition) -> PgResult<Backlog> {
+    let statement = db.prepare_cached(BACKLOG).await?;
+    let row = db.query_one(&statement, &[&partition.number()]).await?;
+    Ok(Backlog { queues: row.try_get(0)?, oldest_seconds: row.try_get(1)? })
 }
 
 /// Deletes finished deliveries of `partition` that are older than 30 days, in bounded batches.

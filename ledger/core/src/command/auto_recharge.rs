@@ -67,7 +67,7 @@ impl Need<'_> {
     /// The price and the purpose of the bundle to buy, if the credit is used up or does not cover another such call.
     fn top_up(self, states: &StateCache) -> Result<Option<(Amount, Purpose)>, DecideError> {
         let wallet = self.wallet;
-        let Some(plan) = &wallet.plan else { return Ok(None) };
+        let Some(plan) = wallet.plan.as_ref().filter(|_| wallet.takes_bundle()) else { return Ok(None) };
         let Some(credit_bundle_id) = plan.auto_top_up_bundle_id else { return Ok(None) };
         // Credit held by other calls is not used up and may be released.
         let credit = wallet.plan_credit().plus(wallet.bundle_credit()?)?;

@@ -176,14 +176,45 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decima
     })
 }
 
-/// The bill of a call whose response could not be read for its usage, with the part that is charged because of it. The
-/// instance pays its provider for a call on a managed key, whatever could be read. So the payer of the provider's cost
-/// pays the whole hold on its wallet; what zero units do not explain of it counts as cost of the input. A call that costs
-/// nothing at its provider, such as one that reads the list of models, is charged nothing for it.
-pub(super) fn unread_bill(opened: &RequestOpened, tier_usage: Decimal) -> Result<(Bill, Amount), Error> {
+/// Whether somebody is charged a fee above the largest one of the meter.
+pub(super) fn is_above_max_fee(conditions: Conditions<'_>, bill: &Bill) -> bool {
+    Payers::of(conditions).fee.is_some()
+        && conditions.terms.is_some_and(|terms| terms.price.is_above_max(bill.fee.amount))
+}
+
+impl Bill {
+    /// The provider's cost alone.
+    pub(super) fn without_fee(self, conditions: Conditions<'_>) -> Result<Self, Error> {
+        let shared = Payers::of(conditions).share(self.model_cost.total, Amount::ZERO, Amount::ZERO)?;
+        Ok(Self {
+            units: Decimal::ZERO,
+            fee: Fee::default(),
+            service_charge: ServiceCharge { amount: Amount::ZERO, payer: self.service_charge.payer },
+            on_wallet: shared.wallet,
+            on_merchant: shared.merchant,
+            ..self
+        })
+    }
+}
+
+/// Whether a call is charged its hold if its usage stays unknown: the instance pays the provider, for a call that costs
+/// something there. Reading the list of models does not.
+pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
+    opened.model_price.is_some() && Payers::of(Conditions::of(opened)).model_cost.is_some()
+}
+
+/// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
+/// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
+/// pays the whole hold on its wallet; what `usage` does not explain of it counts as cost of the input. If `usage` costs
+/// more, it is charged alone.
+pub(super) fn bill_of_hold(
+    opened: &RequestOpened,
+    usage: &Usage,
+    tier_usage: Decimal,
+) -> Result<(Bill, Amount), Error> {
     let conditions = Conditions::of(opened);
-    let mut bill = bill(conditions, &Usage::default(), tier_usage)?;
-    if opened.model_price.is_none() {
+    let mut bill = bill(conditions, usage, tier_usage)?;
+    if !charges_hold(opened) {
         return Ok((bill, Amount::ZERO));
     }
     let (held, billed) = match Payers::of(conditions).model_cost {

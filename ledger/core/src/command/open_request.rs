@@ -15,13 +15,13 @@ use super::refusal::{
 };
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::hold_scope::CreditScope;
-use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId};
+use crate::ids::{CustomerId, GatewayId, MerchantId, MeterId, RequestId, SpendKeyId};
 use crate::meter::{OnDisconnect, Payer, Terms};
 use crate::model_price::ListPrice;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
 use crate::secret::KeyHash;
-use crate::state::{Customer, Holder, Merchant, Missing, StateCache};
+use crate::state::{CEILING, Customer, Holder, Merchant, Missing, StateCache};
 
 /// The caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +156,12 @@ pub struct Opened {
     pub hold: Hold,
     /// What happens to the call if its caller disconnects.
     pub on_disconnect: OnDisconnect,
+    /// The customer, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customer_id: Option<CustomerId>,
+    /// The spend key, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend_key_id: Option<SpendKeyId>,
 }
 
 /// The merchant, the customer and the spend key of a call.
@@ -232,6 +238,18 @@ impl OpenRequest {
         }
         Ok(())
     }
+
+    /// Refuses a call that the instance pays for if the merchant's wallet is so far below zero that it may not take an
+    /// overrun of the call.
+    fn check_merchant(states: &StateCache, parties: Parties, hold: Hold) -> Result<(), DecideError> {
+        let wallet = states.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
+        if wallet.balance.plus(CEILING)?.is_negative() {
+            let (available, needed) = (wallet.available(CreditScope::All)?, hold.merchant);
+            let auto_recharge = None;
+            return Err(WalletRefusal::InsufficientBalance { available, needed, auto_recharge }.into());
+        }
+        Ok(())
+    }
 }
 
 /// The start of the usage period around `now`: the start of the subscription's cycle, otherwise of the month counted
@@ -301,6 +319,9 @@ impl Command for OpenRequest {
         }
         let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
         Self::admit(states, parties, hold)?;
+        if self.provider_key_type == ProviderKeyType::Managed {
+            Self::check_merchant(states, parties, hold)?;
+        }
         let on_disconnect = terms.as_ref().map(|terms| terms.price.on_disconnect).unwrap_or_default();
         let event = Event::from(Box::new(event::RequestOpened {
             request_id: self.request_id,
@@ -319,7 +340,9 @@ impl Command for OpenRequest {
             reported_id: None,
             spend_key,
         }));
-        Ok(Decision::append(merchant_id, self.now, vec![event], Opened { merchant_id, hold, on_disconnect }))
+        let spend_key_id = spend_key.map(|key| key.spend_key_id);
+        let opened = Opened { merchant_id, hold, on_disconnect, customer_id, spend_key_id };
+        Ok(Decision::append(merchant_id, self.now, vec![event], opened))
     }
 }
 
@@ -343,6 +366,8 @@ impl Command for OpenAgain {
             merchant_id: request.merchant_id,
             hold: request.opened.hold,
             on_disconnect: on_disconnect.unwrap_or_default(),
+            customer_id: request.opened.parties.customer_id,
+            spend_key_id: request.opened.spend_key.map(|key| key.spend_key_id),
         }))
     }
 }

@@ -168,6 +168,9 @@ pub enum WalletRefusal {
     /// The amount must be above zero.
     #[error("the amount must be above zero")]
     AmountNotPositive,
+    /// The wallet has too many bundles that are not used up.
+    #[error("the wallet has 1,000 credit bundles that are not used up")]
+    TooManyBundles,
     /// Autopay needs both a threshold and an amount while it is enabled, and takes neither while it is not.
     #[error("autopay is not enabled, or its threshold or amount is missing")]
     AutopayIncomplete {
@@ -214,6 +217,9 @@ pub enum PlanRefusal {
     /// The credit bundle belongs to another plan.
     #[error("the credit bundle belongs to another plan")]
     BundlePlanMismatch,
+    /// The plan would have too many credit bundles.
+    #[error("a plan has at most 100 credit bundles")]
+    TooManyBundles,
 }
 
 /// Why a command about a subscription is refused.

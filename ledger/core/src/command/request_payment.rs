@@ -130,6 +130,9 @@ impl RequestPayment {
         if !amount.is_positive() {
             return Err(WalletRefusal::AmountNotPositive.into());
         }
+        if matches!(purpose, Purpose::Bundle { .. }) && !wallet.takes_bundle() {
+            return Err(WalletRefusal::TooManyBundles.into());
+        }
         let credit = purpose.credit();
         if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
             return Err(PaymentRefusal::OfferChanged.into());

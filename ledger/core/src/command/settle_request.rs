@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Conditions, bill, unread_bill};
+use super::bill::{Conditions, bill, bill_of_hold, charges_hold, is_above_max_fee};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -16,7 +16,7 @@ use crate::event::{
 };
 use crate::hold_scope::{CreditScope, HoldScope};
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
-use crate::money::Amount;
+use crate::money::{self, Amount};
 use crate::state::{self, Holder, StateCache, Wallet};
 use crate::usage::Usage;
 
@@ -25,17 +25,17 @@ use crate::usage::Usage;
 const CUSTOMERS_PAYMENT: u128 = 1 << 79;
 const MERCHANTS_PAYMENT: u128 = 1 << 78;
 
-/// A call with a 2xx response of the provider.
+/// A call with a 2xx response of the provider, or one that was sent and given up before any response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metered {
-    /// The provider's status.
+    /// The provider's status; 0 without a response.
     pub http_status: u16,
     /// The reported usage; `None` if the provider reported none.
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Completeness,
-    /// The raw usage, stored if it cannot be priced.
+    /// The raw usage, stored if it is not believed.
     pub raw_usage: Option<String>,
     /// The provider's own id of its response.
     pub response_id: Option<String>,
@@ -55,6 +55,13 @@ pub enum Completeness {
     Partial,
     /// It was complete, but could not be read for its usage. On a managed provider key it is charged its hold.
     Unread,
+    /// The gateway closed the provider's connection before the usage of the output was reported: the caller had left, a
+    /// timeout had passed, or the gateway stopped. On a managed provider key the call is charged its hold; on the caller's
+    /// own it fails for this reason if nothing was reported.
+    GivenUp(FailureReason),
+    /// The usage that it reported is more than the call could have used. On a managed provider key it is charged its hold;
+    /// on the caller's own it fails as `usage_invalid`.
+    Implausible,
 }
 
 /// A call that is not metered.
@@ -80,13 +87,20 @@ impl Failed {
     }
 }
 
-fn implausible(metered: &Metered) -> Failed {
-    Failed {
-        reason: FailureReason::UsageInvalid,
-        http_status: Some(metered.http_status),
-        raw_usage: metered.raw_usage.clone(),
-        response_id: metered.response_id.clone(),
-        model: metered.model.clone(),
+impl Metered {
+    /// The provider's status, if it responded.
+    pub fn status(&self) -> Option<u16> {
+        (self.http_status != 0).then_some(self.http_status)
+    }
+
+    fn failed(&self, reason: FailureReason) -> Failed {
+        Failed {
+            reason,
+            http_status: self.status(),
+            raw_usage: self.raw_usage.clone(),
+            response_id: self.response_id.clone(),
+            model: self.model.clone(),
+        }
     }
 }
 
@@ -143,11 +157,26 @@ impl SettleRequest {
             _ => Decimal::ZERO,
         };
         let usage = metered.usage.unwrap_or_default();
-        let is_unread = metered.ending == Completeness::Unread && metered.usage.is_none();
-        let (bill, charged_of_hold) = if is_unread {
-            unread_bill(opened, position)?
+        let is_usage_open = match metered.ending {
+            Completeness::Whole | Completeness::Partial => false,
+            Completeness::Unread => metered.usage.is_none(),
+            Completeness::GivenUp(_) | Completeness::Implausible => true,
+        };
+        let mut is_implausible = metered.ending == Completeness::Implausible;
+        let (bill, charged_of_hold) = if is_usage_open {
+            bill_of_hold(opened, &usage, position)?
         } else {
-            (bill(Conditions::of(opened), &usage, position)?, Amount::ZERO)
+            let conditions = Conditions::of(opened);
+            let mut bill = bill(conditions, &usage, position)?;
+            if is_above_max_fee(conditions, &bill) {
+                // The instance pays its provider, whatever the merchant lets a call cost.
+                if !charges_hold(opened) {
+                    return Err(money::Error::OutOfRange.into());
+                }
+                bill = bill.without_fee(conditions)?;
+                is_implausible = true;
+            }
+            (bill, Amount::ZERO)
         };
 
         // Money held for other calls is not available to this one.
@@ -161,9 +190,11 @@ impl SettleRequest {
         let on_merchant = bill.on_merchant.plus(overrun)?;
 
         let mut marks = Vec::new();
-        marks.extend(metered.usage.is_none().then_some(Mark::UsageMissing));
+        marks.extend(is_implausible.then_some(Mark::UsageInvalid));
+        marks.extend((metered.usage.is_none() && !is_implausible).then_some(Mark::UsageMissing));
         marks.extend(charged_of_hold.is_positive().then_some(Mark::HoldCharged));
-        marks.extend((metered.ending == Completeness::Partial).then_some(Mark::Partial));
+        let is_partial = matches!(metered.ending, Completeness::Partial | Completeness::GivenUp(_));
+        marks.extend(is_partial.then_some(Mark::Partial));
         marks.extend(overrun.is_positive().then_some(Mark::Overrun));
         let mut events = vec![Event::from(Box::new(RequestMetered {
             request_id: self.request_id,
@@ -184,6 +215,7 @@ impl SettleRequest {
             total_merchant_cost: on_merchant,
             overrun,
             marks,
+            raw_usage: metered.raw_usage.clone().filter(|_| is_implausible),
             response_id: metered.response_id.clone(),
             model: metered.model.clone(),
             provider_timestamp: metered.provider_timestamp,
@@ -197,6 +229,39 @@ impl SettleRequest {
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
         events.extend(self.automatic_payments(states, open, meter_id, &events)?);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
+    }
+
+    fn metered_plausibly(
+        &self,
+        states: &StateCache,
+        open: &state::AdmittedRequest,
+        metered: &Metered,
+    ) -> Result<Decision<()>, DecideError> {
+        if metered.ending == Completeness::Implausible {
+            return Err(money::Error::OutOfRange.into());
+        }
+        self.metered(states, open, metered)
+    }
+
+    /// Settles a call whose usage is not believed: it cannot be priced, costs more than a wallet can hold, or is more than
+    /// the call could have used; or, on the caller's own provider key, its fee is above the largest one of its meter. It is stored raw. A call that the instance pays
+    /// for is charged its hold.
+    fn metered_implausibly(
+        &self,
+        states: &StateCache,
+        open: &state::AdmittedRequest,
+        metered: &Metered,
+    ) -> Result<Decision<()>, DecideError> {
+        let failed = || Ok(self.failed(open, &metered.failed(FailureReason::UsageInvalid)));
+        if !charges_hold(&open.opened) {
+            return failed();
+        }
+        let unbelieved = Metered { usage: None, ending: Completeness::Implausible, ..metered.clone() };
+        match self.metered(states, open, &unbelieved) {
+            // A wallet cannot take the hold either.
+            Err(DecideError::Refused(Refusal::Amount(_))) => failed(),
+            decided => decided,
+        }
     }
 
     fn debit(
@@ -295,7 +360,7 @@ impl Draw {
         Ok(Self::from(&freed, wanted.min(available), credit_scope)?)
     }
 
-    fn from(wallet: &Wallet, amount: Amount, credit_scope: CreditScope) -> Result<Self, crate::money::Error> {
+    fn from(wallet: &Wallet, amount: Amount, credit_scope: CreditScope) -> Result<Self, money::Error> {
         Ok(Self { amount, sources: wallet.draw(amount, credit_scope)?, balance: wallet.balance })
     }
 }
@@ -306,10 +371,13 @@ impl Command for SettleRequest {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let open = states.request(self.request_id)?.ok_or(RequestRefusal::NotOpen)?;
         match &self.settled {
-            Settled::Metered(metered) => match self.metered(states, open, metered) {
-                // Usage that cannot be priced, or costs more than a wallet can hold, is implausible: it is stored raw
-                // and not charged.
-                Err(DecideError::Refused(Refusal::Amount(_))) => Ok(self.failed(open, &implausible(metered))),
+            Settled::Metered(
+                metered @ Metered { usage: None, ending: Completeness::GivenUp(reason), .. },
+            ) if !charges_hold(&open.opened) => Ok(self.failed(open, &metered.failed(*reason))),
+            Settled::Metered(metered) => match self.metered_plausibly(states, open, metered) {
+                Err(DecideError::Refused(Refusal::Amount(_))) => {
+                    self.metered_implausibly(states, open, metered)
+                }
                 decided => decided,
             },
             Settled::Failed(failed) => Ok(self.failed(open, failed)),

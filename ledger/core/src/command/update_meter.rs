@@ -5,10 +5,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::decision::{Command, DecideError, Decision};
+use super::edit::Edit;
 use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterUpdated};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::{OnDisconnect, Payer, Price, Tiers};
+use crate::money::Amount;
 use crate::state::{Meter, StateCache};
 
 /// Changes the fields of a meter that are present and returns the meter.
@@ -29,6 +31,9 @@ pub struct UpdateMeter {
     pub service_charge_payer: Option<Payer>,
     /// What happens to a call whose caller disconnects.
     pub on_disconnect: Option<OnDisconnect>,
+    /// The largest fee of one call.
+    #[serde(default)]
+    pub max_fee: Edit<Amount>,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
@@ -44,6 +49,11 @@ impl Command for UpdateMeter {
             base_cost_payer: self.base_cost_payer.unwrap_or(meter.price.base_cost_payer),
             service_charge_payer: self.service_charge_payer.unwrap_or(meter.price.service_charge_payer),
             on_disconnect: self.on_disconnect.unwrap_or(meter.price.on_disconnect),
+            max_fee: match self.max_fee {
+                Edit::Keep => meter.price.max_fee,
+                Edit::Clear => None,
+                Edit::Set(amount) => Some(amount),
+            },
             ..meter.price.clone()
         };
         let name = self.name.clone().unwrap_or_else(|| meter.name.clone());

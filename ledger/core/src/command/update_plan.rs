@@ -16,6 +16,9 @@ use crate::money::Amount;
 use crate::plan::Rollover;
 use crate::state::{Plan, StateCache};
 
+/// The most bundles of a plan. Every representation of the plan has all of them.
+const MAX_BUNDLES: usize = 100;
+
 /// An edit of one bundle of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -144,6 +147,10 @@ impl Command for UpdatePlan {
             return Err(PlanRefusal::CreditAbovePrice.into());
         }
         let bundles = self.bundle_events(states, &mut plan)?;
+        // A plan that has more since an earlier version keeps them.
+        if plan.credit_bundle_ids.len() > MAX_BUNDLES.max(before.credit_bundle_ids.len()) {
+            return Err(PlanRefusal::TooManyBundles.into());
+        }
         match self.edits.default_auto_top_up_bundle_id {
             Edit::Keep => {}
             Edit::Clear => plan.terms.default_auto_top_up_bundle_id = None,

@@ -194,8 +194,11 @@ pub struct ServiceCharge {
 pub enum Mark {
     /// The provider reported no usage: zero units were counted.
     UsageMissing,
-    /// The response on a managed provider key could not be read for its usage: the hold was charged.
+    /// The usage of a call on a managed provider key did not become known, because its response could not be read, or its
+    /// caller left or its gateway gave it up before: the hold was charged.
     HoldCharged,
+    /// The usage that the provider reported is more than the call could have used, and was not counted.
+    UsageInvalid,
     /// The response was incomplete; the usage reported until then was charged.
     Partial,
     /// The customer's wallet did not cover the cost; the merchant pays the rest.
@@ -218,7 +221,7 @@ pub struct RequestMetered {
     pub opened_at: Option<DateTime<Utc>>,
     /// The hold that is released.
     pub hold: Hold,
-    /// The provider's status.
+    /// The provider's status; 0 without a response.
     pub http_status: u16,
     /// The usage reported by the provider.
     pub usage: Usage,
@@ -242,6 +245,9 @@ pub struct RequestMetered {
     pub overrun: Amount,
     /// Remarks.
     pub marks: Vec<Mark>,
+    /// The raw usage, if it was not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_usage: Option<String>,
     /// The provider's own id of its response.
     pub response_id: Option<String>,
     /// The model named by the response.

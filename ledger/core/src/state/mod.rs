@@ -35,6 +35,6 @@ pub use self::shape::{generation, shape};
 pub use self::spend_key::SpendKey;
 pub use self::state_cache::{EvolveError, Missing, StateCache};
 pub use self::subscription::{Phase, Subscription, SubscriptionChange};
-pub use self::wallet::{BundleCredit, CEILING, PlanCredit, Wallet, WalletOwner};
+pub use self::wallet::{BundleCredit, CEILING, MAX_BUNDLES, PlanCredit, Wallet, WalletOwner};
 pub use self::wallet_change::WalletChange;
 pub use self::webhook::Webhook;

@@ -18,6 +18,9 @@ use crate::release::{self, Change};
 /// open payments, so that money that was paid can always be credited.
 pub const CEILING: Amount = Amount::MAX_TENTH;
 
+/// The most bundles in a wallet that are not used up. Each decision about the wallet handles all of them.
+pub const MAX_BUNDLES: usize = 1_000;
+
 /// The owner of a wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -170,6 +173,12 @@ impl Wallet {
     /// Checks that `amount` more does not exceed [`CEILING`].
     pub fn takes(&self, amount: Amount) -> Result<(), Error> {
         if self.money(CreditScope::All)?.plus(amount)? > CEILING { Err(Error::OutOfRange) } else { Ok(()) }
+    }
+
+    /// Returns true if another bundle may be bought. Payments under way do not count: one that succeeds always has its
+    /// effect.
+    pub fn takes_bundle(&self) -> bool {
+        self.bundles.len() < MAX_BUNDLES
     }
 
     /// The money available to a new hold in the scope. Below zero if credit expired under open holds.

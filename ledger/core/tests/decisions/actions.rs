@@ -92,6 +92,7 @@ pub(crate) enum Ended {
     Reported { usage: Usage, ending: Completeness },
     Silent,
     Unread,
+    Left { usage: Option<Usage> },
     Failed,
 }
 
@@ -131,9 +132,10 @@ fn ended() -> impl Strategy<Value = Ended> {
     );
     let ending = prop_oneof![Just(Completeness::Whole), Just(Completeness::Partial)];
     prop_oneof![
-        6 => (usage, ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
+        6 => (usage.clone(), ending).prop_map(|(usage, ending)| Ended::Reported { usage, ending }),
         1 => Just(Ended::Silent),
         1 => Just(Ended::Unread),
+        1 => proptest::option::of(usage).prop_map(|usage| Ended::Left { usage }),
         1 => Just(Ended::Failed),
     ]
 }

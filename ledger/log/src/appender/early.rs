@@ -1,9 +1,19 @@
-//! Commands whose outcome is known before it is durable: a call is sent to its provider while its opening commits.
+//! Commands whose outcome is known before it is durable: a call is sent to its provider while its opening commits. Nobody
+//! waits for that commit at first, so it may wait a little for others ([`EARLY_WAIT`](super::term::EARLY_WAIT)). The
+//! leader may be another gateway.
 //!
-//! Invariant: an early outcome is not final. Only [`Early::durable`] says what happened.
+//! Invariant: an early outcome is not final. Only [`Early::durable`], or the success of a later command that depends on
+//! it, says that it stands.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::batch::AppendBatch;
@@ -12,18 +22,56 @@ use super::{Appender, Error, lost, stopped};
 use farthing_core::command::Command;
 use farthing_core::state::{Missing, StateCache};
 
+/// After this time another gateway is asked whether an outcome is durable, if nobody needed to know before. Quick calls
+/// have ended by then, and their ends prove their openings.
+const ASKED_AFTER: Duration = Duration::from_millis(100);
+
 /// The outcome of a command that is not durable yet.
 #[derive(Debug)]
 pub struct Early<O> {
     outcome: O,
-    /// `None` if the outcome is durable.
-    durable: Option<oneshot::Receiver<Result<O, Error>>>,
+    /// `None` if the outcome is durable, or its failure is known.
+    pending: Option<Pending<O>>,
+    /// What another gateway's opening needs for as long as somebody waits for it.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// An outcome that is being made durable.
+enum Pending<O> {
+    /// By this gateway.
+    Here {
+        durable: oneshot::Receiver<Result<O, Error>>,
+        /// Tells the leader that somebody waits.
+        hurry: Arc<Notify>,
+    },
+    /// By another gateway, which tells when it is asked.
+    There { durable: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>, asked_at: Instant },
+}
+
+impl<O> fmt::Debug for Pending<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Here { .. } => "Here",
+            Self::There { .. } => "There",
+        })
+    }
 }
 
 impl<O> Early<O> {
     /// An outcome that is durable.
     pub const fn known(outcome: O) -> Self {
-        Self { outcome, durable: None }
+        Self { outcome, pending: None, _kept: None }
+    }
+
+    /// An outcome that another gateway is making durable. `durable` asks it, and is polled only if that must be known. It
+    /// must bear that a command which depends on the outcome is under way. `kept` is dropped with the early outcome.
+    pub(crate) fn there(
+        outcome: O,
+        durable: impl Future<Output = Result<(), Error>> + Send + 'static,
+        kept: impl Send + Sync + 'static,
+    ) -> Self {
+        let pending = Pending::There { durable: Box::pin(durable), asked_at: Instant::now() + ASKED_AFTER };
+        Self { outcome, pending: Some(pending), _kept: Some(Box::new(kept)) }
     }
 
     /// The outcome as it was decided.
@@ -31,11 +79,36 @@ impl<O> Early<O> {
         &self.outcome
     }
 
-    /// Waits until the outcome is durable. On an error nothing was appended.
+    /// Waits until the outcome is durable. On an error nothing was appended, unless it is [`Error::Unknown`].
     pub async fn durable(self) -> Result<O, Error> {
-        match self.durable {
+        match self.pending {
             None => Ok(self.outcome),
-            Some(durable) => durable.await.unwrap_or_else(|_| Err(lost())),
+            Some(Pending::There { durable, .. }) => durable.await.map(|()| self.outcome),
+            Some(Pending::Here { mut durable, hurry }) => match durable.try_recv() {
+                Ok(answer) => answer,
+                Err(TryRecvError::Closed) => Err(lost()),
+                Err(TryRecvError::Empty) => {
+                    hurry.notify_one();
+                    durable.await.unwrap_or_else(|_| Err(lost()))
+                }
+            },
+        }
+    }
+
+    /// Waits for the failure of the append, which may take for ever, and does not hasten it.
+    pub async fn failure(&mut self) -> Error {
+        let answer = match &mut self.pending {
+            None => return std::future::pending().await,
+            Some(Pending::Here { durable, .. }) => durable.await.unwrap_or_else(|_| Err(lost())).map(drop),
+            Some(Pending::There { durable, asked_at }) => {
+                tokio::time::sleep_until(*asked_at).await;
+                durable.await
+            }
+        };
+        self.pending = None;
+        match answer {
+            Ok(()) => std::future::pending().await,
+            Err(error) => error,
         }
     }
 }
@@ -56,7 +129,10 @@ impl Appender {
         tokio::select! {
             biased;
             answer = &mut answer => answer.map_err(|_| lost())?.map(Early::known),
-            Ok(outcome) = decided => Ok(Early { outcome, durable: Some(answer) }),
+            Ok(outcome) = decided => {
+                let pending = Pending::Here { durable: answer, hurry: Arc::clone(&self.hurry) };
+                Ok(Early { outcome, pending: Some(pending), _kept: None })
+            }
         }
     }
 }
@@ -85,6 +161,11 @@ impl<C: Command<Outcome: Clone>> Job for EarlyJob<C> {
 
     fn missing_state(&self, states: &StateCache) -> Option<Missing> {
         missing_state(&self.command, states)
+    }
+
+    /// A refusal is awaited.
+    fn is_awaited(&self) -> bool {
+        self.early.is_some()
     }
 
     fn has_expired(&self, now: Instant) -> bool {

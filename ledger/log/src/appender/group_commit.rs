@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
@@ -17,6 +18,7 @@ use super::batch::AppendBatch;
 use super::session::SETTINGS;
 use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
 use crate::connect::{self, Role};
+use crate::metrics::LedgerMetrics;
 use farthing_core::partition::Partition;
 
 /// The most appends in a transaction. Up to so many futures are polled in their order when they are joined, so that the
@@ -48,11 +50,11 @@ struct Append {
 
 impl GroupCommit {
     /// Starts the task, which connects when there is something to append.
-    pub fn start(database_url: String, role: Role, tasks: &TaskTracker) -> Self {
+    pub fn start(database_url: String, role: Role, metrics: Arc<LedgerMetrics>, tasks: &TaskTracker) -> Self {
         let (queue, appends) = mpsc::unbounded_channel();
         tasks.spawn(async move {
             let _guard = AbortOnPanic;
-            run(database_url, role, appends).await;
+            run(database_url, role, &metrics, appends).await;
         });
         Self { queue }
     }
@@ -73,7 +75,12 @@ impl GroupCommit {
     }
 }
 
-async fn run(database_url: String, role: Role, mut appends: mpsc::UnboundedReceiver<Append>) {
+async fn run(
+    database_url: String,
+    role: Role,
+    metrics: &LedgerMetrics,
+    mut appends: mpsc::UnboundedReceiver<Append>,
+) {
     let mut connection = None;
     while let Some(first) = appends.recv().await {
         let mut group = vec![first];
@@ -93,7 +100,10 @@ async fn run(database_url: String, role: Role, mut appends: mpsc::UnboundedRecei
         };
         match open {
             Ok(open) => {
+                let (batches, started) = (group.len(), Instant::now());
                 if tokio::time::timeout(ATTEMPT_TIMEOUT, open.commit(&mut group)).await.is_ok() {
+                    metrics.group_commit_duration.observe(started.elapsed());
+                    metrics.group_commit_appends.observe_size(batches);
                     connection = Some(open);
                 }
             }

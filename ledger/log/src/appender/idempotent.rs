@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, Waiter, decide, missing_state};
-use super::queue::Place;
 use super::{Appender, Error};
 use farthing_core::command::{Command, OpenAgain, OpenRequest, Opened, Refusal};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
@@ -95,7 +94,7 @@ impl Appender {
         request_id: RequestId,
         end: ClaimEnd,
     ) -> Result<C::Outcome, Error> {
-        let (waiter, answer) = Waiter::new(Place::of_settlement());
+        let (waiter, answer) = Waiter::new(self.places.of_settlement());
         let job = ClosingJob { command, id, request_id, end, waiter };
         self.enqueue_settlement(Box::new(job), answer).await
     }
@@ -250,6 +249,7 @@ impl<C: Command> Job for ClosingJob<C> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::queue::Place;
     use super::*;
     use crate::chain::GENESIS;
     use farthing_core::command::AlreadyApplied;
@@ -270,7 +270,7 @@ mod tests {
 
     /// Decides a job under `claim` into `batch` and returns the answer to its caller.
     fn decide_job(claim: Claim, record: ClaimRecord, batch: &mut AppendBatch) -> Answer {
-        let (waiter, mut answer) = Waiter::new(Place::of_settlement());
+        let (waiter, mut answer) = Waiter::new(Place::unbounded());
         let record = move |_: &Result<(), Refusal>| record.clone();
         let mut job = Box::new(IdempotentJob { command: AlreadyApplied, claim, record, waiter });
         let mut states = StateCache::default();
@@ -327,7 +327,7 @@ mod tests {
         let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let mut batch = batch();
         for end in [ClaimEnd::Answer(b"sealed".to_vec()), ClaimEnd::Release] {
-            let (waiter, mut answer) = Waiter::new(Place::of_settlement());
+            let (waiter, mut answer) = Waiter::new(Place::unbounded());
             let mut job =
                 Box::new(ClosingJob { command: AlreadyApplied, id: id.clone(), request_id, end, waiter });
             assert!(matches!(job.decide(&mut StateCache::default(), &mut batch), DecideResult::Decided));

@@ -31,6 +31,11 @@ pub(super) trait Job: Send {
         None
     }
 
+    /// Whether somebody waits for the commit of the decided command.
+    fn is_awaited(&self) -> bool {
+        true
+    }
+
     /// Whether the command has waited in the queue for too long.
     fn has_expired(&self, now: Instant) -> bool;
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +16,10 @@ use super::batch::EventId;
 use super::failure::{Blame, FailedAttempt, Failure};
 use super::job::Job;
 use super::store::{ATTEMPT_TIMEOUT, LogSession as _, LogStore, StoreError, StoreResult};
-use super::term::{Event, Term, announce};
+use super::term::{Committed, Event, Term, announce};
 use super::{Error, Lease, MAX_BATCH};
 use crate::backoff::Backoff;
+use crate::metrics::LedgerMetrics;
 
 /// The first and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -31,6 +32,7 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) store: &'a S,
     /// The writer's name in the record batches.
     pub(super) name: &'a str,
+    pub(super) metrics: &'a LedgerMetrics,
     /// The position of the newest durable event.
     pub(super) newest: &'a watch::Sender<i64>,
     /// How often in a row a term could not begin, an append failed, or its outcome could not be looked up.
@@ -38,6 +40,8 @@ pub(super) struct Leader<'a, S: LogStore> {
     /// Those since the last commit that do not end when a term begins.
     pub(super) failed_appends: u32,
     pub(super) jobs: &'a mut mpsc::Receiver<Box<dyn Job>>,
+    /// Notified when somebody waits for a batch that nobody waited for.
+    pub(super) hurry: &'a Notify,
     pub(super) lease: &'a mut watch::Receiver<Lease>,
     pub(super) stop: &'a CancellationToken,
     /// Jobs to decide before any other, each group as a batch of its own.
@@ -60,6 +64,8 @@ struct FailedTerm {
     committing: Option<(Vec<Box<dyn Job>>, FailedAttempt)>,
     /// The position of its last event.
     end: i64,
+    /// The number of its events.
+    events: u64,
     epoch: i64,
     /// The jobs decided on top of it, and the failure of their decision, if it failed.
     next: Vec<Box<dyn Job>>,
@@ -75,6 +81,7 @@ impl<S: LogStore> Leader<'_, S> {
             let began = tokio::time::timeout(ATTEMPT_TIMEOUT, Term::begin(self.store, self.name));
             let failure = match began.await {
                 Ok(Ok(Some(term))) => {
+                    self.metrics.terms_begun.inc();
                     backoff = Backoff::new(PAUSES.0, PAUSES.1);
                     self.failures.send_replace(self.failed_appends);
                     match self.serve(term).await {
@@ -93,6 +100,7 @@ impl<S: LogStore> Leader<'_, S> {
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Timeout,
             };
+            self.metrics.terms_not_begun.inc();
             self.failures.send_modify(|failures| *failures = failures.saturating_add(1));
             tracing::warn!(event = "appender.take_over_failed", %failure, "the partition cannot be led yet");
             self.end_retries(&Error::Unavailable(failure.to_string()));
@@ -145,18 +153,22 @@ impl<S: LogStore> Leader<'_, S> {
                 {
                     received.push(job);
                 }
-                if let Err(failure) = term.decide(unexpired(std::mem::take(&mut received))).await {
+                if let Err(failure) = term.decide(self.unexpired(std::mem::take(&mut received))).await {
                     return self.fail(term, Some(failure)).await;
                 }
+            }
+            if stopping || lease_is_over {
+                term.hurry();
             }
             term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             // A group that changes nothing is answered at once, and the next one follows.
             while !term.is_busy()
                 && let Some(group) = self.retries.pop_front()
             {
-                if let Err(failure) = term.decide(unexpired(group)).await {
+                if let Err(failure) = term.decide(self.unexpired(group)).await {
                     return self.fail(term, Some(failure)).await;
                 }
+                term.hurry();
                 term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             }
             term.start_storing();
@@ -177,13 +189,15 @@ impl<S: LogStore> Leader<'_, S> {
                     Event::Stored(is_stored) => if !is_stored {
                         return self.fail(term, None).await;
                     },
+                    Event::Due => {}
                 },
+                () = self.hurry.notified(), if term.is_waiting() => term.hurry(),
                 count = self.jobs.recv_many(&mut received, room), if room > 0 => {
                     if count == 0 {
                         stopping = true;
                         continue;
                     }
-                    let jobs = unexpired(std::mem::take(&mut received));
+                    let jobs = self.unexpired(std::mem::take(&mut received));
                     if term.is_lost() {
                         self.retries.push_back(jobs);
                     } else if let Err(failure) = term.decide(jobs).await {
@@ -194,6 +208,17 @@ impl<S: LogStore> Leader<'_, S> {
                 () = lease_over(self.lease), if !lease_is_over => lease_is_over = true,
             }
         }
+    }
+
+    /// Ends the jobs that have waited for too long, and returns the others.
+    fn unexpired(&self, jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+        let now = Instant::now();
+        let (expired, waiting): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.has_expired(now));
+        for job in expired {
+            self.metrics.shed_expired.inc();
+            job.end(Error::Overloaded);
+        }
+        waiting
     }
 
     /// Ends a term whose last decision failed, or whose connections are lost. The batch that commits ends first.
@@ -211,9 +236,18 @@ impl<S: LogStore> Leader<'_, S> {
     }
 
     fn confirm(&mut self, term: &mut Term<S>) {
-        term.confirm(self.newest);
+        if let Some(Committed { commands, events, duration }) = term.confirm(self.newest) {
+            self.metrics.batch_commands.observe_size(commands);
+            self.metrics.append_duration.observe(duration);
+            self.count_append(events);
+        }
         self.conflicts = 0;
         self.forget_failed_appends();
+    }
+
+    fn count_append(&self, events: u64) {
+        self.metrics.appends.inc();
+        self.metrics.appended_events.inc_by(events);
     }
 
     fn forget_failed_appends(&mut self) {
@@ -230,9 +264,10 @@ impl<S: LogStore> Leader<'_, S> {
 
     /// Answers the jobs of a failed term, or queues them to be decided again.
     async fn settle(&mut self, failed: FailedTerm) {
-        let FailedTerm { committing, end, epoch, next, next_failure } = failed;
+        let FailedTerm { committing, end, events, epoch, next, next_failure } = failed;
         let mut groups = Vec::new();
         if let Some((jobs, FailedAttempt { failure, in_doubt })) = committing {
+            self.metrics.append_failures.inc();
             tracing::warn!(
                 event = "appender.append_failed",
                 %failure,
@@ -247,6 +282,7 @@ impl<S: LogStore> Leader<'_, S> {
                 Some(first) => match self.resolve(&first, epoch).await {
                     Some(true) => {
                         self.forget_failed_appends();
+                        self.count_append(events);
                         announce(self.newest, end);
                         for job in jobs {
                             job.confirm();
@@ -337,10 +373,12 @@ fn take<S: LogStore>(
     committing: Option<FailedAttempt>,
     next_failure: Option<Failure>,
 ) -> FailedTerm {
+    let before = term.durable();
     let (committed, end, next) = term.take_jobs();
     FailedTerm {
         committing: committing.map(|failed| (committed, failed)),
         end,
+        events: u64::try_from(end - before).unwrap_or_default(),
         epoch: term.epoch(),
         next,
         next_failure,
@@ -367,16 +405,6 @@ fn blamed(mut jobs: Vec<Box<dyn Job>>, failure: &Failure, blame: Blame) -> Vec<V
             Vec::new()
         }
     }
-}
-
-/// Ends the jobs that have waited for too long, and returns the others.
-fn unexpired(jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
-    let now = Instant::now();
-    let (expired, waiting): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.has_expired(now));
-    for job in expired {
-        job.end(Error::Overloaded);
-    }
-    waiting
 }
 
 /// Whether this gateway may answer from memory alone.

@@ -1,6 +1,7 @@
 //! The appender of a partition: group commit. One task per partition drains a bounded queue while this gateway leads:
-//! decide every command in arrival order, append, answer every caller. There is no timer: the next batch collects the
-//! commands that arrive while one commits. A full queue refuses at once ([`queue`]).
+//! decide every command in arrival order, append, answer every caller. The next batch collects the commands that arrive
+//! while one commits. No caller waits for a timer; a batch that no caller waits for does ([`early`]). A full queue refuses
+//! at once ([`queue`]).
 //!
 //! Invariant: a command succeeds only after its facts are durable, and fails only when they are known not to be in the
 //! log. An unknown commit is resolved by looking up the batch's first event.
@@ -22,9 +23,10 @@ mod store;
 mod term;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,12 +37,14 @@ pub use self::idempotent::{ClaimEnd, ClaimRecord, IdempotentOutcome};
 use self::job::{CommandJob, Job, Waiter};
 use self::leader::{Leader, is_valid};
 pub use self::queue::QueueLimits;
-use self::queue::{Place, Places, SETTLEMENTS};
+use self::queue::{Places, SETTLEMENTS};
 use self::session::PostgresStore;
 use self::store::LogStore;
 use super::connect::Role;
+use super::metrics::LedgerMetrics;
 use farthing_core::command::{Command, Refusal};
 use farthing_core::partition::Partition;
+use farthing_telemetry::Ages;
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
@@ -97,6 +101,8 @@ pub struct AppenderConfig {
     pub queue: QueueLimits,
     /// Commits for all partitions of this process; `None` to commit by itself.
     pub group: Option<GroupCommit>,
+    /// The metrics.
+    pub metrics: Arc<LedgerMetrics>,
 }
 
 /// A handle to the appender's task.
@@ -104,6 +110,7 @@ pub struct AppenderConfig {
 pub struct Appender {
     queue: mpsc::Sender<Box<dyn Job>>,
     places: Places,
+    hurry: Arc<Notify>,
     head: watch::Receiver<i64>,
     leads: watch::Receiver<bool>,
     failures: watch::Receiver<u32>,
@@ -118,9 +125,9 @@ impl Appender {
         stop: &CancellationToken,
         tasks: &TaskTracker,
     ) -> Self {
-        let AppenderConfig { database_url, partition, role, gateway, writer, queue, group } = config;
+        let AppenderConfig { database_url, partition, role, gateway, writer, queue, group, metrics } = config;
         let store = PostgresStore { database_url, partition, role, gateway, group };
-        let (appender, task) = Self::over(store, &writer, queue, lease, stop.clone());
+        let (appender, task) = Self::over(store, &writer, (queue, metrics), lease, stop.clone());
         tasks.spawn(async {
             let _guard = AbortOnPanic;
             task.await;
@@ -132,7 +139,7 @@ impl Appender {
     fn over<S: LogStore + Sync>(
         store: S,
         writer: &str,
-        limits: QueueLimits,
+        (limits, metrics): (QueueLimits, Arc<LedgerMetrics>),
         lease: watch::Receiver<Lease>,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + use<S>) {
@@ -141,8 +148,20 @@ impl Appender {
         let (is_leader, leads) = watch::channel(false);
         let (failed, failures) = watch::channel(0);
         let writer = writer.to_owned();
-        let task = Task { store, writer, newest, is_leader, failures: failed, jobs, lease, stop };
-        (Self { queue, places: Places::new(limits), head, leads, failures }, task.run())
+        let hurry = Arc::new(Notify::new());
+        let task = Task {
+            store,
+            writer,
+            metrics: Arc::clone(&metrics),
+            newest,
+            is_leader,
+            failures: failed,
+            jobs,
+            hurry: Arc::clone(&hurry),
+            lease,
+            stop,
+        };
+        (Self { queue, places: Places::new(limits, metrics), hurry, head, leads, failures }, task.run())
     }
 
     /// Decides `command` and appends its facts. Returns when they are durable.
@@ -156,7 +175,7 @@ impl Appender {
     /// As [`Appender::submit`], for the end of a call that was sent to its provider: it is never refused for overload.
     /// The number of such commands is bounded by the number of calls in flight.
     pub async fn settle<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
-        let (waiter, answer) = Waiter::new(Place::of_settlement());
+        let (waiter, answer) = Waiter::new(self.places.of_settlement());
         self.enqueue_settlement(Box::new(CommandJob { command, waiter }), answer).await
     }
 
@@ -194,6 +213,11 @@ impl Appender {
         self.leads.clone()
     }
 
+    /// The commands that are not answered yet.
+    pub(crate) fn unanswered(&self) -> Ages {
+        self.places.unanswered()
+    }
+
     /// How often in a row it could not begin to lead, commit, or learn whether it had, although it had the lease.
     pub fn failures(&self) -> watch::Receiver<u32> {
         self.failures.clone()
@@ -225,10 +249,12 @@ impl Drop for AbortOnPanic {
 struct Task<S: LogStore> {
     store: S,
     writer: String,
+    metrics: Arc<LedgerMetrics>,
     newest: watch::Sender<i64>,
     is_leader: watch::Sender<bool>,
     failures: watch::Sender<u32>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
+    hurry: Arc<Notify>,
     lease: watch::Receiver<Lease>,
     stop: CancellationToken,
 }
@@ -241,10 +267,12 @@ impl<S: LogStore + Sync> Task<S> {
             let leader = Leader {
                 store: &self.store,
                 name: &self.writer,
+                metrics: &self.metrics,
                 newest: &self.newest,
                 failures: &self.failures,
                 failed_appends: 0,
                 jobs: &mut self.jobs,
+                hurry: &self.hurry,
                 lease: &mut self.lease,
                 stop: &self.stop,
                 retries: VecDeque::new(),

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farthing_telemetry::{Age, Ages};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Error;
+use crate::metrics::LedgerMetrics;
 
 /// The bytes that a command counts for beside its text.
 const COMMAND_BYTES: usize = 2 * 1024;
@@ -40,35 +42,66 @@ pub(super) struct Places {
     timeout: Duration,
     commands: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    unanswered: Ages,
+    metrics: Arc<LedgerMetrics>,
 }
 
 impl Places {
-    pub(super) fn new(limits: QueueLimits) -> Self {
+    pub(super) fn new(limits: QueueLimits, metrics: Arc<LedgerMetrics>) -> Self {
         let QueueLimits { commands, bytes, timeout } = limits;
         let bytes = bytes.min(Semaphore::MAX_PERMITS);
-        Self { timeout, commands: Arc::new(Semaphore::new(commands)), bytes: Arc::new(Semaphore::new(bytes)) }
+        Self {
+            timeout,
+            commands: Arc::new(Semaphore::new(commands)),
+            bytes: Arc::new(Semaphore::new(bytes)),
+            unanswered: Ages::default(),
+            metrics,
+        }
     }
 
     /// The place of a command with `text_bytes` bytes of text.
     pub(super) fn take(&self, text_bytes: usize) -> Result<Place, Error> {
-        let bytes = u32::try_from(text_bytes.saturating_add(COMMAND_BYTES)).map_err(|_| Error::Overloaded)?;
-        let command = Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Error::Overloaded)?;
-        let bytes = Arc::clone(&self.bytes).try_acquire_many_owned(bytes).map_err(|_| Error::Overloaded)?;
-        Ok(Place { expires_at: Some(Instant::now() + self.timeout), _permits: Some((command, bytes)) })
+        let permits = self.permits(text_bytes).ok_or_else(|| {
+            self.metrics.shed_full.inc();
+            Error::Overloaded
+        })?;
+        let expires_at = Some(Instant::now() + self.timeout);
+        Ok(Place { expires_at, _permits: Some(permits), _age: Some(self.unanswered.begin()) })
+    }
+
+    fn permits(&self, text_bytes: usize) -> Option<Permits> {
+        let bytes = u32::try_from(text_bytes.saturating_add(COMMAND_BYTES)).ok()?;
+        let command = Arc::clone(&self.commands).try_acquire_owned().ok()?;
+        let bytes = Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()?;
+        Some((command, bytes))
+    }
+
+    /// The place of a settlement. It does not expire.
+    pub(super) fn of_settlement(&self) -> Place {
+        Place { expires_at: None, _permits: None, _age: Some(self.unanswered.begin()) }
+    }
+
+    /// The commands that are not answered yet.
+    pub(super) fn unanswered(&self) -> Ages {
+        self.unanswered.clone()
     }
 }
+
+type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// A command's place in the queue; dropping it makes it free.
 #[derive(Debug)]
 pub(super) struct Place {
     expires_at: Option<Instant>,
-    _permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    _permits: Option<Permits>,
+    _age: Option<Age>,
 }
 
 impl Place {
-    /// The place of a settlement. It does not expire.
-    pub(super) const fn of_settlement() -> Self {
-        Self { expires_at: None, _permits: None }
+    /// A place of no queue.
+    #[cfg(test)]
+    pub(super) const fn unbounded() -> Self {
+        Self { expires_at: None, _permits: None, _age: None }
     }
 
     /// Whether the command has waited for too long.
@@ -82,7 +115,7 @@ mod tests {
     use super::*;
 
     fn places(commands: usize, bytes: usize) -> Places {
-        Places::new(QueueLimits { commands, bytes, timeout: Duration::from_secs(5) })
+        Places::new(QueueLimits { commands, bytes, timeout: Duration::from_secs(5) }, Arc::default())
     }
 
     #[tokio::test]
@@ -108,10 +141,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_place_expires_and_that_of_a_settlement_does_not() {
-        let place = places(1, usize::MAX).take(0).unwrap();
+        let places = places(1, usize::MAX);
+        let place = places.take(0).unwrap();
         assert!(!place.has_expired(Instant::now()));
         tokio::time::advance(Duration::from_secs(5)).await;
         assert!(place.has_expired(Instant::now()));
-        assert!(!Place::of_settlement().has_expired(Instant::now() + Duration::from_hours(1)));
+        assert!(!places.of_settlement().has_expired(Instant::now() + Duration::from_hours(1)));
     }
 }

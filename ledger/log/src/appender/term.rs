@@ -26,6 +26,13 @@ use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
 /// The time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How long a batch that nobody waits for is not committed: it holds the openings of calls that were sent to their
+/// providers. An answer that comes sooner is committed with the opening, and many openings are committed together.
+pub(super) const EARLY_WAIT: Duration = Duration::from_millis(2);
+
+/// The number of commands above which a batch does not wait.
+const MAX_WAITING: usize = MAX_BATCH / 2;
+
 /// The most events behind the checkpoint. Beyond them, commands wait: a new leader folds these events before it serves.
 /// This bound and the next ones are small in tests, so that the simulation reaches them.
 pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
@@ -50,6 +57,10 @@ struct Group {
     expected: Head,
     batch: AppendBatch,
     jobs: Vec<Box<dyn Job>>,
+    /// Whether somebody waits for it.
+    is_awaited: bool,
+    /// When it is committed at the latest, if it has jobs.
+    due: Option<Instant>,
 }
 
 /// A group whose batch is being committed.
@@ -57,9 +68,20 @@ struct Committing {
     jobs: Vec<Box<dyn Job>>,
     /// The position of its last event.
     end: i64,
+    started: Instant,
     /// The claims that it uses, as they are after it.
     claims: HashMap<ClaimId, Option<StoredClaim>>,
     reply: Reply<Result<(), FailedAttempt>>,
+}
+
+/// What a commit was, for the metrics.
+pub(super) struct Committed {
+    /// The number of commands in its batch.
+    pub(super) commands: usize,
+    /// The number of events.
+    pub(super) events: u64,
+    /// The time from its start to its end.
+    pub(super) duration: Duration,
 }
 
 /// Changes of states that are taken, to be stored once the events up to `position` are durable.
@@ -75,6 +97,8 @@ pub(super) enum Event {
     Committed(Result<(), FailedAttempt>),
     /// A checkpoint has ended; `false` if another leader has taken over.
     Stored(bool),
+    /// A batch that nobody waits for is to be committed.
+    Due,
 }
 
 /// A term of a leader.
@@ -166,6 +190,11 @@ impl<S: LogStore> Term<S> {
         Ok(())
     }
 
+    /// The position of the last durable event.
+    pub(super) const fn durable(&self) -> i64 {
+        self.durable
+    }
+
     pub(super) fn epoch(&self) -> i64 {
         self.decided.epoch
     }
@@ -182,7 +211,17 @@ impl<S: LogStore> Term<S> {
 
     /// Whether a batch can be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.committing.is_none() && !self.next.jobs.is_empty()
+        self.committing.is_none() && self.next.is_due(Instant::now())
+    }
+
+    /// Whether there is a batch that nobody waits for.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.next.jobs.is_empty() && !self.next.is_awaited
+    }
+
+    /// The next batch is to be committed as soon as possible.
+    pub(super) fn hurry(&mut self) {
+        self.next.is_awaited = true;
     }
 
     /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
@@ -229,6 +268,10 @@ impl<S: LogStore> Term<S> {
             }
         }
         self.decided.position = self.next.batch.last_position;
+        self.next.is_awaited |= self.next.jobs[first..].iter().any(|job| job.is_awaited());
+        if self.next.due.is_none() && !self.next.jobs.is_empty() {
+            self.next.due = Some(Instant::now() + EARLY_WAIT);
+        }
         Ok(())
     }
 
@@ -287,7 +330,7 @@ impl<S: LogStore> Term<S> {
         self.next.batch.seal();
         self.decided.hash = self.next.batch.last_hash;
         let next = Group::after(self.decided, &self.name);
-        let Group { expected, mut batch, jobs } = std::mem::replace(&mut self.next, next);
+        let Group { expected, mut batch, jobs, .. } = std::mem::replace(&mut self.next, next);
         if batch.is_empty() {
             if may_answer() {
                 self.answer(jobs, self.durable, newest);
@@ -309,7 +352,8 @@ impl<S: LogStore> Term<S> {
                 Err(_) => Err(FailedAttempt { failure: Failure::Timeout, in_doubt: batch.first_event() }),
             }
         };
-        self.committing = Some(Committing { jobs, end, claims, reply: Box::pin(reply) });
+        let started = Instant::now();
+        self.committing = Some(Committing { jobs, end, started, claims, reply: Box::pin(reply) });
     }
 
     /// Takes the changed states if a checkpoint is due, and stores them once their events are durable.
@@ -331,11 +375,12 @@ impl<S: LogStore> Term<S> {
         }
     }
 
-    /// Waits until the commit or the checkpoint under way ends, or a checkpoint is due.
+    /// Waits until the commit or the checkpoint under way ends, or one of them is due.
     pub(super) async fn next_event(&mut self) -> Event {
         loop {
             let due = self.next_checkpoint;
             let waits = self.storing.is_none() && self.has_tail();
+            let waiting = self.next.due.filter(|_| self.committing.is_none() && self.is_waiting());
             tokio::select! {
                 biased;
                 result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
@@ -344,6 +389,7 @@ impl<S: LogStore> Term<S> {
                 result = reply_of(self.storing.as_mut().and_then(|storing| storing.reply.as_mut())) => {
                     return Event::Stored(self.stored(result));
                 }
+                () = tokio::time::sleep_until(waiting.unwrap_or(due)), if waiting.is_some() => return Event::Due,
                 () = tokio::time::sleep_until(due), if waits => self.start_storing(),
             }
         }
@@ -358,9 +404,12 @@ impl<S: LogStore> Term<S> {
     }
 
     /// The batch that committed is durable: announces its end and answers its jobs.
-    pub(super) fn confirm(&mut self, newest: &watch::Sender<i64>) {
-        let Some(Committing { jobs, end, .. }) = self.committing.take() else { return };
+    pub(super) fn confirm(&mut self, newest: &watch::Sender<i64>) -> Option<Committed> {
+        let Committing { jobs, end, started, .. } = self.committing.take()?;
+        let events = u64::try_from(end - self.durable).unwrap_or_default();
+        let committed = Committed { commands: jobs.len(), events, duration: started.elapsed() };
         self.answer(jobs, end, newest);
+        Some(committed)
     }
 
     fn answer(&mut self, jobs: Vec<Box<dyn Job>>, durable: i64, newest: &watch::Sender<i64>) {
@@ -432,7 +481,13 @@ impl Group {
     /// An empty group after `head`.
     fn after(head: Head, writer: &str) -> Self {
         let batch = AppendBatch::after(head.position, head.hash, writer.to_owned());
-        Self { expected: head, batch, jobs: Vec::new() }
+        Self { expected: head, batch, jobs: Vec::new(), is_awaited: false, due: None }
+    }
+
+    /// Whether it is to be committed.
+    fn is_due(&self, now: Instant) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        !self.jobs.is_empty() && (self.is_awaited || is_due || self.jobs.len() >= MAX_WAITING)
     }
 }
 

@@ -24,6 +24,8 @@ use self::plan::{View, plan};
 use self::statements::{Holder, Rows, Statements};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
+use crate::metrics::LedgerMetrics;
+use crate::own_thread;
 
 /// Rounds in the time of a lease: a gateway that misses a few of them keeps its partitions.
 const ROUNDS_PER_LEASE: u32 = 6;
@@ -53,6 +55,17 @@ pub enum Route {
     There(Elsewhere),
     /// Nowhere, as far as this process knows.
     Unknown,
+}
+
+impl Route {
+    /// The term of the leader's lease.
+    pub(crate) const fn term(&self) -> Option<i64> {
+        match self {
+            Self::Here(term) => Some(*term),
+            Self::There(leader) => Some(leader.term),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// Another gateway that leads a partition.
@@ -90,7 +103,9 @@ impl Routes {
 
     /// Where `partition` is led.
     pub fn of(&self, partition: Partition) -> &Route {
-        self.of.get(partition.index()).unwrap_or(&Route::Unknown)
+        // A number from another gateway may be below zero.
+        let index = usize::try_from(partition.number()).ok();
+        index.and_then(|index| self.of.get(index)).unwrap_or(&Route::Unknown)
     }
 
     /// The partitions whose leader `is_wanted`.
@@ -114,6 +129,24 @@ impl LedPartitions {
     /// The partitions that this gateway leads, as far as it knows.
     pub fn now(&self) -> Vec<Partition> {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
+    }
+
+    /// The number of partitions whose leader is not known.
+    pub fn without_leader(&self) -> usize {
+        self.0.borrow().those(|route| *route == Route::Unknown).len()
+    }
+
+    /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition
+    /// that nobody can lead must not make all gateways unready.
+    pub fn check(&self) -> Result<(), String> {
+        let routes = self.0.borrow();
+        if !routes.is_current() {
+            return Err("the leases cannot be read".to_owned());
+        }
+        if routes.of.iter().all(|route| *route == Route::Unknown) {
+            return Err("no partition has a known leader".to_owned());
+        }
+        Ok(())
     }
 
     /// The partitions whose webhooks this gateway delivers: those that it leads, and those whose leader delivers none.
@@ -160,6 +193,8 @@ pub struct LeaseConfig {
     pub leads: Leads,
     /// How long a lease lasts without a renewal.
     pub duration: Duration,
+    /// The metrics.
+    pub metrics: Arc<LedgerMetrics>,
 }
 
 impl LeaseConfig {
@@ -213,15 +248,10 @@ pub(crate) fn start(
     };
     let (database_url, role) = (leases.config.database_url.clone(), leases.config.role);
     let pause = leases.config.duration / ROUNDS_PER_LEASE;
-    tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(async {
-            tokio::select! {
-                () = leases.run(&stop) => {}
-                never = fits::follow(&database_url, role, pause, &fits) => match never {},
-            }
-        }),
-        Err(error) => {
-            tracing::error!(event = "leases.thread_failed", %error, "the leases cannot start their thread");
+    own_thread::spawn(tasks, "leases", move || async move {
+        tokio::select! {
+            () = leases.run(&stop) => {}
+            never = fits::follow(&database_url, role, pause, &fits) => match never {},
         }
     });
     known
@@ -268,6 +298,7 @@ impl Leases {
             let pause = match round.unwrap_or(Err(Error::Timeout)) {
                 Ok(pause) => pause,
                 Err(error) => {
+                    self.config.metrics.lease_rounds_failed.inc();
                     tracing::warn!(event = "leases.round_failed", %error, "the leases cannot be renewed");
                     self.statements = None;
                     self.stuck.clear();
@@ -325,6 +356,7 @@ impl Leases {
             if renewed.contains(&partition) {
                 self.tell(partition, Lease::Held { until });
             } else {
+                self.config.metrics.leases_lost.inc();
                 tracing::warn!(event = "leases.lost", %partition, "another gateway leads a partition");
                 self.held.remove(&partition);
                 self.tell(partition, Lease::None);
@@ -396,6 +428,7 @@ impl Leases {
             // The count may have begun anew.
             let more = failures.checked_sub(before).unwrap_or(failures);
             if more >= GIVE_UP_FAILURES && now.duration_since(since) >= GIVE_UP_AFTER {
+                self.config.metrics.leases_given_up.inc();
                 tracing::error!(
                     event = "leases.given_up",
                     %partition,

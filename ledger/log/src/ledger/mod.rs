@@ -10,6 +10,7 @@ mod serve;
 mod settled;
 #[cfg(test)]
 mod tests;
+mod unconfirmed;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,7 @@ use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{State, StateKey};
+use farthing_telemetry::Ages;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
 use self::serve::RecentEnds;
+use self::unconfirmed::Unconfirmed;
 use crate::appender::{
     Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, GroupCommit, IdempotentOutcome, Lease,
     QueueLimits,
@@ -38,6 +41,8 @@ use crate::clock::Clock;
 use crate::connect::Role;
 use crate::generations;
 use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Route, Routes};
+use crate::metrics::LedgerMetrics;
+use crate::nats::NatsConfig;
 use crate::reads::{self, ReadPool};
 use crate::wake_up;
 
@@ -46,6 +51,9 @@ const ROUTE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The pause before a command is sent to a leader again that has just refused it.
 const ROUTE_PAUSE: Duration = Duration::from_millis(20);
+
+/// The pause before a leader is asked again whether a call is open.
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a ledger.
 #[derive(Debug, Clone)]
@@ -57,7 +65,7 @@ pub struct LedgerConfig {
     /// The name of this process: in the leases, and as the writer in the record batches.
     pub writer: String,
     /// The NATS server for wake-up notifications; without one readers poll.
-    pub nats_url: Option<String>,
+    pub nats: Option<NatsConfig>,
     /// The bounds of each partition's queue of commands.
     pub queue: QueueLimits,
     /// Connections for reads.
@@ -74,6 +82,8 @@ pub struct LedgerConfig {
     pub leads: Leads,
     /// How long a lease lasts without a renewal.
     pub lease: Duration,
+    /// The metrics.
+    pub metrics: Arc<LedgerMetrics>,
 }
 
 /// When a ledger stops.
@@ -95,6 +105,7 @@ pub struct Ledger {
     clock: Arc<Clock>,
     peers: Arc<dyn Peers>,
     recent_ends: Arc<RecentEnds>,
+    unconfirmed: Arc<Unconfirmed>,
     due: Arc<Notify>,
 }
 
@@ -108,9 +119,10 @@ enum Leader {
 impl Ledger {
     /// Starts the ledger of `partitions`.
     pub fn start(config: LedgerConfig, partitions: Partitions, stop: &Stop, tasks: &TaskTracker) -> Self {
-        let LedgerConfig { database_url, role, writer, nats_url, queue, reads, clock, peers, .. } = config;
+        let LedgerConfig { database_url, role, writer, nats, queue, reads, clock, peers, metrics, .. } =
+            config;
         let (mut appenders, mut led) = (Vec::new(), Vec::new());
-        let group = GroupCommit::start(database_url.clone(), role, tasks);
+        let group = GroupCommit::start(database_url.clone(), role, Arc::clone(&metrics), tasks);
         for partition in partitions.all() {
             let appender = AppenderConfig {
                 database_url: database_url.clone(),
@@ -120,15 +132,16 @@ impl Ledger {
                 writer: writer.clone(),
                 queue,
                 group: Some(group.clone()),
+                metrics: Arc::clone(&metrics),
             };
             let (lease, leased) = watch::channel(Lease::None);
             let appender = Appender::start(appender, leased, &stop.end, tasks);
             led.push(Led { lease, leads: appender.leads(), failures: appender.failures() });
             appenders.push(appender);
         }
-        if let Some(nats_url) = nats_url {
+        if let Some(nats) = nats {
             let heads = partitions.all().zip(appenders.iter().map(Appender::head)).collect();
-            tasks.spawn(wake_up::publish(nats_url, heads, stop.end.clone()));
+            tasks.spawn(wake_up::publish(nats, heads, stop.end.clone()));
         }
         if config.leads == Leads::Share {
             tasks.spawn(generations::build(database_url.clone(), stop.end.clone()));
@@ -141,6 +154,7 @@ impl Ledger {
             delivers: config.delivers,
             leads: config.leads,
             duration: config.lease,
+            metrics,
         };
         let routes = leases::start(leases, led, stop.leave.clone(), stop.end.clone(), tasks);
         let appenders = appenders.into();
@@ -152,6 +166,7 @@ impl Ledger {
             clock,
             peers,
             recent_ends: Arc::default(),
+            unconfirmed: Arc::default(),
             due: Arc::default(),
         }
     }
@@ -164,6 +179,11 @@ impl Ledger {
     /// The partitions that this gateway leads.
     pub fn led(&self) -> LedPartitions {
         LedPartitions(self.routes.clone())
+    }
+
+    /// The commands of each partition that this process has not answered yet.
+    pub fn queues(&self) -> Arc<[(Partition, Ages)]> {
+        self.partitions.all().zip(self.appenders.iter().map(Appender::unanswered)).collect()
     }
 
     /// Notified when this gateway has decided a command of another gateway that may have made something due.
@@ -215,8 +235,8 @@ impl Ledger {
         .await
     }
 
-    /// Opens a call: returns as soon as this is decided. If the answer of another gateway is lost, it is asked again: a
-    /// call is opened once. Then the call `may_be_open`, also if it is refused in the end.
+    /// Opens a call: returns as soon as this is decided, also at another gateway. If the answer of that gateway is lost,
+    /// it is asked again: a call is opened once. Then the call `may_be_open`, also if it is refused in the end.
     pub async fn open(
         &self,
         partition: Partition,
@@ -232,9 +252,12 @@ impl Ledger {
                         appender.submit(OpenAgain(command)).await.map(Early::known)
                     }
                     Leader::Here(appender) => appender.submit_early(command).await,
+                    Leader::There(leader) if again => {
+                        self.open_again_there(leader, partition, command).await.map(Early::known)
+                    }
                     Leader::There(leader) => {
-                        let opened = self.open_there(leader, partition, command, may_be_open).await;
-                        opened.map(Early::known)
+                        let opened = self.open_there(leader, partition, command.clone(), may_be_open).await?;
+                        Ok(self.decided_there(partition, command, opened))
                     }
                 }
             })
@@ -268,8 +291,26 @@ impl Ledger {
     /// bounded by the number of calls in flight. With `closing`, the idempotency key of the call ends with it.
     ///
     /// It may be submitted again after any error: a call ends once, and succeeds if it ended by this very settlement.
-    /// `may_have_ended` remembers, from one submission to the next, that the answer of another gateway was lost.
+    /// `may_have_ended` remembers, from one submission to the next, that an answer was lost.
     pub async fn settle(
+        &self,
+        partition: Partition,
+        command: SettleRequest,
+        closing: Option<(ClaimId, ClaimEnd)>,
+        may_have_ended: &AtomicBool,
+    ) -> Result<(), Error> {
+        let request_id = command.request_id;
+        let ended = self.settle_once(partition, command.clone(), closing.clone(), may_have_ended).await;
+        match ended {
+            Err(Error::Refused(refusal)) if self.is_opened_again(partition, request_id, &refusal).await? => {
+                self.settle_once(partition, command, closing, may_have_ended).await
+            }
+            ended => ended,
+        }
+    }
+
+    /// As [`Self::settle`], for a call that its leader knows.
+    async fn settle_once(
         &self,
         partition: Partition,
         command: SettleRequest,
@@ -291,6 +332,9 @@ impl Ledger {
                 }
             })
             .await;
+        if let Err(Error::Unknown(_)) = &ended {
+            may_have_ended.store(true, Ordering::Relaxed);
+        }
         match ended {
             Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
                 if may_have_ended.load(Ordering::Relaxed)

@@ -42,8 +42,12 @@ pub(super) enum Work {
     Command(AnyCommand),
     /// Decide the end of a call that was sent to its provider.
     Settle(AnyCommand),
-    /// Open a call whose answer may have been lost.
+    /// Open a call, and answer as soon as this is decided.
+    OpenEarly(AnyCommand),
+    /// Open a call whose answer may have been lost, and answer when this is durable.
     OpenAgain(AnyCommand),
+    /// Open a call whose opening is lost, and answer when this is durable.
+    OpenLost(AnyCommand),
     /// Open a call under an idempotency key.
     Open { command: AnyCommand, claim: Claim },
     /// End a call, and its idempotency key with it.

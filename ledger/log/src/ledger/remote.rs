@@ -8,6 +8,7 @@ use farthing_core::command::{OpenRequest, Opened, SettleRequest};
 use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
+use serde_json::value::RawValue;
 
 use super::Ledger;
 use super::peer::{Failed, NoReply, Reply, Request, Work};
@@ -56,7 +57,8 @@ impl Ledger {
         }
     }
 
-    /// Opens a call. If the answer is lost, it `may_be_open`, and the leader is asked again.
+    /// Opens a call; the answer comes before this is durable. If the answer is lost, the call `may_be_open`, and the
+    /// leader is asked again.
     pub(super) async fn open_there(
         &self,
         leader: Elsewhere,
@@ -64,10 +66,33 @@ impl Ledger {
         command: OpenRequest,
         may_be_open: &AtomicBool,
     ) -> Result<Opened, Error> {
-        let again = may_be_open.load(Ordering::Relaxed);
-        let work = if again { Work::OpenAgain(command.into()) } else { Work::Command(command.into()) };
-        let reply = self.ask(leader, partition, work, GRACE).await;
+        let reply = self.ask(leader, partition, Work::OpenEarly(command.into()), GRACE).await;
         decided::<OpenRequest>(moved_unless_answered(reply, may_be_open)?)
+    }
+
+    /// Opens a call that may be open already; the answer comes when this is durable.
+    pub(super) async fn open_again_there(
+        &self,
+        leader: Elsewhere,
+        partition: Partition,
+        command: OpenRequest,
+    ) -> Result<Opened, Error> {
+        let reply = self.ask(leader, partition, Work::OpenAgain(command.into()), GRACE).await;
+        decided::<OpenRequest>(moved_unless_answered(reply, &AtomicBool::new(true))?)
+    }
+
+    /// Opens a call whose opening is lost; the answer comes when this is durable.
+    pub(super) async fn open_lost_there(
+        &self,
+        leader: Elsewhere,
+        partition: Partition,
+        command: OpenRequest,
+    ) -> Result<Opened, Error> {
+        match self.ask(leader, partition, Work::OpenLost(command.into()), GRACE).await {
+            Ok(reply) => decided::<OpenRequest>(reply),
+            Err(NoReply::NotSent(_)) => Err(Error::Moved),
+            Err(error @ NoReply::Unknown(_)) => Err(Error::Unknown(error.to_string())),
+        }
     }
 
     /// As [`Self::open_there`], under `claim`. A second attempt finds the claim in use by this very call.
@@ -122,16 +147,36 @@ impl Ledger {
         partition: Partition,
         keys: &[StateKey],
     ) -> Result<Vec<Option<State>>, Error> {
-        match self.ask(leader, partition, Work::States(keys.to_vec()), GRACE).await {
-            Ok(Reply::States { shape, states }) if states.len() == keys.len() => {
-                let read = |(key, json): (&StateKey, Option<Box<_>>)| {
-                    let json: Option<Box<serde_json::value::RawValue>> = json;
-                    let state = json.map(|json| State::from_json(key, shape, json.get())).transpose();
-                    // A gateway of another release may keep other states than this one can read.
-                    state.map_err(|error| Error::Unavailable(format!("a state of shape {shape}: {error}")))
-                };
-                keys.iter().zip(states).map(read).collect()
-            }
+        let (shape, states) = self.written_states_there(leader, partition, keys.to_vec()).await?;
+        let read = |(key, json): (&StateKey, Option<Box<RawValue>>)| {
+            let state = json.map(|json| State::from_json(key, shape, json.get())).transpose();
+            // A gateway of another release may keep other states than this one can read.
+            state.map_err(|error| Error::Unavailable(format!("a state of shape {shape}: {error}")))
+        };
+        keys.iter().zip(states).map(read).collect()
+    }
+
+    /// Whether there is a state of `key`, of whatever shape.
+    pub(super) async fn has_state_there(
+        &self,
+        leader: Elsewhere,
+        partition: Partition,
+        key: StateKey,
+    ) -> Result<bool, Error> {
+        let (_, states) = self.written_states_there(leader, partition, vec![key]).await?;
+        Ok(states.iter().all(Option::is_some))
+    }
+
+    /// Reads states as the leader writes them, with their shape.
+    async fn written_states_there(
+        &self,
+        leader: Elsewhere,
+        partition: Partition,
+        keys: Vec<StateKey>,
+    ) -> Result<(i16, Vec<Option<Box<RawValue>>>), Error> {
+        let count = keys.len();
+        match self.ask(leader, partition, Work::States(keys), GRACE).await {
+            Ok(Reply::States { shape, states }) if states.len() == count => Ok((shape, states)),
             Ok(Reply::Failed(failed)) => Err(failed.into()),
             Ok(_) => Err(unexpected()),
             Err(NoReply::NotSent(_) | NoReply::Unknown(_)) => Err(Error::Moved),

@@ -41,6 +41,10 @@ impl RecentEnds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.contains(&request_id)
     }
 
+    fn remove(&self, request_id: RequestId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.remove(&request_id);
+    }
+
     fn insert(&self, request_id: RequestId) {
         let now = Instant::now();
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,14 +71,22 @@ impl Ledger {
         let appender = self.appender(partition);
         let age = self.clock.now() - request.sent_at;
         match request.work {
-            Work::Command(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
+            Work::OpenEarly(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
                 Some(failed) => Reply::Failed(failed),
-                None => answer(appender.submit(command).await),
+                None => answer(appender.submit_early(command).await.map(|opened| *opened.outcome())),
             },
             Work::OpenAgain(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
                 Some(failed) => Reply::Failed(failed),
                 None => answer(appender.submit(OpenAgain(command)).await),
             },
+            Work::OpenLost(AnyCommand::OpenRequest(command)) => {
+                // Its settlement was refused here: no end of the call, but the reason for this.
+                self.recent_ends.remove(command.request_id);
+                match self.refused(&command, age) {
+                    Some(failed) => Reply::Failed(failed),
+                    None => answer(appender.submit(OpenAgain(command)).await),
+                }
+            }
             Work::Open { command: AnyCommand::OpenRequest(command), claim } => {
                 match self.refused(&command, age) {
                     Some(failed) => Reply::Failed(failed),
@@ -85,7 +97,8 @@ impl Ledger {
                     },
                 }
             }
-            Work::Command(command) => {
+            // A call is opened by the work above, which is refused when it comes too late.
+            Work::Command(command) if !matches!(command, AnyCommand::OpenRequest(_)) => {
                 let makes_due = matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
                 let answer = answer(appender.submit(command).await);
                 if makes_due {
@@ -102,7 +115,13 @@ impl Ledger {
                 answer(appender.submit_closing(command, claim_id, request_id, end).await)
             }
             Work::States(keys) => states(appender.states(keys).await),
-            Work::OpenAgain(_) | Work::Open { .. } | Work::Settle(_) | Work::Close { .. } => {
+            Work::Command(_)
+            | Work::OpenEarly(_)
+            | Work::OpenAgain(_)
+            | Work::OpenLost(_)
+            | Work::Open { .. }
+            | Work::Settle(_)
+            | Work::Close { .. } => {
                 Reply::Failed(Failed::Internal("another command was expected".to_owned()))
             }
         }

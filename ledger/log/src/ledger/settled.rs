@@ -1,20 +1,34 @@
-//! Finds the end of a call in the log. Needed only when the answer to its settlement was lost on the way from another
-//! gateway.
+//! Finds the events of a call in the log. Needed only when an answer about it was lost, or when its partition moved.
 
-use farthing_core::command::{SettleRequest, Settled};
+use chrono::{DateTime, TimeDelta, Utc};
+use farthing_core::command::{Completeness, Metered, SettleRequest, Settled};
+use farthing_core::event::{Event, FailureReason, RequestEvent};
+use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 
 use crate::appender::Error;
 use crate::reads::{self, ReadPool, within};
+use crate::record;
 
-/// Whether one of the newest events has the key in $2, a part of its line.
+/// The events of the batch that holds an event with the key in $2 or in $3, a part of its line, among the newest events.
 const FIND: &str = "\
-SELECT EXISTS (
-    SELECT FROM ledger.batches AS b
-    WHERE b.partition = $1 AND b.first_position > (SELECT h.position FROM ledger.heads AS h WHERE h.partition = $1) - $3
-        AND position($2::bytea IN b.events) > 0)";
+SELECT b.events
+FROM ledger.batches AS b
+WHERE b.partition = $1 AND b.first_position > (SELECT h.position FROM ledger.heads AS h WHERE h.partition = $1) - $4
+    AND (position($2::bytea IN b.events) > 0 OR position($3::bytea IN b.events) > 0)
+LIMIT 1";
 
-/// The newest events that are searched: many minutes of a busy partition.
+/// Whether one of the newest events has the key in $2, and whether these reach back to $4 or hold the whole log.
+const FIND_OPENING: &str = "\
+SELECT COALESCE(bool_or(position($2::bytea IN b.events) > 0), false),
+    COALESCE(min(b.recorded_at) < $4 OR min(b.first_position) <= 1, true)
+FROM ledger.batches AS b
+WHERE b.partition = $1 AND b.first_position > (SELECT h.position FROM ledger.heads AS h WHERE h.partition = $1) - $3";
+
+/// How far the clocks of gateways may differ.
+const CLOCKS: TimeDelta = TimeDelta::minutes(1);
+
+/// The newest events that are searched.
 const SEARCHED: i64 = 200_000;
 
 /// Whether the call has ended as `command` ends it.
@@ -23,17 +37,176 @@ pub(super) async fn is_settled(
     partition: Partition,
     command: &SettleRequest,
 ) -> Result<bool, Error> {
-    let end = match command.settled {
-        Settled::Metered(_) => "metered",
-        Settled::Failed(_) => "failed",
+    let Some(line) = find(reads, partition, &keys(command.request_id, ["metered", "failed"])).await? else {
+        return Ok(false);
     };
-    let key = format!("\"key\":\"{}/{end}\"", command.request_id);
+    let fact = record::decode(&line).map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(is_end(&command.settled, &fact.event))
+}
+
+/// Whether the opening of the call, which was decided at `decided_at`, is certainly not in the log.
+pub(super) async fn was_never_opened(
+    reads: &ReadPool,
+    partition: Partition,
+    request_id: RequestId,
+    decided_at: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let [key, _] = keys(request_id, ["opened"; 2]);
     let find = async {
         let connection = reads.connection().await?;
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-            [&partition.number(), &key.as_bytes(), &SEARCHED];
-        let row = within(connection.query_one(FIND, &parameters)).await??;
-        Ok::<bool, reads::Error>(row.try_get(0)?)
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&partition.number(), &key.as_bytes(), &SEARCHED, &(decided_at - CLOCKS)];
+        let row = within(connection.query_one(FIND_OPENING, &parameters)).await??;
+        Ok::<(bool, bool), reads::Error>((row.try_get(0)?, row.try_get(1)?))
     };
-    find.await.map_err(|error| Error::Unavailable(error.to_string()))
+    let (is_found, reaches_back) = find.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+    Ok(!is_found && reaches_back)
+}
+
+/// The parts of the lines of two events of a call.
+fn keys(request_id: RequestId, events: [&str; 2]) -> [String; 2] {
+    events.map(|event| format!("\"key\":\"{request_id}/{event}\""))
+}
+
+/// The line of an event with one of these keys, among the newest events.
+async fn find(reads: &ReadPool, partition: Partition, keys: &[String; 2]) -> Result<Option<String>, Error> {
+    let find = async {
+        let connection = reads.connection().await?;
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&partition.number(), &keys[0].as_bytes(), &keys[1].as_bytes(), &SEARCHED];
+        let row = within(connection.query_opt(FIND, &parameters)).await??;
+        Ok::<Option<Vec<u8>>, reads::Error>(row.map(|row| row.try_get(0)).transpose()?)
+    };
+    let found = find.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+    let events =
+        String::from_utf8(found.unwrap_or_default()).map_err(|error| Error::Internal(error.to_string()))?;
+    let line = events.lines().find(|line| keys.iter().any(|key| line.contains(key.as_str())));
+    Ok(line.map(str::to_owned))
+}
+
+/// Whether the event that ended a request is what its settlement as `settled` became. The gateway that forwards a call
+/// alone settles it as metered; a sweeper may have ended it as failed.
+fn is_end(settled: &Settled, event: &Event) -> bool {
+    match (settled, event) {
+        (Settled::Metered(_), Event::Request(RequestEvent::Metered(_))) => true,
+        (Settled::Metered(metered), Event::Request(RequestEvent::Failed(failed))) => {
+            may_fail_as(metered, failed.reason)
+                && (failed.http_status, &failed.response_id) == (metered.status(), &metered.response_id)
+        }
+        (Settled::Failed(settled), Event::Request(RequestEvent::Failed(failed))) => {
+            (failed.reason, failed.http_status) == (settled.reason, settled.http_status)
+        }
+        (Settled::Failed(_) | Settled::Metered(_), _) => false,
+    }
+}
+
+/// Whether the ledger may record a call that was to be metered as failed for this reason.
+fn may_fail_as(metered: &Metered, reason: FailureReason) -> bool {
+    let is_given_up = matches!(metered.ending, Completeness::GivenUp(why) if why == reason);
+    is_given_up || reason == FailureReason::UsageInvalid
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::command::Failed;
+    use farthing_core::event::{Hold, Parties, RequestFailed, RequestMetered, codec};
+    use farthing_core::ids::WalletId;
+    use ulid::Ulid;
+
+    use super::*;
+
+    fn metered(http_status: u16, ending: Completeness) -> Settled {
+        Settled::Metered(Metered {
+            http_status,
+            usage: None,
+            ending,
+            raw_usage: None,
+            response_id: (http_status != 0).then(|| "a response".to_owned()),
+            model: None,
+            provider_timestamp: None,
+        })
+    }
+
+    fn failed(reason: FailureReason, http_status: Option<u16>) -> Settled {
+        Settled::Failed(Failed { http_status, ..Failed::because(reason) })
+    }
+
+    fn failed_event(reason: FailureReason, http_status: Option<u16>, response_id: Option<&str>) -> Event {
+        let merchant_wallet_id = WalletId::new(Ulid(1));
+        Event::from(Box::new(RequestFailed {
+            request_id: RequestId::new(Ulid(2)),
+            parties: Parties { customer_id: None, wallet_id: None, merchant_wallet_id },
+            hold: Hold::default(),
+            reason,
+            http_status,
+            raw_usage: None,
+            response_id: response_id.map(str::to_owned),
+            model: None,
+            spend_key: None,
+        }))
+    }
+
+    fn metered_event() -> Event {
+        let golden = include_str!("../../../core/tests/golden/request.metered.v1.json");
+        let event = codec::decode("request.metered", 1, golden).unwrap();
+        assert!(matches!(&event, Event::Request(RequestEvent::Metered(event)) if !is_free(event)));
+        event
+    }
+
+    fn is_free(event: &RequestMetered) -> bool {
+        event.total_request_cost.is_zero()
+    }
+
+    #[test]
+    fn a_settlement_is_found_whatever_it_became() {
+        use FailureReason::{
+            Abandoned, CallerGone, ProviderGone, ProviderStatus, ProviderTimeout, UsageInvalid,
+        };
+        let given_up = Completeness::GivenUp(CallerGone);
+        let ours = Some("a response");
+        for (settled, event) in [
+            (metered(200, Completeness::Whole), metered_event()),
+            (metered(200, given_up), metered_event()),
+            (metered(200, Completeness::Whole), failed_event(UsageInvalid, Some(200), ours)),
+            (metered(200, given_up), failed_event(CallerGone, Some(200), ours)),
+            (metered(0, given_up), failed_event(CallerGone, None, None)),
+            (metered(0, Completeness::GivenUp(ProviderTimeout)), failed_event(ProviderTimeout, None, None)),
+            (failed(ProviderStatus, Some(500)), failed_event(ProviderStatus, Some(500), ours)),
+            (failed(ProviderGone, None), failed_event(ProviderGone, None, None)),
+            (failed(Abandoned, None), failed_event(Abandoned, None, None)),
+        ] {
+            assert!(is_end(&settled, &event), "{settled:?} became {event:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_by_a_sweeper_is_not_taken_for_the_settlement() {
+        use FailureReason::{Abandoned, CallerGone, ProviderGone, ProviderStatus, UsageInvalid};
+        for (settled, event) in [
+            (metered(200, Completeness::Whole), failed_event(Abandoned, None, None)),
+            (metered(200, Completeness::Whole), failed_event(CallerGone, Some(200), Some("a response"))),
+            (metered(200, Completeness::Whole), failed_event(UsageInvalid, Some(200), Some("another"))),
+            (metered(200, Completeness::GivenUp(CallerGone)), failed_event(Abandoned, None, None)),
+            (metered(0, Completeness::GivenUp(CallerGone)), failed_event(Abandoned, None, None)),
+            (failed(ProviderStatus, Some(500)), failed_event(Abandoned, None, None)),
+            (failed(ProviderStatus, Some(500)), failed_event(ProviderStatus, Some(404), None)),
+            (failed(ProviderGone, None), metered_event()),
+        ] {
+            assert!(!is_end(&settled, &event), "{settled:?} did not become {event:?}");
+        }
+    }
+
+    #[test]
+    fn both_ends_of_a_request_are_looked_for_by_the_keys_of_their_lines() {
+        let request_id = RequestId::new(Ulid(2));
+        let event = failed_event(FailureReason::CallerGone, None, None);
+        let fact = farthing_core::event::Fact {
+            merchant_id: farthing_core::ids::MerchantId::new(Ulid(3)),
+            occurred_at: DateTime::UNIX_EPOCH,
+            event,
+        };
+        let mut line = String::new();
+        record::write(&fact, &mut line);
+        assert_eq!(keys(request_id, ["metered", "failed"]).map(|key| line.contains(&key)), [false, true]);
+    }
 }

@@ -13,6 +13,7 @@ use farthing_core::meter::OnDisconnect;
 use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::ServerKey;
+use serde_json::value::RawValue;
 use ulid::Ulid;
 
 use super::peer::{Work, raw};
@@ -69,6 +70,7 @@ fn ledger(
         clock: Arc::default(),
         peers: Arc::clone(&peers) as Arc<dyn Peers>,
         recent_ends: Arc::default(),
+        unconfirmed: Arc::default(),
         due: Arc::default(),
     };
     (ledger, routes, peers)
@@ -103,6 +105,8 @@ fn opened() -> Opened {
         merchant_id: MerchantId::new(Ulid(3)),
         hold: Hold::default(),
         on_disconnect: OnDisconnect::Complete,
+        customer_id: None,
+        spend_key_id: None,
     }
 }
 
@@ -133,9 +137,49 @@ async fn an_opening_is_sent_to_the_next_leader_as_soon_as_the_partition_has_move
     let asked: Vec<_> =
         asked.iter().map(|(to, request)| (to.as_str(), request.term, &request.work)).collect();
     assert!(
-        matches!(asked[..], [("hangs", 1, Work::Command(_)), ("next", 2, Work::OpenAgain(_))]),
+        matches!(asked[..], [("hangs", 1, Work::OpenEarly(_)), ("next", 2, Work::OpenAgain(_))]),
         "{asked:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_elsewhere_is_durable_once_its_leader_knows_the_call() {
+    let state = |state: &str| RawValue::from_string(state.to_owned()).unwrap();
+    // Of another release.
+    let known = Reply::States { shape: i16::MAX, states: vec![Some(state("{}"))] };
+    let overloaded = Reply::Failed(Failed::Overloaded);
+    let answers = [Some(Ok(raw(&Ok(opened())))), Some(Ok(overloaded)), Some(Ok(known))];
+    let (ledger, _routes, peers) = ledger(answers, leader("a", 1));
+    let early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
+    assert_eq!(peers.asked.lock().unwrap().len(), 1, "nothing is asked before it must be known");
+    assert_eq!(early.durable().await, Ok(opened()));
+    let asked = peers.asked.lock().unwrap();
+    let asked: Vec<_> = asked.iter().map(|(_, request)| &request.work).collect();
+    assert!(
+        matches!(asked[..], [Work::OpenEarly(_), Work::States(_), Work::States(_)]),
+        "no command: {asked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_next_leader_does_not_know_is_not_opened_again_unread() {
+    let nothing = || Some(Ok(Reply::States { shape: 1, states: vec![None] }));
+    let opened_there = Some(Ok(raw(&Ok(opened()))));
+    let answers = std::iter::once(opened_there).chain(std::iter::repeat_with(nothing).take(1_000));
+    // The log cannot be read.
+    let (ledger, _routes, peers) = ledger(answers, leader("a", 1));
+    let mut early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
+    let failure = early.failure().await;
+    assert!(matches!(failure, Error::Unknown(_)), "{failure:?}");
+    let asked = |work: &Work| matches!(work, Work::States(_));
+    let asked = peers.asked.lock().unwrap().iter().filter(|(_, request)| asked(&request.work)).count();
+    assert!(asked > 1, "it is asked again");
+    assert_eq!(peers.asked.lock().unwrap().len(), 1 + asked, "no further opening was sent");
+    let refusal = Refusal::Request(RequestRefusal::NotOpen);
+    let again = ledger.is_opened_again(PARTITION, opening().request_id, &refusal).await;
+    assert!(matches!(again, Err(Error::Unavailable(_))), "its settlement tries again: {again:?}");
+    drop(early);
+    assert!(ledger.open_lost(PARTITION, opening().request_id).await.is_ok_and(|opened| !opened), "forgotten");
 }
 
 #[tokio::test(start_paused = true)]

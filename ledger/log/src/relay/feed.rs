@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::message::{self, Message, Published};
 use super::stream::{self, Extent};
 use super::{Error, nats};
+use crate::nats_names::NatsNames;
 use crate::reader;
 use crate::tail::Follower;
 
@@ -75,11 +76,12 @@ impl Feed {
     pub(super) async fn resume(
         client: Client,
         db: &tokio_postgres::Client,
+        names: &NatsNames,
         partition: Partition,
         replicas: usize,
     ) -> Result<Self, Error> {
         let context = jetstream::new(client.clone());
-        let wanted = stream::config(partition, replicas);
+        let wanted = stream::config(names, partition, replicas);
         let stream = context.get_or_create_stream(wanted).await.map_err(nats)?;
         // The client connects behind its first request. Before the reply the count is still 0.
         let connects = client.statistics().connects.load(Ordering::Relaxed);
@@ -97,7 +99,7 @@ impl Feed {
                     state = ?info.state,
                     "the feed has lost messages or holds foreign ones; it is deleted and published again"
                 );
-                context.delete_stream(stream::stream_name(partition)).await.map_err(nats)?;
+                context.delete_stream(names.stream(partition)).await.map_err(nats)?;
                 return Err(Error::Changed("the damaged feed was deleted"));
             };
             confirm(db, partition, &last).await?;
@@ -115,7 +117,7 @@ impl Feed {
         Ok(Self {
             client,
             partition,
-            subject: stream::subject(partition),
+            subject: names.subject(partition),
             inbox,
             acks,
             position,
@@ -127,6 +129,11 @@ impl Feed {
             next_check: Instant::now() + CHECK_INTERVAL,
             connects,
         })
+    }
+
+    /// The position published last.
+    pub(super) const fn position(&self) -> i64 {
+        self.position
     }
 
     /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,

@@ -1,5 +1,5 @@
 //! The relay publishes the log to JetStream, the public feed: each partition in order and without a gap, to its stream
-//! `LEDGER-<partition>`. A message carries whole record batches. One relay at a time publishes all partitions.
+//! (`nats_names`). A message carries whole record batches. One relay at a time publishes all partitions.
 //!
 //! JetStream counts as lossy: the relay resumes after the last event that the stream holds, and republishes
 //! from the first event when the stream is gone. Invariant: while the relay works, a stream holds exactly
@@ -7,11 +7,12 @@
 
 mod feed;
 mod message;
+mod metrics;
 mod stream;
 
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::Client;
 use farthing_core::partition::Partition;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
@@ -20,10 +21,12 @@ use tokio_util::task::TaskTracker;
 
 use self::feed::Feed;
 pub use self::message::{BATCHES_HEADER, COUNT_HEADER, HASHES_HEADER, NUMBER_HEADER, POSITION_HEADER};
-pub use self::stream::{stream_name, subject};
+pub use self::metrics::RelayMetrics;
 use super::backoff::Backoff;
 use super::connect::{self, Role, redacted};
 use super::leadership::Leadership;
+use super::nats::NatsConfig;
+use super::nats_names::NatsNames;
 use super::tail::{Follower, Pace, Tail};
 use super::{partitions, reader};
 
@@ -79,20 +82,26 @@ pub struct RelayConfig {
     pub database_url: String,
     /// The role to read under.
     pub role: Role,
-    /// The NATS servers, with commas between them.
-    pub nats_url: String,
+    /// The NATS servers.
+    pub nats: NatsConfig,
     /// The number of servers that store the stream.
     pub replicas: usize,
 }
 
 /// Starts a relay. It waits while another relay publishes.
-pub fn start(config: RelayConfig, tail: &Tail, stop: CancellationToken, tasks: &TaskTracker) {
+pub fn start(
+    config: RelayConfig,
+    tail: &Tail,
+    metrics: RelayMetrics,
+    stop: CancellationToken,
+    tasks: &TaskTracker,
+) {
     let tail = tail.clone();
     // A separate thread with its own runtime: passing each message to a client on another thread would cost more than
     // all other work.
     tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let _ = runtime.block_on(stop.run_until_cancelled(run(&config, &tail)));
+            let _ = runtime.block_on(stop.run_until_cancelled(run(&config, &tail, &metrics)));
         }
         Err(error) => {
             tracing::error!(event = "relay.thread_failed", %error, "the relay cannot start its thread");
@@ -100,38 +109,53 @@ pub fn start(config: RelayConfig, tail: &Tail, stop: CancellationToken, tasks: &
     });
 }
 
-async fn run(config: &RelayConfig, tail: &Tail) {
+async fn run(config: &RelayConfig, tail: &Tail, metrics: &RelayMetrics) {
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
     loop {
         let started = Instant::now();
-        let Err(error) = lead(config, tail).await;
+        let Err(error) = lead(config, tail, metrics).await;
+        metrics.stopped();
         tracing::warn!(event = "relay.restarted", %error, "the relay restarts");
         tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
 }
 
 /// Publishes all partitions until the lock is lost, or Postgres or NATS fail.
-async fn lead(config: &RelayConfig, tail: &Tail) -> Result<std::convert::Infallible, Error> {
+async fn lead(
+    config: &RelayConfig,
+    tail: &Tail,
+    metrics: &RelayMetrics,
+) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(&config.database_url, config.role).await?;
     let leadership = Leadership::wait(client, LOCK).await?;
     let partitions = partitions::load(leadership.client()).await?.ok_or(Error::NoPartitions)?;
-    let options =
-        ConnectOptions::new().name("farthing relay").retry_on_initial_connect().skip_subject_validation(true);
-    let client = options.connect(connect::nats_servers(&config.nats_url)).await.map_err(nats)?;
-    let relay = Relay { leadership, client, replicas: config.replicas, follower: tail.follow(Pace::Apart) };
+    let connecting = config.nats.connect(|options| {
+        options.name("farthing relay").retry_on_initial_connect().skip_subject_validation(true)
+    });
+    let client = connecting.await.map_err(nats)?;
+    let relay = Relay {
+        leadership,
+        client,
+        names: config.nats.names.clone(),
+        replicas: config.replicas,
+        follower: tail.follow(Pace::Apart),
+        metrics,
+    };
     let mut ended = try_join_all(partitions.all().map(|partition| relay.publish(partition))).await?;
     ended.pop().ok_or(Error::NoPartitions)
 }
 
 /// The relay that holds the lock.
-struct Relay {
+struct Relay<'a> {
     leadership: Leadership,
     client: Client,
+    names: NatsNames,
     replicas: usize,
     follower: Follower,
+    metrics: &'a RelayMetrics,
 }
 
-impl Relay {
+impl Relay<'_> {
     /// Publishes a partition until the lock is lost, or Postgres or NATS fail: then another process may lead. A failure
     /// of the partition's own stream stops no other partition, and the stream is opened again.
     async fn publish(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
@@ -139,6 +163,7 @@ impl Relay {
         loop {
             let started = Instant::now();
             let Err(error) = self.publish_feed(partition).await;
+            self.metrics.restarts.inc();
             match error {
                 Error::Forked { .. } => {
                     let event = "relay.forked";
@@ -161,8 +186,10 @@ impl Relay {
     /// Publishes a partition until something fails.
     async fn publish_feed(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
         let db = self.leadership.client();
-        let mut feed = Feed::resume(self.client.clone(), db, partition, self.replicas).await?;
+        let client = self.client.clone();
+        let mut feed = Feed::resume(client, db, &self.names, partition, self.replicas).await?;
         loop {
+            self.metrics.published(partition, feed.position());
             if self.leadership.is_lost() {
                 return Err(Error::LockLost);
             }

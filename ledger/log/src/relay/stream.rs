@@ -1,5 +1,4 @@
-//! The JetStream stream of a partition's feed: its name, its configuration, and the checks that it holds the
-//! whole log.
+//! The JetStream stream of a partition's feed: its configuration, and the checks that it holds the whole log.
 
 use std::time::Duration;
 
@@ -8,25 +7,16 @@ use async_nats::jetstream::stream::{Config, State, StorageType};
 use farthing_core::partition::Partition;
 
 use super::message::Published;
+use crate::nats_names::NatsNames;
 
 /// How long the server remembers message ids. The sequence keeps the order; a longer window would only cost memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
 
-/// The name of the stream of `partition`.
-pub fn stream_name(partition: Partition) -> String {
-    format!("LEDGER-{partition}")
-}
-
-/// The only subject of the stream of `partition`.
-pub fn subject(partition: Partition) -> String {
-    format!("ledger.{partition}")
-}
-
 /// The configuration under which a missing stream is created.
-pub(super) fn config(partition: Partition, replicas: usize) -> Config {
+pub(super) fn config(names: &NatsNames, partition: Partition, replicas: usize) -> Config {
     Config {
-        name: stream_name(partition),
-        subjects: vec![subject(partition)],
+        name: names.stream(partition),
+        subjects: vec![names.subject(partition)],
         storage: StorageType::File,
         num_replicas: replicas,
         duplicate_window: DUPLICATE_WINDOW,

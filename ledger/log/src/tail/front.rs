@@ -64,6 +64,7 @@ impl Front {
         self.notifications.borrow_and_update();
         self.last_read = Some(Instant::now());
         let heads = reader.heads().await?;
+        shared.heads.saw(&heads);
         let parts = divided(&shared.window().ends(), &heads);
         // All reads are sent before the first is answered.
         let reads = parts.iter().map(|share| reader.read(share.partition, share.after, share.limit));

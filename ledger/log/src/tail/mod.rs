@@ -6,6 +6,7 @@
 
 mod follower;
 mod front;
+mod heads;
 mod page;
 mod window;
 
@@ -19,9 +20,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::follower::Follower;
 use self::front::Front;
+pub use self::heads::{Lag, SeenHeads};
 pub use self::page::Page;
 use self::window::{Lookup, Window};
 use super::connect::Role;
+use super::nats::NatsConfig;
 use super::positions::Positions;
 use super::reader::Error;
 use super::wake_up;
@@ -37,7 +40,7 @@ pub struct TailConfig {
     /// The role to read under.
     pub role: Role,
     /// The NATS server of the wake-up notifications; without one the log is polled.
-    pub nats_url: Option<String>,
+    pub nats: Option<NatsConfig>,
 }
 
 /// Whether other followers wait for this one in a long catch-up, so that each event is read once for all.
@@ -62,6 +65,7 @@ struct Shared {
     role: Role,
     window: Mutex<Window>,
     front: tokio::sync::Mutex<Front>,
+    heads: Arc<SeenHeads>,
     followers_moved: Notify,
     /// Notifies the followers that the window has new events.
     news: Notify,
@@ -71,9 +75,9 @@ impl Tail {
     /// Starts to listen for wake-up notifications, until `stop` is cancelled.
     pub fn start(config: TailConfig, stop: CancellationToken, tasks: &TaskTracker) -> Self {
         let (sender, notifications) = watch::channel(());
-        if let Some(nats_url) = config.nats_url {
+        if let Some(nats) = config.nats {
             tasks.spawn(async move {
-                let listening = wake_up::listen(nats_url, sender);
+                let listening = wake_up::listen(nats, sender);
                 let _ = stop.run_until_cancelled(listening).await;
             });
         }
@@ -82,10 +86,16 @@ impl Tail {
             role: config.role,
             window: Mutex::default(),
             front: tokio::sync::Mutex::new(Front::new(notifications)),
+            heads: Arc::default(),
             followers_moved: Notify::new(),
             news: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// The heads of the log as it reads them.
+    pub fn heads(&self) -> Arc<SeenHeads> {
+        Arc::clone(&self.shared.heads)
     }
 
     /// Adds a follower.

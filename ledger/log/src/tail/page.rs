@@ -66,7 +66,12 @@ impl<E> Page<E> {
 
     /// The events: those of a partition in order.
     pub fn entries(&self) -> impl Iterator<Item = &E> {
-        self.runs.iter().flat_map(|run| &run.chunk.entries[run.start..run.end])
+        self.runs().flatten()
+    }
+
+    /// The events, in runs of one partition each.
+    pub fn runs(&self) -> impl Iterator<Item = &[E]> {
+        self.runs.iter().map(|run| &run.chunk.entries[run.start..run.end])
     }
 
     /// The number of events.

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use farthing_tests::client::{Connection, Request};
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::encoded;
 use farthing_tests::scratch::Scratch;
+use farthing_tests::side_gateway::SideGateway;
 
 use crate::latency::{Latencies, millis, since};
 

@@ -58,16 +58,15 @@ fn children(parent: u32) -> Vec<u32> {
 }
 
 impl Cpu {
-    /// Reads the CPU times of all parts.
+    /// Reads the CPU times of all parts; 0 for servers that were given.
     pub(crate) fn now(instance: &Instance) -> Self {
         let pids = instance.ready().pids;
-        let postgres =
-            children(pids.postgres).into_iter().map(cpu_millis).sum::<u64>() + cpu_millis(pids.postgres);
+        let of_postgres = |pid| children(pid).into_iter().map(cpu_millis).sum::<u64>() + cpu_millis(pid);
         Self {
             gateway: pids.gateways.iter().copied().map(cpu_millis).sum(),
-            postgres,
+            postgres: pids.postgres.map_or(0, of_postgres),
             projector: pids.projectors.iter().copied().map(cpu_millis).sum(),
-            nats: cpu_millis(pids.nats),
+            nats: pids.nats.map_or(0, cpu_millis),
             provider: cpu_millis(pids.provider),
             load: cpu_millis(std::process::id()),
         }

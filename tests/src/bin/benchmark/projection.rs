@@ -24,12 +24,17 @@ const READ_MODELS: [&str; 11] = [
     "subscriptions",
 ];
 
+/// The sum of the positions up to which a read model is shown: its checkpoint, or the end of the idle span around it.
+const SHOWN: &str = "\
+SELECT sum(CASE WHEN s.starts_after <= c.position THEN greatest(c.position, s.ends_at) ELSE c.position END)::bigint
+FROM {model}.checkpoint AS c
+LEFT JOIN ledger.idle_spans AS s ON s.partition = c.partition AND s.read_model = '{model}'";
+
 /// The timeout for catching up.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 async fn position_of(log: &Log, model: &str) -> i64 {
-    let statement = format!("SELECT sum(position)::bigint FROM {model}.checkpoint");
-    log.sql.query_one(&statement, &[]).await.expect("a checkpoint").get(0)
+    log.sql.query_one(&SHOWN.replace("{model}", model), &[]).await.expect("a checkpoint").get(0)
 }
 
 async fn slowest(log: &Log) -> i64 {

@@ -51,7 +51,8 @@ async fn others(merchant: &Merchant) {
 
 /// Dumps the database with `pg_dump` of the running server.
 fn dump(instance: &Instance, file: &Path) {
-    let server = std::fs::read_link(format!("/proc/{}/exe", instance.ready().pids.postgres)).unwrap();
+    let pid = instance.ready().pids.postgres.expect("the instance has a Postgres of its own");
+    let server = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     let mut command = std::process::Command::new(server.with_file_name("pg_dump"));
     // Statements alone, which a client can execute.
     command.args(["--inserts", "--rows-per-insert=100", "--compress=9", "--file"]).arg(file);

@@ -42,7 +42,7 @@ pub(super) fn provoker(answer: &str) -> Option<Provoke> {
             |scene, at| Box::pin(async move { somewhere(scene, at).bearer(&used_up().await) })
         }
         "uri_too_long" => |scene, at| {
-            Box::pin(async move { somewhere(scene, at).query(&format!("x={}", "x".repeat(70_000))) })
+            Box::pin(async move { somewhere(scene, at).query(&format!("x={}", "x".repeat(40_000))) })
         },
         "headers_too_large" => |scene, at| {
             Box::pin(

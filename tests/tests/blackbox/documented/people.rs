@@ -1,6 +1,5 @@
 //! Customers, connections, spend keys, secret keys and models.
 
-use farthing_tests::merchant::encoded;
 use serde_json::json;
 
 use super::{Case, cases};
@@ -83,11 +82,6 @@ pub(super) fn cases() -> Vec<Case> {
             let session = json!({"checkout_mode": "onboarding", "origin_url": "https://app.example"});
             let id = scene.id("/v1/checkout_sessions", "checkout_session_id", &session).await;
             scene.named(at, &id)
-        };
-        // The URL of the page uses the host that the caller addressed.
-        "get_checkout_session" "validation_error" => {
-            let path = at.target(|_| encoded("nobody"));
-            scene.call_of(at, format!("http://somebody@here{path}"))
         };
         "get_openapi" "200" => scene.call(at);
     }

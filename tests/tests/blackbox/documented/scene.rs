@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use farthing_tests::client::{Body, Request};
 use farthing_tests::document::Operation;
-use farthing_tests::instance::{Instance, SideGateway};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, Gate, json as answer_json};
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::tenant::Tenant;
 use serde_json::{Value, json};
 
@@ -213,7 +214,7 @@ impl Beside {
         let flags = [
             format!("--prices={}", prices.display()),
             format!("--provider-host=openai={}", instance.openai.authority()),
-            "--provider-key=openai=sk-managed".to_owned(),
+            instance.provider_key("openai", "sk-managed"),
             LOCAL.to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -246,9 +247,6 @@ impl RealMoney {
     async fn start() -> Self {
         let instance = Instance::shared().await;
         let tenant = Tenant::on(instance, "real_money", "live").await;
-        Self {
-            gateway: SideGateway::on(instance, &tenant.database_url, &[]).await,
-            secret_key: tenant.secret_key,
-        }
+        Self { gateway: tenant.gateway(instance).await, secret_key: tenant.secret_key }
     }
 }

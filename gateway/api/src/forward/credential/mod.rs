@@ -1,6 +1,7 @@
 //! Reads the forward credential from any of its slots, in each of its forms (interface.md, Authentication; completion.md
 //! section 3). Pure.
 
+mod disguise;
 mod token;
 
 use base64::Engine as _;
@@ -9,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use farthing_core::command::{Billing, Caller, CustomerRef, MeterRef};
 use farthing_core::secret::ServerKey;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName};
 
 use self::token::TokenBody;
 use super::headers::Slot;
@@ -71,13 +72,18 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     let mut first_ours = None;
     let mut first_foreign = None;
     let mut slots = Vec::new();
-    for Present { slot, scheme, text } in present(headers, keys) {
+    for Present { slot, scheme, bytes, text } in present(headers, keys) {
         let token = text.map_or(Token::Foreign(ApiError::Auth(AuthError::HeaderInvalid)), read);
         match (token, scheme) {
-            (Token::Foreign(_), Scheme::Wrong) => {
-                first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
+            (Token::Foreign(error), scheme) => {
+                // It authorises nothing, but may hold a secret of ours all the same.
+                slots.extend(disguise::holds_a_secret(bytes).then_some(slot));
+                let error = match scheme {
+                    Scheme::Right => error,
+                    Scheme::Wrong => ApiError::Auth(AuthError::HeaderInvalid),
+                };
+                first_foreign = first_foreign.or(Some(error));
             }
-            (Token::Foreign(error), Scheme::Right) => first_foreign = first_foreign.or(Some(error)),
             // The scheme is wrong, but the value is still a secret to remove.
             (_, Scheme::Wrong) => {
                 slots.push(slot);
@@ -106,6 +112,16 @@ pub(crate) fn is_ours(text: &str) -> bool {
     !matches!(read(text), Token::Foreign(_))
 }
 
+/// Whether this text holds a secret of this service, whatever it is wrapped in.
+pub(crate) fn is_within(text: &str) -> bool {
+    disguise::holds_a_secret(text.as_bytes())
+}
+
+/// The first header whose value holds a secret of this service, whatever it is wrapped in.
+pub(crate) fn header_with_one(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.iter().find(|(_, value)| disguise::holds_a_secret(value.as_bytes())).map(|(name, _)| name)
+}
+
 /// Whether a value has the scheme that its slot requires.
 #[derive(Clone, Copy)]
 enum Scheme {
@@ -117,6 +133,8 @@ enum Scheme {
 struct Present<'a> {
     slot: Slot,
     scheme: Scheme,
+    /// The whole value.
+    bytes: &'a [u8],
     text: Option<&'a str>,
 }
 
@@ -130,7 +148,7 @@ fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
             Some((_, token)) => (Scheme::Wrong, Some(token.trim())),
             None => (Scheme::Wrong, text),
         };
-        found.push(Present { slot: Slot::Authorization, scheme, text });
+        found.push(Present { slot: Slot::Authorization, scheme, bytes: value.as_bytes(), text });
     }
     for name in ["x-api-key", "x-goog-api-key", "xi-api-key"] {
         for value in headers.get_all(name) {
@@ -139,12 +157,14 @@ fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
                 Some((word, token)) if word.eq_ignore_ascii_case("bearer") => token.trim(),
                 Some(_) | None => text,
             });
-            found.push(Present { slot: Slot::Plain(name), scheme: Scheme::Right, text: bare });
+            let (slot, scheme) = (Slot::Plain(name), Scheme::Right);
+            found.push(Present { slot, scheme, bytes: value.as_bytes(), text: bare });
         }
     }
     found.extend(keys.iter().map(|key| Present {
         slot: Slot::Query,
         scheme: Scheme::Right,
+        bytes: key.as_bytes(),
         text: Some(key),
     }));
     found

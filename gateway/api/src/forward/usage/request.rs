@@ -13,6 +13,9 @@ const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_to
 /// The number of answers requested at once.
 const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
 
+/// The members that may list several inputs, each with answers of its own. A list of messages counts as well.
+const INPUTS: [&str; 3] = ["input", "prompt", "requests"];
+
 /// The members that decide the price of a call and the reporting of its usage.
 const DECISIVE: [&str; 14] = [
     "model",
@@ -50,6 +53,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) is_background: bool,
     /// The output limit of all answers together, in tokens; the largest if several are given.
     pub(crate) max_output_tokens: Option<u64>,
+    /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
+    pub(crate) answers: u64,
 }
 
 /// Reads the options of a whole JSON body.
@@ -80,6 +85,11 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let answers = largest(&COUNTS).unwrap_or(1);
+    let inputs = INPUTS.into_iter().filter_map(|name| {
+        let list: Vec<&RawValue> = serde_json::from_str(body.get(name)?.get()).ok()?;
+        u64::try_from(list.len()).ok()
+    });
+    let inputs = inputs.max().unwrap_or(1).max(1);
     RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
@@ -87,6 +97,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
+        answers: answers.saturating_mul(inputs),
     }
 }
 
@@ -247,6 +258,21 @@ mod tests {
         {
             let body = format!(r#"{{"background":{background}}}"#);
             assert_eq!(read_request(body.as_bytes()).is_background, is, "{body}");
+        }
+    }
+
+    #[test]
+    fn answers_are_counted_for_each_input() {
+        for (body, answers) in [
+            (r#"{"model":"m"}"#, 1),
+            (r#"{"model":"m","n":3,"best_of":5}"#, 5),
+            (r#"{"model":"m","input":"x"}"#, 1),
+            (r#"{"model":"m","input":["x",[1,2],"z"],"n":2}"#, 6),
+            (r#"{"model":"m","prompt":[]}"#, 1),
+            (r#"{"model":"m","prompt":["a","b"],"generationConfig":{"candidateCount":2}}"#, 4),
+            (r#"{"model":"m","n":18446744073709551615,"input":["x","y"]}"#, u64::MAX),
+        ] {
+            assert_eq!(read_request(body.as_bytes()).answers, answers, "{body}");
         }
     }
 

@@ -217,7 +217,7 @@ impl TokenCounts {
             },
         };
         if cached.read + cached.write > tokens.input {
-            return ReportedUsage::Invalid;
+            return ReportedUsage::Inconsistent;
         }
         let seconds = self.reported.get(&Count::Seconds).copied().unwrap_or_default();
         ReportedUsage::Usage(Usage {
@@ -237,8 +237,10 @@ pub(crate) enum ReportedUsage {
     Nothing,
     /// A valid usage.
     Usage(Usage),
-    /// A usage that fails validation.
+    /// A usage that fails validation: completion.md section 5 has the call end uncharged.
     Invalid,
+    /// More tokens used the cache than were sent. Section 5 does not name it.
+    Inconsistent,
     /// None was found, and the response could not be read to its end.
     Unread,
 }
@@ -372,8 +374,9 @@ mod tests {
         );
         assert_eq!(google(r#"{"promptTokenCount":8,"totalTokenCount":8}"#), tokens(8, 0));
         assert_eq!(google(r#"{"prompt_tokens":8,"completion_tokens":2,"total_tokens":10}"#), tokens(8, 2));
+        let more_cached = r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":6}}"#;
+        assert_eq!(openai(more_cached), ReportedUsage::Inconsistent);
         for text in [
-            r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":6}}"#,
             r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}"#,
             r#"{"prompt_tokens":5,"completion_tokens_details":{"reasoning_tokens":0.5}}"#,
         ] {

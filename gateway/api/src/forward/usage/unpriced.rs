@@ -188,7 +188,25 @@ fn keeps_a_cache_longer(body: &[u8]) -> bool {
     // Only a body that may contain the name is read again. Escaped, an ASCII letter begins with `\u00`.
     let names_it =
         std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains("\\u00"));
-    names_it && serde_json::from_slice(body).map_or(true, |body: Tree| within(&body))
+    names_it && serde_json::from_slice(&without_surrogates(body)).map_or(true, |body: Tree| within(&body))
+}
+
+/// The body with U+FFFD for each half of a surrogate pair in it. The reader refuses half a pair without the other; no
+/// name or value that is looked for has one.
+fn without_surrogates(body: &[u8]) -> Vec<u8> {
+    let mut replaced = body.to_vec();
+    let mut at = 0;
+    while at < replaced.len() {
+        at += match &replaced[at..] {
+            [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a'..=b'f' | b'A'..=b'F', _, _, ..] => {
+                replaced[at + 2..at + 6].copy_from_slice(b"fffd");
+                6
+            }
+            [b'\\', _, ..] => 2,
+            _ => 1,
+        };
+    }
+    replaced
 }
 
 #[cfg(test)]
@@ -241,6 +259,9 @@ mod tests {
             ),
             (r#"{"tools":[{"type":"function","name":"f","parameters":{"maximum":1e999}}]}"#, "tools"),
             (r#"{"cache_control":{"ttl":"1h"},"y":"\ud800"}"#, "cache_control"),
+            (r#"{"y":"\ud800","z":{"c\u0061che_control":{"ttl":"\u0031h"}}}"#, "cache_control"),
+            (r#"{"y":"\\\ud800","cache_control":{"ttl":"1h"}}"#, "cache_control"),
+            (r#"{"cache_control":{"ttl":"5m\udfff"}}"#, "cache_control"),
             (r#"{"cache_control":{"ttl":"5m"},"y":1e999}"#, "cache_control"),
             (r#"{"\ud800":1}"#, "body"),
             ("not json", "body"),
@@ -259,6 +280,8 @@ mod tests {
             // What is read by nobody here costs nothing either.
             r#"{"y":"\ud800","z":1e999,"tools":[]}"#,
             r#"{"y":"caf\u00e9 \ud83d\ude00","tools":[]}"#,
+            r#"{"y":"caf\u00e9 \ud83d \uDE00 \ud800","x":"\\ud800\u00e9"}"#,
+            r#"{"system":[{"text":"\ud800","cache_control":{"ttl":"5m"}}]}"#,
             r#"{"service_tier":null,"speed":"standard","web_search_options":null,"tools":null}"#,
             r#"{"service_tier":"auto"}"#,
             r#"{"service_tier":"default"}"#,

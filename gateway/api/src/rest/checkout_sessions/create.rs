@@ -9,7 +9,6 @@ use farthing_core::event::{CheckoutMode, CheckoutSessionCreated};
 use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
 use farthing_core::state::{State as Stored, StateKey};
 
-use super::base::Base;
 use super::body::{NewCheckoutSessionBody, NewSession};
 use super::resource::CheckoutSession;
 use crate::app::App;
@@ -29,11 +28,7 @@ use crate::rest::writes::Writes;
         (status = 501, description = "payments_unavailable"),
     ),
 )]
-pub(super) async fn create(
-    State(app): State<Arc<App>>,
-    base: Base,
-    writes: Writes,
-) -> Result<StoredResponse, ApiError> {
+pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
     let session = input::body::<NewCheckoutSessionBody>(writes.json()?)?.checked()?;
     if takes_money(&app, merchant_id, &session).await? {
@@ -52,9 +47,9 @@ pub(super) async fn create(
         credit_bundle_id: session.credit_bundle_id,
         now,
     };
-    let key = app.server_key.clone();
+    let (key, pages) = (app.server_key.clone(), app.pages_url.clone());
     let render = move |(created, at): &(CheckoutSessionCreated, DateTime<Utc>)| {
-        Reply::created(CheckoutSession::new(created.clone(), *at, &key, &base))
+        Reply::created(CheckoutSession::new(created.clone(), *at, &key, &pages))
     };
     writes.submit(Timed { command, merchant_id, now }, render).await
 }

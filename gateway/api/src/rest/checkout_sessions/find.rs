@@ -6,7 +6,6 @@ use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::checkout_sessions::query;
 
-use super::base::Base;
 use super::resource::CheckoutSession;
 use crate::app::App;
 use crate::db::within;
@@ -23,14 +22,12 @@ use crate::rest::reads::Reads;
     params(("checkout_session_id" = String, Path, description = "The session's id.")),
     responses(
         (status = 200, description = "The checkout session.", body = CheckoutSession),
-        (status = 400, description = "validation_error"),
         (status = 404, description = "checkout_session_not_found"),
     ),
 )]
 pub(super) async fn find(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
-    base: Base,
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<CheckoutSession>, ApiError> {
@@ -38,5 +35,5 @@ pub(super) async fn find(
     let Ok(id) = name.parse() else { return Err(unknown) };
     let connection = reads.caught_up(ReadModel::CheckoutSessions, merchant_id).await?;
     let row = within(query::find(connection.partition(), merchant_id, id)).await?.ok_or(unknown)?;
-    Ok(Reply::ok(CheckoutSession::shown(row, &app.server_key, &base)))
+    Ok(Reply::ok(CheckoutSession::shown(row, &app.server_key, &app.pages_url)))
 }

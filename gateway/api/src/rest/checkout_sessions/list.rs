@@ -6,7 +6,6 @@ use axum::extract::State;
 use farthing_projector::ReadModel;
 use farthing_projector::checkout_sessions::query;
 
-use super::base::Base;
 use super::resource::CheckoutSession;
 use crate::app::App;
 use crate::db::within;
@@ -28,7 +27,6 @@ use crate::rest::reads::Reads;
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
-    base: Base,
     reads: Reads,
     Params((page, reference)): Params<(PageQuery, ReferenceQuery)>,
 ) -> Result<Reply<List<CheckoutSession>>, ApiError> {
@@ -37,6 +35,6 @@ pub(super) async fn list(
     let listed = within(listed).await?;
     let last = listed.items.last().map(|row| row.checkout_session_id.to_string());
     let shown = listed.items.into_iter();
-    let shown = shown.map(|row| CheckoutSession::shown(row, &app.server_key, &base)).collect();
+    let shown = shown.map(|row| CheckoutSession::shown(row, &app.server_key, &app.pages_url)).collect();
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))
 }

@@ -1,7 +1,6 @@
 //! Checkout sessions: hosted pages that a customer completes once (interface.md, Checkout session; completion.md
 //! section 8). The module `crate::checkout` serves the page.
 
-mod base;
 mod body;
 mod create;
 mod find;

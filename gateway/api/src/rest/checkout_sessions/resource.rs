@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::base::Base;
+use crate::pages::PagesUrl;
 use crate::rest::body::Timestamp;
 
 /// A checkout session.
@@ -45,7 +45,7 @@ impl CheckoutSession {
         created: CheckoutSessionCreated,
         created_at: DateTime<Utc>,
         key: &ServerKey,
-        base: &Base,
+        pages: &PagesUrl,
     ) -> Self {
         let row = CheckoutSessionRow {
             checkout_session_id: created.checkout_session_id,
@@ -59,13 +59,13 @@ impl CheckoutSession {
             expires_at: created.expires_at,
             completed_at: None,
         };
-        Self::shown(row, key, base)
+        Self::shown(row, key, pages)
     }
 
-    /// A session, with its page under the base that the caller used.
-    pub(super) fn shown(row: CheckoutSessionRow, key: &ServerKey, base: &Base) -> Self {
+    /// A session, with the URL of its page.
+    pub(super) fn shown(row: CheckoutSessionRow, key: &ServerKey, pages: &PagesUrl) -> Self {
         let secret = key.checkout_secret(row.checkout_session_id);
-        let Base(base) = base;
+        let base = pages.to_string();
         Self {
             checkout_session_id: row.checkout_session_id,
             checkout_session_token: STANDARD.encode(json!({"secret": secret, "base": base}).to_string()),

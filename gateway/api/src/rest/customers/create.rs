@@ -6,6 +6,7 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{CreateCustomer, CreatedCustomer, PersonalData, Timed};
 use farthing_core::ids::{CustomerId, WalletId};
+use farthing_projector::ReadModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -55,7 +56,10 @@ pub(super) async fn create(
     match writes.submit_or_read(Timed { command, merchant_id, now }, render).await? {
         Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
-            writes.keep(Reply::ok(find::existing(&app, &reads, merchant_id, id).await?)).await
+            let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
+            let existing = find::existing(&app, &connection, merchant_id, id).await?;
+            drop(connection);
+            writes.keep(Reply::ok(existing)).await
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Reply, Timestamp};
 use crate::rest::params::Named;
-use crate::rest::reads::Reads;
+use crate::rest::reads::{MerchantConnection, Reads};
 
 /// 200 with the customer.
 #[utoipa::path(
@@ -40,20 +40,19 @@ pub(super) async fn find(
 
 const PERSONAL: &str = "SELECT first_name, last_name, email, phone FROM personal.customer WHERE partition = $1 AND customer_id = $2";
 
-/// Reads an existing customer from the read model or, while that lags, from the log.
+/// Reads an existing customer from the read model of customers or, while that lags, from the log.
 pub(super) async fn existing(
     app: &App,
-    reads: &Reads,
+    connection: &MerchantConnection,
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
-    let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
     if let Some(row) = within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
     // The customer may have been deleted in the meantime.
     match app.state(merchant_id, StateKey::Customer(id)).await? {
-        Some(_) => within(as_created(&connection, app.partition(merchant_id), id)).await,
+        Some(_) => within(as_created(connection, app.partition(merchant_id), id)).await,
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_core::command::{Edit, PersonalData, UpdateCustomer};
 use farthing_core::event::ContactPart;
+use farthing_projector::ReadModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -46,7 +47,8 @@ pub(super) async fn update(
     let now = app.now();
     let command = UpdateCustomer { merchant_id, customer_id, reference_id, metadata, contact, personal, now };
     app.submit(merchant_id, command).await?;
-    Ok(Reply::ok(find::existing(&app, &reads, merchant_id, customer_id).await?))
+    let connection = reads.caught_up_after_write(ReadModel::Customers, merchant_id).await?;
+    Ok(Reply::ok(find::existing(&app, &connection, merchant_id, customer_id).await?))
 }
 
 /// What to change of a customer. An absent field stays; `null` clears it.

@@ -1,13 +1,15 @@
 //! The body that changes a meter. The units and the kind of its rates cannot be changed; a body may repeat them.
 
+use farthing_core::command::Edit;
 use farthing_core::meter::{MAX_TIERS, OnDisconnect, Payer, Price, RateType, TierType, Tiers, TokenBasis};
+use farthing_core::money::Amount;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
-use crate::input::{self, Issues};
+use crate::input::{self, Issues, Patch};
 use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
@@ -35,6 +37,10 @@ struct MeterFields {
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
+    /// The largest fee of one call; `null` removes it.
+    #[serde(default)]
+    #[schema(value_type = Option<values::PositiveAmountInput>)]
+    max_fee: Patch<values::PositiveAmountInput>,
     #[schema(ignore)]
     meter_slug: Option<values::MeterSlug>,
     #[schema(ignore)]
@@ -80,6 +86,7 @@ pub(super) struct MeterChanges {
     pub(super) base_cost_payer: Option<Payer>,
     pub(super) service_charge_payer: Option<Payer>,
     pub(super) on_disconnect: Option<OnDisconnect>,
+    pub(super) max_fee: Edit<Amount>,
 }
 
 impl MeterChangesBody {
@@ -124,6 +131,7 @@ impl MeterChangesBody {
             base_cost_payer: meter.base_cost_payer,
             service_charge_payer: meter.service_charge_payer,
             on_disconnect: meter.on_disconnect,
+            max_fee: meter.max_fee.edit(|amount| amount.0),
         })
     }
 }
@@ -146,6 +154,7 @@ mod tests {
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
             on_disconnect: OnDisconnect::Complete,
+            max_fee: None,
         }
     }
 
@@ -173,12 +182,16 @@ mod tests {
     }
 
     #[test]
-    fn name_tiers_payers_and_on_disconnect_can_change() {
+    fn name_tiers_payers_on_disconnect_and_the_largest_fee_can_change() {
         let changes = read(&json!({
             "name": "New", "tiers": [{"start": 0, "rate": "4", "type": "tokens_1m"}, {"start": "10", "rate": 3}],
             "base_cost_payer": "merchant", "service_charge_payer": "merchant", "on_disconnect": "cancel",
+            "max_fee": "2.5",
         }));
         assert_eq!(changes.on_disconnect, Some(OnDisconnect::Cancel));
+        assert_eq!(changes.max_fee, Edit::Set("2.5".parse().unwrap()));
+        assert_eq!(read(&json!({"max_fee": null})).max_fee, Edit::Clear);
+        assert_eq!(read(&json!({})).max_fee, Edit::Keep);
         assert_eq!(changes.name.as_deref(), Some("New"));
         assert_eq!(changes.tiers.unwrap().as_slice().len(), 2);
         assert_eq!(changes.base_cost_payer, Some(Payer::Merchant));

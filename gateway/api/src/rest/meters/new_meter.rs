@@ -49,6 +49,8 @@ pub(super) struct MeterBody {
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
+    /// The largest fee of one call: a reported usage that makes a larger one is not believed. By default there is none.
+    max_fee: Option<values::PositiveAmountInput>,
 }
 
 /// A tier of the price.
@@ -84,6 +86,8 @@ pub(super) struct ProductBody {
     base_cost_payer: Option<Payer>,
     service_charge_payer: Option<Payer>,
     on_disconnect: Option<OnDisconnect>,
+    /// The largest fee of one call: a reported usage that makes a larger one is not believed. By default there is none.
+    max_fee: Option<values::PositiveAmountInput>,
 }
 
 /// The price of a product: a fee per unit or a percentage of the provider's cost. One of them may be 0 beside the other.
@@ -212,6 +216,7 @@ impl MeterBody {
             base_cost_payer: self.base_cost_payer.unwrap_or(Payer::Wallet),
             service_charge_payer: self.service_charge_payer.unwrap_or(Payer::Wallet),
             on_disconnect: self.on_disconnect.unwrap_or_default(),
+            max_fee: self.max_fee.map(|amount| amount.0),
         };
         Ok(NewMeter::new(name, slug, price))
     }
@@ -245,6 +250,7 @@ impl ProductBody {
             base_cost_payer: self.base_cost_payer.unwrap_or(Payer::Wallet),
             service_charge_payer: self.service_charge_payer.unwrap_or(Payer::Wallet),
             on_disconnect: self.on_disconnect.unwrap_or_default(),
+            max_fee: self.max_fee.map(|amount| amount.0),
         };
         Ok(NewMeter::new(name, slug, price))
     }

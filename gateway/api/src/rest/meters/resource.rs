@@ -31,6 +31,8 @@ pub(in crate::rest) struct Meter {
     base_cost_payer: Payer,
     service_charge_payer: Payer,
     on_disconnect: OnDisconnect,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_fee: Option<Amount>,
     created_at: Timestamp,
 }
 
@@ -72,6 +74,7 @@ impl Meter {
             base_cost_payer,
             service_charge_payer,
             on_disconnect,
+            max_fee,
         } = price;
         let shown = |tier: Tier| ShownTier { start: ExactNumber(tier.start), rate: tier.rate };
         Self {
@@ -87,6 +90,7 @@ impl Meter {
             base_cost_payer,
             service_charge_payer,
             on_disconnect,
+            max_fee,
             created_at,
         }
     }
@@ -111,6 +115,7 @@ mod tests {
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Merchant,
             on_disconnect: OnDisconnect::Cancel,
+            max_fee: None,
         };
         let id = MeterId::new(Mint::default().next(now));
         let key = ServerKey::random();

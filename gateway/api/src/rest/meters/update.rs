@@ -34,7 +34,7 @@ pub(super) async fn update(
     input::check_object(&json)?;
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, present) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;
-    let MeterChanges { name, tiers, base_cost_payer, service_charge_payer, on_disconnect } =
+    let MeterChanges { name, tiers, base_cost_payer, service_charge_payer, on_disconnect, max_fee } =
         input::body::<MeterChangesBody>(&json)?.checked(&present.meter_slug, &present.price)?;
     let command = UpdateMeter {
         merchant_id,
@@ -44,6 +44,7 @@ pub(super) async fn update(
         base_cost_payer,
         service_charge_payer,
         on_disconnect,
+        max_fee,
         now: app.now(),
     };
     let updated = app.submit(merchant_id, command).await?;

@@ -55,7 +55,7 @@ pub(super) async fn update(
     let now = app.now();
     let edits = changes.edits(meter_ids, || CreditBundleId::new(app.mint.next(now)));
     app.submit(merchant_id, UpdatePlan { merchant_id, plan_id, edits, now }).await?;
-    let connection = reads.caught_up(ReadModel::Plans, merchant_id).await?;
+    let connection = reads.caught_up_after_write(ReadModel::Plans, merchant_id).await?;
     // The plan may have been deleted in the meantime.
     let row = within(query::find(connection.partition(), merchant_id, plan_id)).await?.ok_or_else(unknown)?;
     Ok(Reply::ok(Plan::of_row(merchant_id, row)))

@@ -95,6 +95,8 @@ impl NewSpendKeyBody {
         let customer =
             issues.either(("connection_id", self.connection_id), ("customer_id", self.customer_id));
         check_expiry(&mut issues, self.expires_at.as_ref(), now);
+        check_names(&mut issues, "allowed_models", self.allowed_models.as_ref());
+        check_names(&mut issues, "allowed_providers", self.allowed_providers.as_ref());
         issues.checked()?;
         let settings = SpendKeySettings {
             name: self.name.0,
@@ -117,6 +119,13 @@ impl SpendKeyChangesBody {
         if let Patch::Value(expires_at) = &self.expires_at {
             check_expiry(&mut issues, Some(expires_at), now);
         }
+        for (name, names) in
+            [("allowed_models", &self.allowed_models), ("allowed_providers", &self.allowed_providers)]
+        {
+            if let Patch::Value(names) = names {
+                check_names(&mut issues, name, Some(names));
+            }
+        }
         issues.checked()?;
         Ok(SpendKeyEdits {
             name: self.name.map(|name| name.0),
@@ -135,6 +144,12 @@ impl SpendKeyChangesBody {
 fn check_expiry(issues: &mut Issues, expires_at: Option<&values::Instant>, now: DateTime<Utc>) {
     if expires_at.is_some_and(|expires_at| expires_at.0 <= now) {
         issues.refuse(["expires_at"], "must not be in the past");
+    }
+}
+
+fn check_names(issues: &mut Issues, name: &'static str, names: Option<&values::Names>) {
+    if names.is_some_and(|names| !names.fit_into_an_event()) {
+        issues.refuse([name], "must have at most 100,000 bytes in all");
     }
 }
 
@@ -159,6 +174,8 @@ impl From<RateLimitBody> for RateLimit {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::error::InputError;
     use crate::input;
@@ -198,6 +215,18 @@ mod tests {
         assert_eq!(settings.spend_limit.unwrap().amount.to_string(), "1.5000000000");
         assert_eq!(settings.expires_at.unwrap().to_rfc3339(), "2026-01-01T00:30:00.123+00:00");
         assert_eq!(settings.allowed_providers, Some(Vec::new()));
+    }
+
+    #[test]
+    fn lists_of_names_are_short_enough_for_an_event() {
+        for list in ["allowed_models", "allowed_providers"] {
+            let body = |names: usize| json!({"name": "k", list: vec!["é".repeat(50); names]}).to_string();
+            assert!(read(&body(1_000)).is_ok());
+            let too_long = json!({"name": "k", list: vec!["é".repeat(51); 1_000]}).to_string();
+            assert_eq!(refused(&too_long), [list]);
+            let edits = input::body::<SpendKeyChangesBody>(&too_long).unwrap().checked(now());
+            assert!(edits.is_err(), "{list}");
+        }
     }
 
     #[test]

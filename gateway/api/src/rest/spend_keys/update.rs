@@ -40,7 +40,7 @@ pub(super) async fn update(
     let unknown = ApiError::NotFound(Resource::SpendKey);
     let Ok(spend_key_id) = name.parse() else { return Err(unknown) };
     app.submit(merchant_id, UpdateSpendKey { merchant_id, spend_key_id, edits, now: app.now() }).await?;
-    let connection = reads.caught_up(ReadModel::SpendKeys, merchant_id).await?;
+    let connection = reads.caught_up_after_write(ReadModel::SpendKeys, merchant_id).await?;
     let row = query::find(connection.partition(), merchant_id, spend_key_id, merchants_now);
     let row = within(row).await?.ok_or(unknown)?;
     Ok(Reply::ok(row.into()))

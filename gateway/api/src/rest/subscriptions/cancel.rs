@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::command::{SubscriptionEdit, UpdateSubscription};
+use farthing_projector::ReadModel;
 
 use super::find::{named, present};
 use super::resource::Subscription;
@@ -32,5 +33,6 @@ pub(super) async fn cancel(
     let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::Cancel;
     app.submit(merchant_id, UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
-    Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
+    let connection = reads.caught_up_after_write(ReadModel::Subscriptions, merchant_id).await?;
+    Ok(Reply::ok(present(&connection, merchant_id, subscription_id).await?))
 }

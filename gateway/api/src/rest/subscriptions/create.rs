@@ -6,6 +6,7 @@ use axum::extract::State;
 use farthing_core::command::{CustomerRef, StartSubscription, Started};
 use farthing_core::ids::{CreditBundleId, PlanId, SubscriptionId};
 use farthing_projector::customers::query::{self, Contact};
+use farthing_projector::query::PartitionClient;
 use farthing_projector::subscriptions::query::SubscriptionRow;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -74,7 +75,8 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let (customer, plan_id) = body.checked()?;
     let customer_id = existing_customer(&app, merchant_id, &customer, Resource::Customer).await?;
     let connection = app.connection().await?;
-    let contact = within(query::contact(&connection, customer_id)).await?;
+    let rows = PartitionClient::new(&connection, &app.schemas, app.partitions.of(merchant_id));
+    let contact = within(query::contact(rows, customer_id)).await?;
     drop(connection);
     let now = app.now();
     let command = StartSubscription {

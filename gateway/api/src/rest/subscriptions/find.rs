@@ -10,7 +10,7 @@ use crate::error::{ApiError, Resource};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::params::Named;
-use crate::rest::reads::Reads;
+use crate::rest::reads::{MerchantConnection, Reads};
 
 /// 200 with the subscription.
 #[utoipa::path(
@@ -26,7 +26,9 @@ pub(super) async fn find(
     reads: Reads,
     Named(name): Named,
 ) -> Result<Reply<Subscription>, ApiError> {
-    Ok(Reply::ok(present(&reads, merchant_id, named(&name)?).await?))
+    let id = named(&name)?;
+    let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
+    Ok(Reply::ok(present(&connection, merchant_id, id).await?))
 }
 
 /// The id that the path names.
@@ -34,13 +36,12 @@ pub(super) fn named(name: &str) -> Result<SubscriptionId, ApiError> {
     name.parse().map_err(|_| ApiError::NotFound(Resource::Subscription))
 }
 
-/// Reads the merchant's subscription.
+/// Reads the merchant's subscription from the read model of subscriptions.
 pub(super) async fn present(
-    reads: &Reads,
+    connection: &MerchantConnection,
     merchant_id: MerchantId,
     id: SubscriptionId,
 ) -> Result<Subscription, ApiError> {
-    let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
     let row = within(query::find(connection.partition(), merchant_id, id)).await?;
     Subscription::of_row(merchant_id, row.ok_or(ApiError::NotFound(Resource::Subscription))?)
 }

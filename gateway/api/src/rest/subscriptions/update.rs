@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_core::command::{SubscriptionEdit, UpdateSubscription};
 use farthing_core::ids::CreditBundleId;
+use farthing_projector::ReadModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -50,5 +51,6 @@ pub(super) async fn update(
     let (subscription_id, now) = (named(&name)?, app.now());
     let edit = SubscriptionEdit::AutoTopUp(body.auto_top_up_bundle_id.edit(|id| id));
     app.submit(merchant_id, UpdateSubscription { merchant_id, subscription_id, edit, now }).await?;
-    Ok(Reply::ok(present(&reads, merchant_id, subscription_id).await?))
+    let connection = reads.caught_up_after_write(ReadModel::Subscriptions, merchant_id).await?;
+    Ok(Reply::ok(present(&connection, merchant_id, subscription_id).await?))
 }

@@ -102,6 +102,7 @@ pub(super) fn price() -> Price {
         base_cost_payer: Payer::Wallet,
         service_charge_payer: Payer::Merchant,
         on_disconnect: OnDisconnect::Cancel,
+        max_fee: Some(dollars("12.5")),
     }
 }
 
@@ -288,6 +289,7 @@ pub(super) fn refusals() -> Vec<Refusal> {
         WalletRefusal::InsufficientBalance { available, needed, auto_recharge },
         WalletRefusal::InsufficientBalance { available, needed, auto_recharge: None },
         WalletRefusal::AmountNotPositive,
+        WalletRefusal::TooManyBundles,
         WalletRefusal::AutopayIncomplete { enabled: true, threshold: false, amount: true },
     ];
     all.extend(wallet.map(Refusal::Wallet));
@@ -299,6 +301,7 @@ pub(super) fn refusals() -> Vec<Refusal> {
         PlanRefusal::CreditAbovePrice,
         PlanRefusal::BundleNotFound,
         PlanRefusal::BundlePlanMismatch,
+        PlanRefusal::TooManyBundles,
     ];
     all.extend(plan.map(Refusal::Plan));
     let subscription = [SubscriptionRefusal::NotFound, SubscriptionRefusal::AlreadyActive];

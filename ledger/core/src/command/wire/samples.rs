@@ -245,7 +245,13 @@ pub(super) fn exchanges() -> Exchanges {
     for caller in [Caller::SecretKey(key_hash()), Caller::SpendKey(key_hash())] {
         let hold =
             Hold { wallet: dollars("0.25"), merchant: dollars("1"), beside_plan: true, plan_changes: 7 };
-        let opened = Opened { merchant_id: MERCHANT, hold, on_disconnect: OnDisconnect::Cancel };
+        let opened = Opened {
+            merchant_id: MERCHANT,
+            hold,
+            on_disconnect: OnDisconnect::Cancel,
+            customer_id: Some(CUSTOMER),
+            spend_key_id: Some(SPEND_KEY),
+        };
         all.add(open_request(caller), AnyOutcome::OpenRequest, [opened]);
     }
     all.add(
@@ -369,6 +375,7 @@ pub(super) fn exchanges() -> Exchanges {
             base_cost_payer: Some(Payer::Merchant),
             service_charge_payer: None,
             on_disconnect: Some(OnDisconnect::Complete),
+            max_fee: Edit::Set(dollars("2.5")),
             now: now(),
         },
         AnyOutcome::UpdateMeter,

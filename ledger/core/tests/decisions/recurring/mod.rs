@@ -130,6 +130,7 @@ impl Years {
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
             on_disconnect: OnDisconnect::Complete,
+            max_fee: None,
         };
         let (merchant_id, slug, now) = (self.merchant, Slug::Made("call".into()), self.machine);
         self.execute(&DefineMeter { merchant_id, meter_id, slug, name: "call".into(), price, now }).unwrap();

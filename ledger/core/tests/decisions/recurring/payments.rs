@@ -2,11 +2,12 @@
 
 use farthing_core::command::{
     BundleEdit, CustomerRefusal, DeleteCustomer, Offered, Paid, Payee, PaymentRefusal, PlanEdits, Purchase,
-    Refusal, RequestPayment, UpdatePlan,
+    Refusal, RequestPayment, UpdatePlan, WalletRefusal,
 };
 use farthing_core::event::{Event, PaymentEvent};
 use farthing_core::ids::PaymentId;
 use farthing_core::money::Amount;
+use farthing_core::state::MAX_BUNDLES;
 
 use super::{dollars, terms};
 use crate::years::Years;
@@ -67,4 +68,25 @@ fn a_payer_never_pays_more_or_gets_less_than_was_offered() {
     assert_eq!(ask(&mut years, "5", "5"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
     assert_eq!(ask(&mut years, "6", "6"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
     assert_eq!(ask(&mut years, "6", "5"), Ok(()));
+}
+
+#[test]
+fn a_wallet_takes_no_more_bundles_while_a_thousand_are_not_used_up() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (plan, bundle) = years.plan(terms("3", "2"), "1");
+    years.joins(customer, plan);
+    let purchase = Purchase::Bundle(bundle.unwrap());
+    let late = years.ask_for(customer, purchase).unwrap();
+    for _ in 0..MAX_BUNDLES {
+        let payment_id = years.ask_for(customer, purchase).unwrap();
+        years.complete(payment_id, Paid::Accepted("taken".into())).unwrap();
+    }
+    let refused = Err(Refusal::Wallet(WalletRefusal::TooManyBundles));
+    assert_eq!(years.ask_for(customer, purchase), refused);
+    // What was asked for before, and is paid, is granted.
+    years.complete(late, Paid::Accepted("taken".into())).unwrap();
+    assert_eq!(years.wallet(customer).bundles.len(), MAX_BUNDLES + 1);
+    assert_eq!(years.ask_for(customer, purchase), refused);
+    assert!(years.ask_for(customer, Purchase::Fund(dollars("20"))).is_ok(), "money is taken");
 }

@@ -216,28 +216,34 @@ impl Shop {
         let request_id = self.requests[at].request_id;
         let was_open = self.books.open.contains_key(&request_id);
         // Nobody pays for a call that is only metered.
-        let is_managed = self.books.open.get(&request_id).is_some_and(|opened| {
+        let opened = self.books.open.get(&request_id);
+        let is_managed = opened.is_some_and(|opened| {
             opened.provider_key_type == ProviderKeyType::Managed && opened.charge != Charge::MeteringOnly
         });
+        let is_priced = opened.is_some_and(|opened| opened.model_price.is_some());
         let usage = match how {
             Ended::Reported { usage, .. } => Some(*usage),
+            Ended::Left { usage } => *usage,
             Ended::Silent | Ended::Unread | Ended::Failed => None,
         };
         let settled = match how {
             Ended::Failed => Settled::Failed(Failed::because(FailureReason::ProviderGone)),
-            Ended::Silent | Ended::Unread | Ended::Reported { .. } => Settled::Metered(Metered {
-                http_status: 200,
-                usage,
-                ending: match how {
-                    Ended::Reported { ending, .. } => *ending,
-                    Ended::Unread => Completeness::Unread,
-                    Ended::Silent | Ended::Failed => Completeness::Whole,
-                },
-                raw_usage: None,
-                response_id: None,
-                model: None,
-                provider_timestamp: None,
-            }),
+            Ended::Silent | Ended::Unread | Ended::Left { .. } | Ended::Reported { .. } => {
+                Settled::Metered(Metered {
+                    http_status: 200,
+                    usage,
+                    ending: match how {
+                        Ended::Reported { ending, .. } => *ending,
+                        Ended::Unread => Completeness::Unread,
+                        Ended::Left { .. } => Completeness::GivenUp(FailureReason::CallerGone),
+                        Ended::Silent | Ended::Failed => Completeness::Whole,
+                    },
+                    raw_usage: None,
+                    response_id: None,
+                    model: None,
+                    provider_timestamp: None,
+                })
+            }
         };
         let before = self.till.facts.len();
         let answer = self.execute(&SettleRequest { request_id, settled, now: self.now });
@@ -247,11 +253,31 @@ impl Shop {
         }
         answer.expect("an open request can always be ended");
         match (&self.till.facts[before].event, how) {
+            (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Left { .. })
+                if event.marks.contains(&Mark::UsageInvalid) =>
+            {
+                assert!(is_managed && is_priced, "only managed calls");
+                assert_eq!(event.usage, Usage::default());
+            }
             (Event::Request(RequestEvent::Metered(event)), Ended::Unread) => {
                 assert_eq!(event.usage, Usage::default());
                 assert!(is_managed || !event.marks.contains(&Mark::HoldCharged), "only managed calls");
                 let paid = event.total_request_cost;
                 assert!(!is_managed || paid >= event.model_cost.total, "the provider is paid: {event:?}");
+            }
+            (Event::Request(RequestEvent::Metered(event)), Ended::Left { .. }) => {
+                assert!(event.marks.contains(&Mark::Partial));
+                assert_eq!(event.usage, usage.unwrap_or_default());
+                let held = event.hold.wallet.plus(event.hold.merchant).unwrap();
+                let paid = event.total_request_cost;
+                let is_of_hold = event.marks.contains(&Mark::HoldCharged);
+                assert!(!is_of_hold || (is_managed && is_priced), "only managed calls");
+                assert!(!is_managed || paid >= event.model_cost.total, "the provider is paid: {event:?}");
+                assert!(usage.is_some() || (is_managed && is_priced && paid <= held), "{event:?}");
+            }
+            (Event::Request(RequestEvent::Failed(event)), Ended::Left { usage: None }) => {
+                assert_eq!(event.reason, FailureReason::CallerGone);
+                assert!(!(is_managed && is_priced), "no managed call is free");
             }
             (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Silent) => {
                 assert!(!event.marks.contains(&Mark::HoldCharged));
@@ -260,8 +286,12 @@ impl Shop {
             (Event::Request(RequestEvent::Failed(event)), Ended::Failed) => {
                 assert_eq!(event.reason, FailureReason::ProviderGone);
             }
-            (Event::Request(RequestEvent::Failed(event)), Ended::Reported { .. }) => {
+            (
+                Event::Request(RequestEvent::Failed(event)),
+                Ended::Reported { .. } | Ended::Left { usage: Some(_) },
+            ) => {
                 assert_eq!(event.reason, FailureReason::UsageInvalid, "only implausible counts are rejected");
+                assert!(!(is_managed && is_priced), "no managed call is free");
             }
             (event, how) => panic!("{how:?} ended as {event:?}"),
         }
@@ -274,6 +304,7 @@ impl Shop {
             self.foreign(merchant, call.customer.as_ref(), call.meter.as_ref());
         let usage = match how {
             Ended::Reported { usage, .. } => Some(*usage),
+            Ended::Left { usage } => *usage,
             Ended::Silent | Ended::Unread | Ended::Failed => None,
         };
         let command = ReportRequest {

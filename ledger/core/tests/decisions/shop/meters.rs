@@ -1,6 +1,6 @@
 //! Actions on meters.
 
-use farthing_core::command::{DefineMeter, DeleteMeter, MeterRefusal, Refusal, Slug, UpdateMeter};
+use farthing_core::command::{DefineMeter, DeleteMeter, Edit, MeterRefusal, Refusal, Slug, UpdateMeter};
 use farthing_core::ids::MeterId;
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
 use farthing_core::money::Amount;
@@ -34,6 +34,7 @@ impl Shop {
             base_cost_payer: payer(2),
             service_charge_payer: payer(1),
             on_disconnect: OnDisconnect::Complete,
+            max_fee: None,
         };
         let given = slug.map(|number| format!("slug-{number}"));
         let taken = self.meters.iter().any(|(of, id, there)| {
@@ -73,6 +74,7 @@ impl Shop {
             base_cost_payer: None,
             service_charge_payer: None,
             on_disconnect: None,
+            max_fee: Edit::Keep,
             now: self.now,
         };
         let there = owner == merchant && !self.deleted_meters.contains(&meter_id);

@@ -139,6 +139,7 @@ impl Years {
             base_cost_payer: Payer::Wallet,
             service_charge_payer: Payer::Wallet,
             on_disconnect: OnDisconnect::Complete,
+            max_fee: None,
         };
         let slug = Slug::Made("meter".into());
         let name = "meter".into();

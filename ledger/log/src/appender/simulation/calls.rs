@@ -1,5 +1,6 @@
 //! Forwarded calls, as the forward endpoint opens and ends them: with a stored response, without one, or with
-//! the idempotency key released. Other clients end some of them as abandoned, as the sweeper does.
+//! the idempotency key released. Other clients end some of them as abandoned, as the sweeper does. Some without a key are
+//! opened early, and ended without waiting for their openings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -123,6 +124,9 @@ impl Client {
         let claim = if self.habits.is_plain { None } else { Some(self.claim("/v1/forward")) };
         let claim_id = claim.as_ref().map(|claim| claim.id.clone());
         self.book.entries().calls.insert(request_id, claim_id.clone());
+        if claim.is_none() && self.random.bool() {
+            return self.forward_early(open(request_id, customer_id)).await;
+        }
         let answer = self.open(open(request_id, customer_id), claim).await;
         self.book.note(&opened(request_id), answer.clone());
         if answer != Answer::Nothing {
@@ -132,6 +136,40 @@ impl Client {
             sleep(Duration::from_millis(self.random.u64(..PROVIDER_MS))).await;
             self.end(request_id, claim_id).await;
         }
+    }
+
+    /// Opens a call early. If it is ended before its opening is known to be durable, its end proves the opening.
+    async fn forward_early(&mut self, command: OpenRequest) {
+        let request_id = command.request_id;
+        let early = self.ask(|appender| async move { appender.submit_early(command).await }).await;
+        let mut early = match early {
+            Ok(early) => early,
+            Err(error) => return self.book.note(&opened(request_id), failed(&error)),
+        };
+        self.book.entries().in_flight.insert(request_id);
+        if self.random.bool() {
+            // A long response: its caller waits for the opening.
+            let answer = early.durable().await.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+            self.book.note(&opened(request_id), answer.clone());
+            if answer == Answer::Done(None) {
+                sleep(Duration::from_millis(self.random.u64(..PROVIDER_MS))).await;
+                self.end(request_id, None).await;
+            }
+            return;
+        }
+        let provider_ms = [3, PROVIDER_MS][self.random.usize(..2)];
+        let provider = sleep(Duration::from_millis(self.random.u64(..provider_ms)));
+        tokio::select! {
+            biased;
+            error = early.failure() => return self.book.note(&opened(request_id), failed(&error)),
+            () = provider => {}
+        }
+        if self.end(request_id, None).await == Answer::Done(None) {
+            self.database.notes.count("the end of a call proved its opening");
+            self.book.entries().mentioned.push(opened(request_id));
+        }
+        let answer = early.durable().await.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+        self.book.note(&opened(request_id), answer);
     }
 
     async fn open(&mut self, command: OpenRequest, claim: Option<Claim>) -> Answer {
@@ -162,7 +200,7 @@ impl Client {
 
     /// Ends a call, and tries again while the ledger is unavailable. When the process has ended, at times the
     /// gateway has too, and the call is left to the sweeper.
-    async fn end(&mut self, request_id: RequestId, claim: Option<ClaimId>) {
+    async fn end(&mut self, request_id: RequestId, claim: Option<ClaimId>) -> Answer {
         let end = ENDS[self.random.usize(..ENDS.len())];
         let settled = end.settled(self.random.u64(..400));
         let closing = claim.zip(end.closing(request_id));
@@ -182,10 +220,10 @@ impl Client {
             self.book.note(&end.fact(request_id), answer.clone());
             if is_over {
                 self.book.entries().in_flight.remove(&request_id);
-                return;
+                return answer;
             }
             if answer == Answer::Unknown && self.random.bool() {
-                return;
+                return answer;
             }
             self.database.notes.count("a settlement was tried again");
             sleep(Duration::from_millis(self.random.u64(..RETRY_MS))).await;

@@ -42,7 +42,8 @@ impl Gateway {
         let (stop, stall, link) = (CancellationToken::new(), Stall::default(), Link::default());
         let (lease, seen) = watch::channel(Lease::None);
         let store = GatewayStore { database: database.clone(), gateway: name.clone(), link: link.clone() };
-        let (appender, task) = Appender::over(store, &name, QueueLimits::default(), seen, stop.clone());
+        let (appender, task) =
+            Appender::over(store, &name, (QueueLimits::default(), Arc::default()), seen, stop.clone());
         let hand_over = Arc::new(Notify::new());
         let keeper = Keeper {
             database: database.clone(),

@@ -1,5 +1,6 @@
 //! One gateway over a store without faults, which leads all the time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farthing_core::ids::SecretKeyId;
@@ -39,7 +40,7 @@ pub(super) fn with_leader<T: Future<Output = ()>>(
         database.disk().take_lease(&gateway, LEASE);
         let (lease, seen) = watch::channel(held());
         let store = GatewayStore { database: database.clone(), gateway, link: Link::default() };
-        let (appender, task) = Appender::over(store, "gateway", limits, seen, stop.clone());
+        let (appender, task) = Appender::over(store, "gateway", (limits, Arc::default()), seen, stop.clone());
         let task = tokio::spawn(task);
         queued().await;
         register(&appender).await;

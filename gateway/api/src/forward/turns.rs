@@ -1,0 +1,314 @@
+//! The calls of one merchant take turns: however many are ready to begin or to take their response, and however many bodies
+//! have something to pass, only a few of them do it before the tasks of others run. Without this a merchant with a hundred
+//! of them would hold up every step of another's call a hundred times as long as a merchant with one.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use farthing_core::ids::MerchantId;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// The turns of one merchant's bodies that are taken at once.
+const AT_ONCE: usize = 4;
+
+/// The turns of one merchant's calls, to begin or to take their response, that are taken at once.
+const STEPS_AT_ONCE: usize = 4;
+
+/// What passes in one turn: so many pieces and bytes, whichever ends first.
+const TURN: Allowance = Allowance { pieces: 16, bytes: 16 * 1024 };
+
+/// What of each body passes without a turn. Most calls are no longer, and need none.
+const FREE: Allowance = Allowance { pieces: 64, bytes: 64 * 1024 };
+
+/// The bytes of a response without a caller after which it waits for [`DRAIN_PAUSE`].
+const DRAINED_AT_ONCE: usize = 64 * 1024;
+
+/// The pause of a response without a caller, for which nobody waits. The pauses of one merchant's follow each other, so
+/// that all of them together are read at no more than 13 MB/s.
+const DRAIN_PAUSE: Duration = Duration::from_millis(5);
+
+/// The turns of all merchants.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>);
+
+impl Turns {
+    /// A body of this merchant.
+    pub(super) fn body_of(&self, merchant_id: MerchantId) -> Turn {
+        let mut all = self.lock();
+        let known = all.get(&merchant_id).and_then(Weak::upgrade);
+        let merchant = known.unwrap_or_else(|| {
+            let merchant = Arc::new(OfMerchant {
+                turns: self.clone(),
+                merchant_id,
+                bodies: Arc::new(Semaphore::new(AT_ONCE)),
+                steps: Arc::new(Semaphore::new(STEPS_AT_ONCE)),
+                drains: Semaphore::new(1),
+            });
+            all.insert(merchant_id, Arc::downgrade(&merchant));
+            merchant
+        });
+        Turn { merchant, left: FREE, waiting: None, drained: 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MerchantId, Weak<OfMerchant>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The turns of one merchant, which exist while it has a body.
+#[derive(Debug)]
+struct OfMerchant {
+    turns: Turns,
+    merchant_id: MerchantId,
+    bodies: Arc<Semaphore>,
+    steps: Arc<Semaphore>,
+    drains: Semaphore,
+}
+
+impl Drop for OfMerchant {
+    fn drop(&mut self) {
+        let mut all = self.turns.lock();
+        if all.get(&self.merchant_id).is_some_and(|merchant| merchant.strong_count() == 0) {
+            all.remove(&self.merchant_id);
+        }
+    }
+}
+
+/// So many pieces and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Allowance {
+    pieces: usize,
+    bytes: usize,
+}
+
+impl Allowance {
+    const fn is_used_up(self) -> bool {
+        self.pieces == 0 || self.bytes == 0
+    }
+}
+
+type Acquired = Result<OwnedSemaphorePermit, AcquireError>;
+
+/// The turns of one body.
+pub(super) struct Turn {
+    merchant: Arc<OfMerchant>,
+    /// What may pass before the next turn.
+    left: Allowance,
+    waiting: Option<Pin<Box<dyn Future<Output = Acquired> + Send>>>,
+    /// The bytes that were read without a caller since the last pause.
+    drained: usize,
+}
+
+impl Turn {
+    /// Ready once the piece that has come may pass. Ask it only if one has: a turn that nobody uses would be kept.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.left.is_used_up() {
+            return Poll::Ready(());
+        }
+        let bodies = &self.merchant.bodies;
+        if self.waiting.is_none()
+            && let Ok(turn) = Arc::clone(bodies).try_acquire_owned()
+        {
+            self.begin(turn);
+            return Poll::Ready(());
+        }
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(bodies).acquire_owned()));
+        let turn = ready!(waiting.as_mut().poll(cx)).expect("the turns of a merchant are never closed");
+        self.waiting = None;
+        self.begin(turn);
+        Poll::Ready(())
+    }
+
+    fn begin(&mut self, turn: OwnedSemaphorePermit) {
+        self.left = TURN;
+        end_after_others(Arc::clone(&self.merchant), turn);
+    }
+
+    /// Waits until the call may begin, or take its response: the calls of a merchant that are ready for that take turns,
+    /// too.
+    pub(super) fn step(&self) -> impl Future<Output = ()> + Send + use<> {
+        let merchant = Arc::clone(&self.merchant);
+        async move {
+            let steps = &merchant.steps;
+            let turn = match Arc::clone(steps).try_acquire_owned() {
+                Ok(turn) => turn,
+                Err(_) => {
+                    Arc::clone(steps).acquire_owned().await.expect("the turns of a merchant are never closed")
+                }
+            };
+            end_after_others(merchant, turn);
+        }
+    }
+
+    /// A piece of so many bytes has passed.
+    pub(super) const fn passed(&mut self, bytes: usize) {
+        self.left.pieces = self.left.pieces.saturating_sub(1);
+        self.left.bytes = self.left.bytes.saturating_sub(bytes);
+    }
+
+    /// Waits after bytes that were read although no caller wants them.
+    pub(super) async fn drained(&mut self, bytes: usize) {
+        self.drained += bytes;
+        while self.drained >= DRAINED_AT_ONCE {
+            let turn = self.merchant.drains.acquire().await;
+            tokio::time::sleep(DRAIN_PAUSE).await;
+            drop(turn);
+            self.drained -= DRAINED_AT_ONCE;
+        }
+    }
+}
+
+/// Ends a turn when the tasks of others that are ready have run. The turns of the merchant are kept until then: a call that
+/// ends at once must not leave new ones to the next.
+fn end_after_others(merchant: Arc<OfMerchant>, turn: OwnedSemaphorePermit) {
+    tokio::spawn(async move {
+        tokio::task::yield_now().await;
+        drop((turn, merchant));
+    });
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Turn")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    pub(crate) fn merchant(number: u128) -> MerchantId {
+        MerchantId::new(ulid::Ulid::from_parts(1, number))
+    }
+
+    /// Passes pieces for ever, each as long as a turn, and counts them.
+    async fn busy(mut turn: Turn, passed: Arc<AtomicUsize>) {
+        turn.passed(FREE.bytes);
+        loop {
+            poll_fn(|cx| turn.poll(cx)).await;
+            turn.passed(TURN.bytes);
+            passed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn between_two_steps_of_another_task_a_merchant_passes_a_few_pieces_however_many_bodies_it_has() {
+        const STEPS: usize = 100;
+        for bodies in [1, 10, 200] {
+            let (turns, passed) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
+            let tasks: Vec<_> = (0..bodies)
+                .map(|_| tokio::spawn(busy(turns.body_of(merchant(1)), Arc::clone(&passed))))
+                .collect();
+            while passed.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+            let before = passed.load(Ordering::Relaxed);
+            for _ in 0..STEPS {
+                tokio::task::yield_now().await;
+            }
+            let pieces = passed.load(Ordering::Relaxed) - before;
+            assert!((STEPS / 4..=STEPS * AT_ONCE * 2).contains(&pieces), "{bodies} bodies: {pieces} pieces");
+            for task in tasks {
+                task.abort();
+            }
+        }
+    }
+
+    fn is_ready(turn: &mut Turn) -> bool {
+        turn.poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn between_two_steps_of_another_task_a_few_calls_of_a_merchant_begin_however_many_are_ready() {
+        const CALLS: usize = 1_000;
+        let (turns, begun) = (Turns::default(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..CALLS {
+            let (turns, begun) = (turns.clone(), Arc::clone(&begun));
+            tokio::spawn(async move {
+                // A short call is over at once.
+                turns.body_of(merchant(1)).step().await;
+                begun.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let other = turns.body_of(merchant(2));
+        let mut before = 0;
+        while before < CALLS {
+            other.step().await;
+            tokio::task::yield_now().await;
+            let now = begun.load(Ordering::Relaxed);
+            assert!(now - before <= STEPS_AT_ONCE * 4, "{} calls began at once", now - before);
+            before = now;
+        }
+    }
+
+    #[tokio::test]
+    async fn short_bodies_pass_without_a_turn_and_small_pieces_share_one() {
+        let turns = Turns::default();
+        let mut bodies: Vec<_> = (0..=AT_ONCE).map(|_| turns.body_of(merchant(1))).collect();
+        for body in &mut bodies {
+            for _ in 0..FREE.pieces {
+                assert!(is_ready(body), "a short body");
+                body.passed(10);
+            }
+        }
+        let ready: Vec<_> = bodies.iter_mut().map(is_ready).collect();
+        assert_eq!(ready.iter().filter(|ready| **ready).count(), AT_ONCE);
+        for _ in 0..TURN.pieces {
+            assert!(is_ready(&mut bodies[0]));
+            bodies[0].passed(10);
+        }
+        assert!(!is_ready(&mut bodies[0]), "the next turn is not its own");
+    }
+
+    #[tokio::test]
+    async fn merchants_do_not_wait_for_each_other_and_are_forgotten() {
+        let turns = Turns::default();
+        let mut bodies: Vec<_> = (0..=AT_ONCE).map(|_| turns.body_of(merchant(1))).collect();
+        bodies.push(turns.body_of(merchant(2)));
+        for body in &mut bodies {
+            body.passed(FREE.bytes);
+        }
+        let ready: Vec<_> = bodies.iter_mut().map(is_ready).collect();
+        assert_eq!(ready, [true, true, true, true, false, true]);
+        assert_eq!(turns.lock().len(), 2);
+        drop(bodies);
+        assert_eq!(turns.lock().len(), 2, "turns are taken");
+        while !turns.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_dropped_while_it_waits_gives_its_turn_to_the_next_one() {
+        let turns = Turns::default();
+        let mut bodies: Vec<_> = (0..AT_ONCE + 2).map(|_| turns.body_of(merchant(1))).collect();
+        for body in &mut bodies {
+            body.passed(FREE.bytes);
+            is_ready(body);
+        }
+        let mut last = bodies.pop().unwrap();
+        drop(bodies.pop());
+        poll_fn(|cx| last.poll(cx)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_responses_without_callers_of_a_merchant_are_read_at_one_pace() {
+        let (turns, begun) = (Turns::default(), Instant::now());
+        let drain = async |number| {
+            let mut body = turns.body_of(merchant(number));
+            for _ in 0..10 {
+                body.drained(DRAINED_AT_ONCE / 2).await;
+            }
+        };
+        tokio::join!(drain(1), drain(1), drain(2));
+        assert_eq!(begun.elapsed(), DRAIN_PAUSE * 10);
+    }
+}

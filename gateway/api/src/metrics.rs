@@ -1,0 +1,241 @@
+//! The metrics of a gateway's HTTP side. Every counter of a call is found by an index, without hashing its labels.
+
+use std::time::Duration;
+
+use farthing_core::command::{Metered, Settled};
+use farthing_telemetry::{Counter, Gauge, Histogram, Metrics};
+use http::StatusCode;
+
+use crate::error::SHED;
+use crate::providers::BUILT_IN;
+
+/// The classes of a provider's status; the last is that of a call without a response.
+const STATUSES: [&str; 5] = ["2xx", "3xx", "4xx", "5xx", "none"];
+
+/// Whether the call ended as metered.
+const METERED: [&str; 2] = ["no", "yes"];
+
+/// The name of all providers that are not built in.
+const OTHER: &str = "other";
+
+/// The statuses of errors; the last is for all others.
+const ERRORS: [&str; 13] =
+    ["400", "401", "402", "403", "404", "405", "409", "429", "500", "502", "503", "504", "other"];
+
+/// An address that a gateway listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// Of the forward endpoint and the REST API.
+    Api,
+    /// Of the hosted pages.
+    Pages,
+    /// For the other gateways.
+    Gateways,
+}
+
+impl Listener {
+    const NAMES: [&'static str; 3] = ["api", "pages", "gateways"];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Api => 0,
+            Self::Pages => 1,
+            Self::Gateways => 2,
+        }
+    }
+}
+
+/// The load of one listener.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListenerMetrics {
+    pub(crate) connections: Gauge,
+    pub(crate) in_flight: Gauge,
+}
+
+/// The metrics of a gateway's HTTP side.
+#[derive(Debug)]
+pub(crate) struct ApiMetrics {
+    pub(crate) forward: ForwardMetrics,
+    connections: [Gauge; 3],
+    in_flight: [Gauge; 3],
+}
+
+impl ApiMetrics {
+    /// Adds them to `metrics`.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        metrics.add_counters(
+            "farthing_unavailable_total",
+            "Answers with status 503 of the gateway itself, by the limit or the cause",
+            &SHED,
+        );
+        // It is shown from the first, also if nothing was unavailable.
+        drop(SHED.with([("reason", "the ledger")]));
+        Self {
+            forward: ForwardMetrics::new(metrics),
+            connections: metrics.gauges(
+                "farthing_connections",
+                "Open connections of callers",
+                "listener",
+                Listener::NAMES,
+            ),
+            in_flight: metrics.gauges(
+                "farthing_requests_in_flight",
+                "HTTP requests, forwarded calls among them, that are not answered to the end",
+                "listener",
+                Listener::NAMES,
+            ),
+        }
+    }
+
+    /// The load of `listener`.
+    pub(crate) fn listener(&self, listener: Listener) -> ListenerMetrics {
+        let index = listener.index();
+        ListenerMetrics {
+            connections: self.connections[index].clone(),
+            in_flight: self.in_flight[index].clone(),
+        }
+    }
+}
+
+/// The metrics of forwarded calls.
+#[derive(Debug)]
+pub(crate) struct ForwardMetrics {
+    /// By provider, status and whether metered.
+    calls: Vec<Counter>,
+    unsettled: Counter,
+    errors: [Counter; ERRORS.len()],
+    duration: Histogram,
+    added: Histogram,
+    /// The calls that are open in the ledger, as far as this gateway forwards them.
+    pub(crate) open: Gauge,
+}
+
+impl ForwardMetrics {
+    fn new(metrics: &Metrics) -> Self {
+        let family = metrics.counter_family(
+            "farthing_calls_total",
+            "Forwarded calls that were settled, by the status of the provider and whether they are metered",
+        );
+        let providers = BUILT_IN.map(|(name, _)| name).into_iter().chain([OTHER]);
+        let calls = providers.flat_map(|provider| {
+            let family = &family;
+            STATUSES.into_iter().flat_map(move |status| {
+                METERED.map(|metered| {
+                    family.with([("provider", provider), ("status", status), ("metered", metered)])
+                })
+            })
+        });
+        Self {
+            calls: calls.collect(),
+            unsettled: metrics
+                .counter("farthing_calls_unsettled_total", "Forwarded calls that were left unsettled"),
+            errors: metrics.counters(
+                "farthing_forward_errors_total",
+                "Answers of the forward endpoint that are errors of the gateway itself",
+                "status",
+                ERRORS,
+            ),
+            duration: metrics.durations(
+                "farthing_call_duration_seconds",
+                "Time of a forwarded call from its head to the end of its response",
+            ),
+            added: metrics.durations(
+                "farthing_call_added_seconds",
+                "That time without the waits for the provider and for a slow caller",
+            ),
+            open: metrics.gauge(
+                "farthing_open_calls",
+                "Calls of this gateway that are open in the ledger, each with its hold",
+            ),
+        }
+    }
+
+    /// Counts a call that was settled.
+    pub(crate) fn settled(&self, label: CallLabel) {
+        self.calls[label.0].inc();
+    }
+
+    /// Counts a call that was opened and could not be settled.
+    pub(crate) fn unsettled(&self) {
+        self.unsettled.inc();
+    }
+
+    /// Counts an error of the gateway itself.
+    pub(crate) fn error(&self, status: StatusCode) {
+        let last = ERRORS.len() - 1;
+        let index = ERRORS.iter().position(|known| *known == status.as_str()).unwrap_or(last);
+        self.errors[index].inc();
+    }
+
+    /// Counts the time of a call whose response was passed on to its end.
+    pub(crate) fn passed_on(&self, duration: Duration, added: Duration) {
+        self.duration.observe(duration);
+        self.added.observe(added);
+    }
+}
+
+/// A provider as a label: one that is built in, or `other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProviderLabel(usize);
+
+impl ProviderLabel {
+    /// The label of the provider `name`.
+    pub(crate) fn of(name: &str) -> Self {
+        Self(BUILT_IN.iter().position(|(built_in, _)| *built_in == name).unwrap_or(BUILT_IN.len()))
+    }
+}
+
+/// The labels of a call that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallLabel(usize);
+
+impl CallLabel {
+    /// Those of a call to `provider` that ends as `settled` says.
+    pub(crate) fn of(provider: ProviderLabel, settled: &Settled) -> Self {
+        let (status, metered) = match settled {
+            Settled::Metered(Metered { http_status, .. }) => (Some(*http_status), 1),
+            Settled::Failed(failed) => (failed.http_status, 0),
+        };
+        let status = match status {
+            Some(200..=299) => 0,
+            Some(300..=399) => 1,
+            Some(400..=499) => 2,
+            Some(500..=599) => 3,
+            Some(_) | None => 4,
+        };
+        Self((provider.0 * STATUSES.len() + status) * METERED.len() + metered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::command::Failed;
+    use farthing_core::event::FailureReason;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_counted_under_its_provider_and_status() {
+        let metrics = Metrics::default();
+        let forward = ForwardMetrics::new(&metrics);
+        let failed = |http_status| {
+            Settled::Failed(Failed { http_status, ..Failed::because(FailureReason::ProviderStatus) })
+        };
+        for (provider, status) in [("openai", Some(500)), ("groq", Some(404)), ("someone", None)] {
+            forward.settled(CallLabel::of(ProviderLabel::of(provider), &failed(status)));
+        }
+        forward.error(StatusCode::UNAUTHORIZED);
+        forward.error(StatusCode::IM_A_TEAPOT);
+        let text = metrics.text().unwrap();
+        for line in [
+            "farthing_calls_total{provider=\"openai\",status=\"5xx\",metered=\"no\"} 1",
+            "farthing_calls_total{provider=\"groq\",status=\"4xx\",metered=\"no\"} 1",
+            "farthing_calls_total{provider=\"other\",status=\"none\",metered=\"no\"} 1",
+            "farthing_calls_total{provider=\"openai\",status=\"2xx\",metered=\"yes\"} 0",
+            "farthing_forward_errors_total{status=\"401\"} 1",
+            "farthing_forward_errors_total{status=\"other\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The usage that one call on a managed provider key may report (decision 0058). Pure.
+
+use farthing_core::usage::{Split, Usage};
+
+/// How many times the limits of a model, as the catalogue lists them, are believed. Providers raise the limits of a model
+/// after its price was taken, and offer longer contexts on request.
+const TOLERANCE: u64 = 10;
+
+/// The most tokens that a call could have used; `None` if it is not known. Characters and seconds have no listed limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct UsageLimit {
+    tokens: Split<Option<u64>>,
+}
+
+impl UsageLimit {
+    /// The limit of a call that asks a model with these limits for at most so many answers.
+    pub(super) fn new(max_tokens: Split<Option<u64>>, answers: u64) -> Self {
+        let of_call =
+            |tokens: Option<u64>| Some(tokens?.saturating_mul(TOLERANCE).saturating_mul(answers.max(1)));
+        Self { tokens: Split { input: of_call(max_tokens.input), output: of_call(max_tokens.output) } }
+    }
+
+    /// Whether a call may have used so much.
+    pub(crate) fn permits(self, usage: &Usage) -> bool {
+        let is_within = |tokens: u64, limit: Option<u64>| limit.is_none_or(|limit| tokens <= limit);
+        is_within(usage.tokens.input, self.tokens.input) && is_within(usage.tokens.output, self.tokens.output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(input: u64, output: u64) -> Usage {
+        Usage { tokens: Split { input, output }, ..Usage::default() }
+    }
+
+    #[test]
+    fn a_call_uses_at_most_ten_times_its_models_limits_for_each_answer() {
+        let max_tokens = Split { input: Some(1_000), output: Some(100) };
+        for (answers, input, output) in [(0, 10_000, 1_000), (1, 10_000, 1_000), (3, 30_000, 3_000)] {
+            let limit = UsageLimit::new(max_tokens, answers);
+            assert!(limit.permits(&usage(input, output)), "{answers}");
+            assert!(!limit.permits(&usage(input + 1, 0)), "{answers}");
+            assert!(!limit.permits(&usage(0, output + 1)), "{answers}");
+        }
+        assert!(UsageLimit::new(max_tokens, u64::MAX).permits(&usage(u64::MAX, u64::MAX)));
+    }
+
+    #[test]
+    fn a_model_without_limits_may_use_what_it_reports() {
+        assert!(UsageLimit::default().permits(&usage(u64::MAX, u64::MAX)));
+        let input_alone = UsageLimit::new(Split { input: Some(1), output: None }, 1);
+        assert!(input_alone.permits(&usage(10, u64::MAX)));
+        assert!(!input_alone.permits(&usage(11, 0)));
+    }
+}

@@ -1,0 +1,108 @@
+//! What a gateway must learn from the database before it serves, and what it waits for there.
+
+use std::time::{Duration, Instant};
+
+use farthing_core::partition::Partitions;
+use farthing_core::secret::{Mode, ServerKey};
+use farthing_log::clock::Clock;
+use farthing_log::connect::{self, Role};
+use farthing_log::connection_budget::{self, Needed};
+use farthing_log::reads::ReadPool;
+use farthing_log::{generations, partitions, server_key};
+use farthing_projector::Schemas;
+use tokio_postgres::Client;
+
+use super::{Config, Error, PAYING_CONNECTIONS};
+
+/// Connections beside the pools and those of partitions: two for leases, and one each for appends, heartbeats and the
+/// sweeper.
+const FIXED_CONNECTIONS: usize = 5;
+
+/// The time between two looks at what a gateway of a new release waits for.
+const UPGRADE_POLL: Duration = Duration::from_millis(200);
+
+const CLOCK: &str = "SELECT clock_timestamp()";
+
+const INSTANCE: &str = "SELECT server_key, mode FROM ledger.instance";
+
+/// What the database says about the instance.
+pub(super) struct Instance {
+    pub(super) server_key: ServerKey,
+    pub(super) mode: Mode,
+    pub(super) partitions: Partitions,
+    pub(super) schemas: Schemas,
+}
+
+/// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
+pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
+    let client = connect::connect(&config.database_url, Role::Gateway).await?;
+    let asked = Instant::now();
+    let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
+    clock.measured(theirs, asked.elapsed());
+    let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
+    if generations::has_newer_shape(&client).await? {
+        return Err(Error::Outdated);
+    }
+    let schemas = wait_for_read_models(&client).await?;
+    let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
+    let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
+    let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
+    let server_key = key.ok_or(Error::NotMigrated)?;
+    server_key::check(&client, &server_key, server_key::First::Gateway).await?;
+    connection_budget::check(&client, needed_connections(config, mode, partitions)).await?;
+    Ok(Instance { server_key, mode, partitions, schemas })
+}
+
+/// The connections that the gateway opens at most.
+fn needed_connections(config: &Config, mode: Mode, partitions: Partitions) -> Needed {
+    let deliveries = if config.webhooks.is_some() { config.connections.deliveries } else { 0 };
+    let paying = match mode {
+        Mode::Test => PAYING_CONNECTIONS,
+        Mode::Live => 0,
+    };
+    Needed {
+        always: config.connections.reads + deliveries + paying + FIXED_CONNECTIONS,
+        alone: partitions.all().len(),
+    }
+}
+
+/// The schemas of the read models, once a projector of this release has built them.
+async fn wait_for_read_models(client: &Client) -> Result<Schemas, Error> {
+    let mut said = None;
+    loop {
+        let unbuilt = farthing_projector::unbuilt(client).await?;
+        let Some(model) = unbuilt.first() else { return Ok(Schemas::load(client).await?) };
+        if said != Some(unbuilt.len()) {
+            tracing::warn!(
+                event = "gateway.waits_for_read_models",
+                count = unbuilt.len(),
+                first = model.name(),
+                "read models of this release are not built yet; a projector of this release builds them"
+            );
+            said = Some(unbuilt.len());
+        }
+        tokio::time::sleep(UPGRADE_POLL).await;
+    }
+}
+
+/// Waits until the partitions are led with the states of this release, whose build has begun.
+pub(super) async fn wait_for_states(reads: &ReadPool) {
+    let mut said = false;
+    loop {
+        let live = async {
+            let client = reads.connection().await.ok()?;
+            generations::are_live(&client).await.ok()
+        };
+        if live.await == Some(true) {
+            return;
+        }
+        if !said {
+            tracing::warn!(
+                event = "gateway.waits_for_states",
+                "the states of this release are not built yet; this gateway listens once they are"
+            );
+            said = true;
+        }
+        tokio::time::sleep(UPGRADE_POLL).await;
+    }
+}

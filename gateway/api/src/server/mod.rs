@@ -1,0 +1,359 @@
+//! One gateway process: builds its parts, starts them and shuts them down in order.
+
+mod config;
+mod instance;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use deadpool_postgres::Pool;
+use farthing_core::ids::{GatewayId, Mint};
+use farthing_core::secret::Mode;
+use farthing_egress::{AddressGuard, Names, connector, tls};
+use farthing_log::clock::Clock;
+use farthing_log::connect::Role;
+use farthing_log::leases::{Leads, LedPartitions};
+use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
+use farthing_log::metrics::{LedgerMetrics, register_pools, register_queues};
+use farthing_log::own_thread;
+use farthing_log::reads::{ReadPool, pool};
+use farthing_telemetry::Health;
+use farthing_worker::lease;
+use farthing_worker::payments::{self, PaymentMetrics, Payments, Processor, TestProcessor};
+use farthing_worker::sweeper::Sweeper;
+use farthing_worker::webhooks::{Dispatcher, WebhookMetrics};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::config::{Config, Connections, Error, Gateways};
+use self::instance::{Instance, instance, wait_for_states};
+use crate::app::App;
+use crate::checkout::{self, Visits};
+use crate::docs;
+use crate::forward::{self, Decoders, Forwarder, ResponseHeaders};
+use crate::known_keys::KnownKeys;
+use crate::metrics::{ApiMetrics, Listener};
+use crate::pages::{Pages, PagesUrl};
+use crate::peers::{self, HttpPeers};
+use crate::providers::Providers;
+use crate::read_turns::ReadTurns;
+use crate::rest;
+use crate::serve::{ServerLimits, serve};
+use crate::timeouts::Timeouts;
+
+/// Connections of the built-in test processor. They are separate because it stands in for an external service, whose
+/// delays must not block reads.
+const PAYING_CONNECTIONS: usize = 4;
+
+/// How long settlements may take after the grace period.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long unsettled calls may take to log their facts.
+const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The connections of an address that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// The most connections of other gateways. Each carries one message at a time; while a partition hangs, the messages to it
+/// of each other gateway hold up to about 280.
+const GATEWAY_CONNECTIONS: usize = 4_096;
+
+/// The most connections to the address for other gateways that have not shown the token.
+const STRANGERS: usize = 512;
+
+/// The time for another gateway to send the head of a message, with the idle time before it: longer than another gateway
+/// keeps an idle connection.
+const GATEWAY_HEAD_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The addresses at which a gateway listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// Of the API.
+    pub api: SocketAddr,
+    /// Of the hosted pages and the API reference.
+    pub pages: SocketAddr,
+}
+
+/// Runs a gateway until `stop`. Calls `ready` with its addresses once it listens.
+pub async fn run(
+    config: Config,
+    stop: CancellationToken,
+    ready: impl FnOnce(Addresses) + Send,
+) -> Result<(), Error> {
+    // Before it leads: a gateway that nobody can reach must not take partitions over.
+    may_forward_headers(&config)?;
+    let socket = bind(config.listen)?;
+    let pages_address = config.pages.address(config.listen);
+    let pages_socket = bind(pages_address)?;
+    let peer_socket = bind(config.gateways.listen)?;
+    let decoders = Decoders::start(config.decoder_memory).map_err(Error::Thread)?;
+    let clock = Arc::new(Clock::default());
+    let (metrics, health) = (config.telemetry.metrics.clone(), config.telemetry.health.clone());
+    health.starting("waits for Postgres and the read models of this release");
+    let found = stop.run_until_cancelled(instance(&config, &clock)).await;
+    let Some(Instance { server_key, mode, partitions, schemas }) = found.transpose()? else { return Ok(()) };
+    let pages_url = pages_url(config.pages.url, mode, &pages_socket)?;
+    let mint = Arc::new(Mint::default());
+    let gateway_id = GatewayId::new(mint.next(clock.now()));
+    let tasks = TaskTracker::new();
+    // The ledger outlives the calls that need it.
+    let abort = CancellationToken::new();
+    // Also if the gateway cannot start: the ledger's threads would keep the process.
+    let _end = abort.clone().drop_guard();
+    let read_pool = ReadPool::new(pool(&config.database_url, config.connections.reads)?);
+    let (peer_listener, peer_url) = listen_for_gateways(peer_socket, &config.gateways)?;
+    let peers = Arc::new(HttpPeers::new(&server_key, abort.clone(), &tasks));
+    let ledger_config = LedgerConfig {
+        database_url: config.database_url.clone(),
+        role: Role::Gateway,
+        writer: gateway_id.to_string(),
+        nats: config.nats.clone(),
+        queue: config.queue,
+        reads: read_pool.clone(),
+        clock: Arc::clone(&clock),
+        peers: Arc::clone(&peers) as Arc<dyn Peers>,
+        address: Some(peer_url),
+        delivers: config.webhooks.is_some(),
+        leads: Leads::Share,
+        lease: config.gateways.lease,
+        metrics: Arc::new(LedgerMetrics::new(&metrics)),
+    };
+    let leaving = Stop { leave: stop.clone(), end: abort.clone() };
+    let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
+    add_checks(&health, &read_pool, &ledger.led());
+    register_queues(&metrics, &ledger.led(), &ledger.queues());
+    let delivery_pool = pool(&config.database_url, config.connections.deliveries)?;
+    let paying_pool = paying_pool(mode, &config.database_url)?;
+    let mut pools = vec![("webhooks", delivery_pool.clone())];
+    pools.extend(paying_pool.clone().map(|pool| ("payments", pool)));
+    register_pools(&metrics, &read_pool, pools);
+    let settings = config.settings;
+    let timeouts = config.timeouts;
+    let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
+    let payments = Arc::new(Payments::new(
+        ledger.clone(),
+        read_pool.clone(),
+        Arc::clone(&clock),
+        Arc::clone(&mint),
+        paying_pool.map(|pool| Arc::new(TestProcessor::new(pool)) as Arc<dyn Processor>),
+        PaymentMetrics::new(&metrics),
+    ));
+    let app = Arc::new(App {
+        ledger,
+        reads: read_pool,
+        read_turns: ReadTurns::new(config.connections.reads, config.reads_per_merchant),
+        schemas: schemas.clone(),
+        partitions,
+        server_key,
+        mode,
+        mint,
+        clock,
+        gateway_id,
+        providers,
+        peers,
+        settings,
+        pages_url,
+        response_headers: config.response_headers,
+        timeouts,
+        known_keys: KnownKeys::default(),
+        visits: Visits::default(),
+        payments,
+        metrics: ApiMetrics::new(&metrics),
+    });
+
+    let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
+    let guard = Arc::new(AddressGuard::new(config.allow_addresses));
+    let tls = tls::client_config(&config.trusted_authorities)?;
+    let connector = connector(&guard, &Names::new(&config.dns_servers), tls, timeouts.connect);
+    let dispatcher = config.webhooks.map(|timing| {
+        let payloads = Arc::new(rest::Payloads);
+        let ledger = app.ledger.clone();
+        Dispatcher::new(
+            payloads,
+            app.server_key.clone(),
+            ledger,
+            (delivery_pool, schemas),
+            connector.clone(),
+            (timing, WebhookMetrics::new(&metrics)),
+        )
+    });
+    let forwarder = Arc::new(Forwarder::new(
+        Arc::clone(&app),
+        (guard, connector),
+        calls.clone(),
+        stop_waiting.clone(),
+        abort.clone(),
+        decoders,
+    ));
+    forwarder.register(&metrics);
+    tasks.spawn(serve_gateways(
+        peer_listener,
+        Arc::clone(&app),
+        peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
+        abort.clone(),
+    ));
+    health.starting("waits for the states of this release");
+    let _ = stop.run_until_cancelled(wait_for_states(&app.reads)).await;
+    let listener = socket.listen(BACKLOG).map_err(|error| Error::Listen(config.listen, error))?;
+    let address = listener.local_addr().map_err(|error| Error::Listen(config.listen, error))?;
+    let failed = |error| Error::Listen(pages_address, error);
+    let pages_listener = pages_socket.listen(BACKLOG).map_err(failed)?;
+    let addresses = Addresses { api: address, pages: pages_listener.local_addr().map_err(failed)? };
+    let database_url = config.database_url;
+    let (sweep_after, clock) = (config.sweep_after, || Arc::clone(&app.clock));
+    let (beats, url, locks) = (clock(), database_url.clone(), app.schemas.reader_locks());
+    let until = abort.clone();
+    own_thread::spawn(&tasks, "heartbeats", move || {
+        lease::heartbeat(gateway_id, beats, url, locks, sweep_after, until)
+    });
+    let sweeper = Sweeper::new(gateway_id, app.ledger.clone(), clock(), database_url, sweep_after);
+    tasks.spawn(sweeper.run(stop.clone()));
+    tasks.spawn(payments::run(Arc::clone(&app.payments), stop.clone()));
+    if let Some(dispatcher) = dispatcher {
+        tasks.spawn(dispatcher.run(stop.clone()));
+    }
+    ready(addresses);
+    health.started();
+    let (pages, pages_url) = (addresses.pages, &app.pages_url);
+    tracing::info!(event = "gateway.listening", %address, %pages, %pages_url, %gateway_id, "the gateway is listening");
+
+    let api = (router(&app, forwarder), app.metrics.listener(Listener::Api));
+    let pages = (pages_router(&app), app.metrics.listener(Listener::Pages));
+    let stopping = async {
+        stop.cancelled().await;
+        health.stopping();
+    };
+    let (until, _, ()) = tokio::join!(
+        serve(listener, &app, api, config.limits, timeouts, stop.clone()),
+        serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
+        stopping,
+    );
+    calls.close();
+    // Drains responses within the grace period, then settles each by the usage reported so far.
+    let _ = tokio::time::timeout_at(until, calls.wait()).await;
+    stop_waiting.cancel();
+    if tokio::time::timeout(SETTLE_TIMEOUT, calls.wait()).await.is_err() {
+        tracing::warn!(
+            event = "gateway.calls_left_open",
+            "calls are left open; the sweeper of another gateway will end them"
+        );
+    } else {
+        lease::release(&app.reads, gateway_id).await;
+    }
+    abort.cancel();
+    tasks.close();
+    tasks.wait().await;
+    // Each unsettled call logs its facts.
+    if tokio::time::timeout(UNSETTLED_LOG_TIMEOUT, calls.wait()).await.is_err() {
+        tracing::error!(event = "gateway.calls_not_ended", "calls did not end before the timeout");
+    }
+    Ok(())
+}
+
+/// Adds the checks of whether a gateway can serve.
+fn add_checks(health: &Health, reads: &ReadPool, led: &LedPartitions) {
+    let (reads, led) = (reads.clone(), led.clone());
+    health.add_check("postgres", move || {
+        let reads = reads.clone();
+        Box::pin(async move { reads.answers().await.map_err(|_| "Postgres does not answer".to_owned()) })
+    });
+    health.add_check("leases", move || Box::pin(std::future::ready(led.check())));
+}
+
+/// The connections of the payment processor. There is none for real money yet: the test processor, which takes public card
+/// numbers, exists in test mode alone.
+fn paying_pool(mode: Mode, database_url: &str) -> Result<Option<Pool>, Error> {
+    Ok(match mode {
+        Mode::Live => None,
+        Mode::Test => Some(pool(database_url, PAYING_CONNECTIONS)?),
+    })
+}
+
+fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
+    docs::check();
+    let forwarding = Router::from(forward::routes()).with_state(forwarder);
+    Router::new().nest("/v1", forwarding).merge(standard(app))
+}
+
+/// The REST interface.
+fn standard(app: &Arc<App>) -> Router {
+    let standard = Router::from(rest::routes().merge(docs::document_route()))
+        .method_not_allowed_fallback(rest::method_not_allowed)
+        .fallback(rest::route_not_found);
+    with_conventions(app, Router::new().nest("/v1", standard))
+}
+
+/// The hosted pages and the API reference.
+fn pages_router(app: &Arc<App>) -> Router {
+    with_conventions(app, docs::routes().merge(checkout::routes()))
+}
+
+fn with_conventions(app: &Arc<App>, routes: Router<Arc<App>>) -> Router {
+    routes
+        .method_not_allowed_fallback(rest::method_not_allowed)
+        .fallback(rest::route_not_found)
+        .layer(from_fn_with_state(Arc::clone(app), rest::keep_conventions))
+        .with_state(Arc::clone(app))
+}
+
+/// Refuses to forward a provider's headers unaltered if browsers could take them for the pages' host.
+fn may_forward_headers(config: &Config) -> Result<(), Error> {
+    let Pages { listen, url } = &config.pages;
+    let api = config.listen.to_string();
+    let apart = listen.is_some() && url.as_ref().is_some_and(|url| !url.is_at(&api));
+    match config.response_headers {
+        ResponseHeaders::Unaltered if !apart => Err(Error::PagesNotApart),
+        ResponseHeaders::Unaltered | ResponseHeaders::Confined => Ok(()),
+    }
+}
+
+/// The URL of the pages. On a live instance it is never guessed: customers follow it to pay.
+fn pages_url(given: Option<PagesUrl>, mode: Mode, socket: &TcpSocket) -> Result<PagesUrl, Error> {
+    let guessed = || match mode {
+        Mode::Test => PagesUrl::of(socket.local_addr().ok()?),
+        Mode::Live => None,
+    };
+    given.or_else(guessed).ok_or(Error::NoPagesUrl)
+}
+
+/// A socket at `address`, or an error if it is in use. Callers are refused until the socket listens.
+fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Connections of an earlier process that are being closed do not keep the address.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bind().map_err(|error| Error::Listen(address, error))
+}
+
+/// Listens for the other gateways. Returns the URL at which they reach this one.
+fn listen_for_gateways(socket: TcpSocket, gateways: &Gateways) -> Result<(TcpListener, String), Error> {
+    let failed = |error| Error::Listen(gateways.listen, error);
+    let listener = socket.listen(BACKLOG).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    match &gateways.url {
+        Some(url) => Ok((listener, url.trim_end_matches('/').to_owned())),
+        None if address.ip().is_unspecified() => Err(Error::NoUrl(address)),
+        None => Ok((listener, format!("http://{address}"))),
+    }
+}
+
+/// Serves the other gateways until `stop`. What they ask then is answered within [`UNSETTLED_LOG_TIMEOUT`].
+async fn serve_gateways(listener: TcpListener, app: Arc<App>, router: Router, stop: CancellationToken) {
+    let limits = ServerLimits {
+        connections: GATEWAY_CONNECTIONS,
+        connections_per_address: None,
+        calls: GATEWAY_CONNECTIONS,
+        calls_per_merchant: None,
+        strangers: Some(STRANGERS),
+    };
+    let timeouts = Timeouts { head: GATEWAY_HEAD_TIMEOUT, grace: UNSETTLED_LOG_TIMEOUT, ..app.timeouts };
+    let served = (router, app.metrics.listener(Listener::Gateways));
+    serve(listener, &app, served, limits, timeouts, stop).await;
+}

@@ -1,0 +1,51 @@
+//! The metrics of webhook deliveries.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farthing_telemetry::{Counter, Metrics};
+
+use super::queue::Backlog;
+
+/// The metrics of a dispatcher.
+#[derive(Debug)]
+pub struct WebhookMetrics {
+    /// Attempts that the receiver accepted.
+    pub(super) delivered: Counter,
+    /// Attempts that failed and are made again.
+    pub(super) failed: Counter,
+    /// Last attempts, which failed.
+    pub(super) given_up: Counter,
+    /// What waits for this gateway, when it looked last.
+    backlog: Arc<Mutex<Backlog>>,
+}
+
+impl WebhookMetrics {
+    /// Adds them to `metrics`.
+    pub fn new(metrics: &Metrics) -> Self {
+        let [delivered, failed, given_up] = metrics.counters(
+            "farthing_webhook_attempts_total",
+            "Attempts to deliver a webhook's event",
+            "outcome",
+            ["delivered", "failed", "given_up"],
+        );
+        let backlog = Arc::new(Mutex::new(Backlog::default()));
+        let read = Arc::clone(&backlog);
+        metrics.gauge_from(
+            "farthing_webhook_queues",
+            "Queues with deliveries that wait for this gateway; of a partition, at most 1000 are counted",
+            move || Some(f64::from(read.lock().unwrap_or_else(PoisonError::into_inner).queues)),
+        );
+        let read = Arc::clone(&backlog);
+        metrics.gauge_from(
+            "farthing_webhook_oldest_seconds",
+            "Age of the oldest delivery in these queues",
+            move || Some(read.lock().unwrap_or_else(PoisonError::into_inner).oldest_seconds),
+        );
+        Self { delivered, failed, given_up, backlog }
+    }
+
+    /// Takes note of what waits.
+    pub(super) fn waits(&self, backlog: Backlog) {
+        *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = backlog;
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether a process can serve.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The longest time that one check may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The outcome of a check: an error says why the process cannot serve, without a secret.
+pub type Outcome = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+type Check = Arc<dyn Fn() -> Outcome + Send + Sync>;
+
+/// A check that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failing {
+    /// The name of the check.
+    pub check: &'static str,
+    /// Why it fails.
+    pub reason: String,
+}
+
+/// How far the process has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It starts, and waits for this.
+    Starting(&'static str),
+    Serving,
+    Stopping,
+}
+
+/// Whether a process can serve, by its phase and its checks. Copies share everything.
+#[derive(Clone)]
+pub struct Health(Arc<Inner>);
+
+struct Inner {
+    phase: Mutex<Phase>,
+    checks: Mutex<Vec<(&'static str, Check)>>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        let phase = Mutex::new(Phase::Starting("the process starts"));
+        Self(Arc::new(Inner { phase, checks: Mutex::default() }))
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Health").field(&*self.phase()).finish()
+    }
+}
+
+impl Health {
+    /// The process starts, and waits for `what`.
+    pub fn starting(&self, what: &'static str) {
+        *self.phase() = Phase::Starting(what);
+    }
+
+    /// The process has started.
+    pub fn started(&self) {
+        *self.phase() = Phase::Serving;
+    }
+
+    /// The process stops.
+    pub fn stopping(&self) {
+        *self.phase() = Phase::Stopping;
+    }
+
+    /// Adds a check, which is made whenever somebody asks whether the process can serve.
+    pub fn add_check(&self, name: &'static str, check: impl Fn() -> Outcome + Send + Sync + 'static) {
+        self.checks().push((name, Arc::new(check)));
+    }
+
+    /// Makes all checks, and returns those that fail. The process can serve if there are none.
+    pub async fn failing(&self) -> Vec<Failing> {
+        let mut failing = Vec::new();
+        let phase = *self.phase();
+        match phase {
+            Phase::Starting(what) => failing.push(Failing { check: "started", reason: what.to_owned() }),
+            Phase::Serving => {}
+            Phase::Stopping => {
+                failing.push(Failing { check: "stopping", reason: "the process stops".to_owned() });
+            }
+        }
+        let checks = self.checks().clone();
+        for (check, run) in checks {
+            let outcome = tokio::time::timeout(CHECK_TIMEOUT, run()).await;
+            if let Err(reason) = outcome.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+                failing.push(Failing { check, reason });
+            }
+        }
+        failing
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.0.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn checks(&self) -> MutexGuard<'_, Vec<(&'static str, Check)>> {
+        self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn reasons(health: &Health) -> Vec<String> {
+        health.failing().await.into_iter().map(|failing| failing.reason).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_can_serve_while_it_neither_starts_nor_stops_and_no_check_fails() {
+        let health = Health::default();
+        health.starting("waits for Postgres");
+        assert_eq!(reasons(&health).await, ["waits for Postgres"]);
+        health.started();
+        assert_eq!(health.failing().await, []);
+        health.add_check("slow", || Box::pin(std::future::pending()));
+        health.add_check("broken", || Box::pin(async { Err("broken".to_owned()) }));
+        health.add_check("well", || Box::pin(async { Ok(()) }));
+        assert_eq!(reasons(&health).await, ["no answer in time", "broken"]);
+        health.stopping();
+        assert_eq!(reasons(&health).await.len(), 3);
+    }
+}

@@ -1,0 +1,25 @@
+//! What an operator sees of a process: its metrics, and whether it can serve. Nothing here opens a connection; the
+//! program serves both at an address of the operator (`deploy/src/operator_listener.rs`).
+
+mod ages;
+mod health;
+mod histogram;
+mod metrics;
+pub mod process;
+
+pub use prometheus_client::metrics::counter::Counter;
+pub use prometheus_client::metrics::gauge::Gauge;
+
+pub use self::ages::{Age, Ages};
+pub use self::health::{Failing, Health, Outcome};
+pub use self::histogram::Histogram;
+pub use self::metrics::{Counted, CounterFamily, Metrics};
+
+/// What a process shows to its operator. Copies share everything.
+#[derive(Debug, Clone, Default)]
+pub struct Telemetry {
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Whether the process can serve.
+    pub health: Health,
+}

@@ -1,0 +1,143 @@
+//! Another gateway on an instance's database.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::instance::{Instance, START_TIMEOUT, SWEEP_AFTER, program, signal};
+use crate::merchant::Merchant;
+use crate::wait::{eventually, within};
+
+/// A gateway beside the instance's own, with its own flags. It stops when the value is dropped.
+pub struct SideGateway {
+    process: Child,
+    log: PathBuf,
+    /// Its address.
+    pub address: SocketAddr,
+    /// The address of its hosted pages.
+    pub pages: SocketAddr,
+    /// Its operator's address.
+    pub operator: SocketAddr,
+}
+
+/// The gateway that leads a partition.
+const LEADER: &str =
+    "SELECT gateway FROM ledger.leases WHERE partition = $1 AND expires_at > clock_timestamp()";
+
+impl SideGateway {
+    /// Starts one. It allows only the addresses in `flags`.
+    pub async fn start(instance: &Instance, flags: &[&str]) -> Self {
+        Self::on(instance, &instance.ready().database_url, flags).await
+    }
+
+    /// Starts one on another database of the instance's server.
+    pub async fn on(instance: &Instance, database_url: &str, flags: &[&str]) -> Self {
+        Self::start_on(instance, database_url, &instance.ready().nats_url, flags).await
+    }
+
+    /// Starts one with these URLs of its database and its NATS server.
+    pub async fn start_on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
+        Self::with(instance, &["--database-url", database_url, "--nats-url", nats_url], flags).await
+    }
+
+    /// Starts one with these flags that name its database and its NATS server.
+    pub async fn with(instance: &Instance, servers: &[&str], flags: &[&str]) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::SeqCst);
+        let ready_file = instance.file(&format!("side-gateway-{number}.json"));
+        let log = instance.file(&format!("side-gateway-{number}.log"));
+        // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
+        let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));
+        let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
+        let process = Command::new(program())
+            .args([
+                "gateway",
+                "--listen",
+                "127.0.0.1:0",
+                "--operator-listen",
+                "127.0.0.1:0",
+                "--stop-with-stdin",
+            ])
+            .args(servers)
+            .args(flags)
+            .args((!sweeps).then_some(SWEEP_AFTER))
+            .args((!delivers).then_some("--no-webhooks"))
+            .envs(instance.release())
+            .envs(instance.nats_names())
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log file can be made"))
+            .spawn()
+            .expect("the program can be run");
+        let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
+            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
+        })
+        .await;
+        let address = |address: &Value| {
+            let address = address.as_str().and_then(|address| address.parse().ok());
+            address.unwrap_or_else(|| panic!("no address in {up}"))
+        };
+        let (listen, operator) = (&up["listen"], address(&up["operator"]));
+        Self { process, log, address: address(&listen[0]), pages: address(&listen[1]), operator }
+    }
+
+    /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
+    pub async fn merchant_of_its_own(&self, instance: &'static Instance, funds: &str) -> Merchant {
+        eventually("the gateway leads a merchant's partition", async || {
+            let merchant = Merchant::of(instance).await;
+            merchant.credit_own(funds).await;
+            let partition = merchant.log.partition_of(&merchant.id).await.number();
+            let row =
+                merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");
+            let leader: Option<String> = row.get(0);
+            leader.is_some_and(|leader| self.logged().contains(&leader)).then_some(merchant)
+        })
+        .await
+    }
+
+    /// Its log output.
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its name in the leases.
+    pub async fn id(&self) -> String {
+        within(START_TIMEOUT, "the side gateway says its name", async || {
+            let logged = self.logged();
+            let (_, after) = logged.split_once("event=\"gateway.listening\"")?.1.split_once("gateway_id=")?;
+            let (id, _) = after.split_once('\n')?;
+            Some(id.trim().to_owned())
+        })
+        .await
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks it to stop, as a service manager does.
+    pub fn terminate(&self) {
+        signal(self.process.id(), "TERM");
+    }
+
+    /// Waits for a gateway that was asked to stop; returns its exit status.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within(START_TIMEOUT, "the side gateway ends", async || {
+            self.process.try_wait().expect("a child can be waited for")
+        })
+        .await
+    }
+}
+
+impl Drop for SideGateway {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,143 @@
+//! Requests and responses that are framed in two ways, or without an end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farthing_tests::client::Connection;
+use farthing_tests::instance::resident_kib;
+use farthing_tests::merchant::{Merchant, encoded, forward};
+use farthing_tests::provider::{Step, head, json as answer_json};
+use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+const MIB: u64 = 1024 * 1024;
+
+/// Longer than anything that a gateway reads before it gives up.
+const ENDLESS: u64 = 256 * MIB;
+
+#[test]
+fn what_is_framed_in_two_ways_reaches_a_provider_in_one() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let provider = &merchant.instance.provider;
+        let endpoint = provider.endpoint(|_| answer_json(200, &json!({"of": "the endpoint"})));
+        let smuggled = provider.endpoint(|_| answer_json(200, &json!({"of": "a smuggled request"})));
+        let inner = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", smuggled.path, provider.authority());
+        let target = format!("/v1/forward?u={}", encoded(&endpoint.url));
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        let length = inner.len() + 5;
+        let last = format!("0\r\n\r\n{inner}");
+        let sized = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
+        for (headers, body) in [
+            (format!("Content-Length: {length}\r\n{chunked}"), &last),
+            (format!("{chunked}Content-Length: {length}\r\n"), &last),
+            (format!("Content-Length: 4\r\n{chunked}"), &sized),
+            (format!("Content-Length: {length}\r\nTransfer-Encoding: identity\r\n"), &last),
+            (format!("Content-Length: {length}\r\nTransfer-Encoding: xchunked\r\n"), &last),
+            (format!("Content-Length: {length}\r\nTransfer-Encoding : chunked\r\n"), &last),
+            (format!("Content-Length: {length}\r\nTransfer-Encoding:\x0bchunked\r\n"), &last),
+            (format!("Content-Length: {length}\r\nX: a\r\n Transfer-Encoding: chunked\r\n"), &last),
+            (format!("{chunked}Transfer-Encoding: identity\r\n"), &last),
+            ("Transfer-Encoding: chunked, identity\r\n".to_owned(), &last),
+            ("Transfer-Encoding: gzip, chunked\r\n".to_owned(), &sized),
+            (format!("Content-Length: {length}\r\nContent-Length: 5\r\n"), &last),
+            (format!("Content-Length: 5, {length}\r\n"), &last),
+            (format!("Content-Length: +{length}\r\n"), &last),
+            (chunked.to_owned(), &format!("0x{sized}")),
+            (chunked.to_owned(), &format!("-1\r\n{sized}")),
+            (chunked.to_owned(), &format!("1\r\nab\r\n{last}")),
+            (chunked.to_owned(), &format!("ffffffffffffffff1\r\n{inner}")),
+            (chunked.to_owned(), &last),
+        ] {
+            let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+            let request = format!(
+                "POST {target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: text/plain\r\n\
+                 {headers}\r\n{body}",
+                merchant.secret_key
+            );
+            // The gateway may answer before everything is written.
+            let _ = connection.write.write_all(request.as_bytes()).await;
+            let _ = connection.write.shutdown().await;
+            while let Ok(response) = connection.response("POST").await {
+                assert!(!response.text().contains("smuggled"), "{headers}{body}: {}", response.text());
+            }
+            // Connections to the provider are as they were.
+            let plain = merchant.call(&merchant.secret_key, &endpoint.url).await.expect(200);
+            assert_eq!(plain["of"], "the endpoint", "{headers}{body}");
+        }
+        assert!(smuggled.calls().is_empty(), "a request was smuggled");
+        for call in endpoint.calls() {
+            let framings = call.head.all("content-length").len() + call.head.all("transfer-encoding").len();
+            assert_eq!(framings, 1, "{:?}", call.head);
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn heads_trailers_and_chunks_without_an_end_are_cut_off() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let provider = &merchant.instance.provider;
+        let chunked = || head(200, &[("Transfer-Encoding", "chunked")]);
+        for (what, begin) in [
+            ("status", vec![Step::Bytes(b"HTTP/1.1 200 ".to_vec())]),
+            ("header name", vec![Step::Bytes(b"HTTP/1.1 200 OK\r\n".to_vec())]),
+            ("header", vec![Step::Bytes(b"HTTP/1.1 200 OK\r\nX: ".to_vec())]),
+            ("chunk size", vec![chunked(), Step::Bytes(b"5".to_vec())]),
+            ("chunk extension", vec![chunked(), Step::Bytes(b"5;".to_vec())]),
+            ("trailer", vec![chunked(), Step::Bytes(b"2\r\n{}\r\n0\r\nX: ".to_vec())]),
+        ] {
+            let sent: Arc<AtomicU64> = Arc::default();
+            let flood = Step::Flood(ENDLESS, Arc::clone(&sent));
+            let endpoint = provider.endpoint(move |_| [begin.clone(), vec![flood.clone()]].concat());
+            let response = merchant.fetch(&merchant.secret_key, &endpoint.url).await;
+            assert!(response.status == 502 || !response.complete, "{what}: {}", response.status);
+            let call = endpoint.only_call();
+            eventually("the provider is left", async || call.was_left().then_some(())).await;
+            assert!(sent.load(Ordering::SeqCst) < ENDLESS / 4, "{what}: {sent:?} bytes were read");
+        }
+        merchant.nothing_is_held().await;
+        assert!(merchant.events().await.iter().all(|event| event.kind != "request.metered"));
+    });
+}
+
+#[test]
+fn lines_and_strings_without_an_end_take_no_memory() {
+    const LINE: u64 = 48 * MIB;
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
+        let provider = &merchant.instance.provider;
+        let json = || head(200, &[("Content-Type", "application/json"), ("Connection", "close")]);
+        let event = head(200, &[("Content-Type", "text/event-stream"), ("Connection", "close")]);
+        let small = provider.endpoint(|_| answer_json(200, &json!({})));
+        let call = async |url: &str| {
+            let mut connection = Connection::open(gateway.address).await.unwrap();
+            connection.send(&forward("GET", url).bearer(&merchant.secret_key)).await.unwrap();
+            connection.head("GET").await.unwrap();
+            let mut bytes = 0;
+            while let Some(piece) = connection.read.piece().await.unwrap() {
+                bytes += piece.len() as u64;
+            }
+            bytes
+        };
+        call(&small.url).await;
+        let before = resident_kib(gateway.pid());
+        for begin in [
+            vec![json(), Step::Bytes(b"{\"a\":\"".to_vec())],
+            vec![json(), Step::Bytes(b"{\"usage\":{\"tokens\":\"".to_vec())],
+            vec![event.clone(), Step::Bytes(b"data: {\"usage\":\"".to_vec())],
+            vec![event, Step::Bytes(b"da".to_vec())],
+        ] {
+            let steps = [begin, vec![Step::Flood(LINE, Arc::default()), Step::Close]].concat();
+            let endpoint = provider.endpoint(move |_| steps.clone());
+            assert!(call(&endpoint.url).await > LINE);
+        }
+        let taken = resident_kib(gateway.pid()).saturating_sub(before);
+        assert!(taken < LINE / 1024 / 3, "the gateway took {taken} KiB for lines of {LINE} bytes");
+    });
+}

@@ -1,0 +1,66 @@
+//! Calls that are held open: those of one merchant leave room for the calls of others.
+
+use farthing_tests::client::Request;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Gate, Step, json as answer_json};
+use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// The calls that the gateway takes, and those that it takes of one merchant.
+const CALLS: usize = 8;
+const OF_ONE: usize = CALLS / 2;
+
+#[test]
+fn one_merchant_does_not_take_all_calls() {
+    run(async {
+        let (attacker, victim) = (Merchant::funded("10").await, Merchant::funded("10").await);
+        let made = attacker.post("/v1/spend_keys", &json!({"name": "the attacker's"})).await.expect(201);
+        let spend_key = made["key"].as_str().unwrap().to_owned();
+        let gateway = SideGateway::start(
+            attacker.instance,
+            &["--allow-address=127.0.0.0/8", &format!("--max-calls={CALLS}")],
+        )
+        .await;
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let held = attacker
+            .instance
+            .provider
+            .endpoint(move |_| [vec![Step::Wait(waits.clone())], answer_json(200, &json!({}))].concat());
+        let mut calls = JoinSet::new();
+        for _ in 0..OF_ONE {
+            let (call, to) = (forward("GET", &held.url).bearer(&spend_key), gateway.address);
+            calls.spawn(async move { call.send(to).await.unwrap() });
+        }
+        eventually("the attacker's calls are held", async || (held.calls().len() == OF_ONE).then_some(()))
+            .await;
+        // Further ones are refused, by any of its keys and at any endpoint.
+        let quick = victim.instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 3}})));
+        for credential in [&spend_key, &attacker.secret_key] {
+            let refused = forward("GET", &quick.url).bearer(credential).send(gateway.address).await.unwrap();
+            refused.refused(503, "ledger_unavailable");
+            assert!(refused.head.header("retry-after").is_some());
+        }
+        let list = Request::new("GET", "/v1/requests");
+        let refused = list.clone().bearer(&attacker.secret_key).send(gateway.address).await.unwrap();
+        refused.refused(503, "ledger_unavailable");
+        // Another merchant's calls are served.
+        list.bearer(&victim.secret_key).send(gateway.address).await.unwrap().expect(200);
+        for _ in 0..CALLS {
+            let call = forward("GET", &quick.url).bearer(&victim.secret_key);
+            let response = call.send(gateway.address).await.unwrap();
+            response.expect(200);
+            assert_eq!(victim.charged(&response).await["usage"]["tokens"]["input"], 3);
+        }
+        gate.open();
+        for response in calls.join_all().await {
+            response.expect(200);
+        }
+        forward("GET", &quick.url).bearer(&spend_key).send(gateway.address).await.unwrap().expect(200);
+        attacker.nothing_is_held().await;
+        victim.nothing_is_held().await;
+    });
+}

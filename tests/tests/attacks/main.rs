@@ -1,0 +1,32 @@
+//! Attacks from outside, by kind. Each test is an attack with its neighbouring cases; some show what must still pass. All
+//! share one instance with two gateways, unless an attack is against a whole gateway; each test creates its own merchants.
+
+#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
+
+mod absurd_usage;
+mod browsers;
+mod checkout;
+mod checkout_prices;
+mod compression;
+mod connections;
+mod dev_folder;
+mod fairness;
+mod framing;
+mod gateways;
+mod held_calls;
+mod leaving;
+mod live_mode;
+mod managed_headers;
+mod names;
+mod namespaces;
+mod operator;
+mod pages;
+mod payments;
+mod presentations;
+mod priced_apart;
+mod reads;
+mod rebuilds;
+mod roles;
+mod stopped_keys;
+mod unread;
+mod webhooks;

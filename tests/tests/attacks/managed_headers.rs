@@ -1,0 +1,86 @@
+//! Headers and parameters by which a caller would decide how a provider reads a call on a managed provider key, whom it
+//! bills, or what its response leaves out.
+
+use farthing_tests::merchant::{Merchant, forward, token};
+use farthing_tests::provider::json as answer_json;
+use farthing_tests::run;
+use serde_json::json;
+
+use farthing_tests::managed::Managed;
+
+const HEADERS: [&str; 10] = [
+    "Content-Encoding",
+    "X-HTTP-Method",
+    "X-HTTP-Method-Override",
+    "X-Method-Override",
+    "OpenAI-Organization",
+    "OpenAI-Project",
+    "X-Goog-FieldMask",
+    "X-Goog-User-Project",
+    "Range",
+    "Prefer",
+];
+
+#[test]
+fn a_caller_decides_neither_the_reading_nor_the_account_of_a_managed_call() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let usage = json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1}});
+        let endpoint =
+            managed.openai.endpoint_ending("/v1/chat/completions", move |_| answer_json(200, &usage));
+        let mut asked =
+            forward("POST", &endpoint.url).json(&json!({"model": "gpt-4o", "max_tokens": 5, "messages": []}));
+        for name in HEADERS {
+            asked = asked.header(name, "x");
+        }
+        managed.send(&merchant.secret_key, asked.clone()).await.expect(200);
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        managed.send(&own, asked).await.expect(200);
+        let calls = endpoint.calls();
+        let [managed_call, own_call] = calls.as_slice() else { panic!("two calls") };
+        for name in HEADERS {
+            assert!(managed_call.head.all(name).is_empty(), "{name}");
+            assert_eq!(own_call.head.all(name), ["x"], "{name} is the caller's on a key of its own");
+        }
+    });
+}
+
+#[test]
+fn a_caller_cannot_leave_the_usage_out_of_a_managed_response_of_google() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let usage = json!({"usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1}});
+        let asked = json!({"contents": [], "generationConfig": {"maxOutputTokens": 5}});
+        let path = "/v1beta/models/gemini-2.5-pro:generateContent";
+        let endpoint = managed.google.endpoint_ending(path, move |_| answer_json(200, &usage));
+        let call = |query: &str| forward("POST", &format!("{}?{query}", endpoint.url)).json(&asked);
+        for query in [
+            "fields=candidates",
+            "%66ields=candidates",
+            "$fields=candidates",
+            "alt=proto",
+            "alt=json&alt=proto",
+            "$alt=proto",
+            "callback=f",
+            "unheard_of",
+        ] {
+            let refused = managed.send(&merchant.secret_key, call(query)).await;
+            assert_eq!(
+                refused.refused(400, "validation_error")["issues"][0]["path"],
+                json!(["u"]),
+                "{query}"
+            );
+            let mut beside = forward("POST", &endpoint.url).json(&asked);
+            beside.target.extend(["&", query]);
+            let beside = managed.send(&merchant.secret_key, beside).await;
+            assert_eq!(beside.status, 400, "{query}");
+        }
+        assert!(endpoint.calls().is_empty());
+        merchant.nothing_is_held().await;
+        for query in ["alt=json", "alt=sse&prettyPrint=false"] {
+            managed.send(&merchant.secret_key, call(query)).await.expect(200);
+        }
+    });
+}

@@ -1,0 +1,178 @@
+//! Names that a caller chooses: slow ones keep nobody else waiting, and what a name server says gets nobody past the
+//! address guard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_tests::client::Response;
+use farthing_tests::dns::{Answer, NameServer};
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Endpoint, Step, whole};
+use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
+use tokio::task::JoinSet;
+
+/// Calls to slow names at once: more than a pool of blocking threads has.
+const SLOW_CALLS: usize = 600;
+
+/// Calls of another merchant meanwhile, each to a name of its own: fewer than it may look up at once.
+const GOOD_CALLS: usize = 24;
+
+/// The lookups that a gateway makes for one merchant at once.
+const LOOKUPS_OF_A_MERCHANT: usize = 32;
+
+/// A provider whose connections are used once, so that every call connects.
+fn closing(merchant: &Merchant) -> Endpoint {
+    merchant.instance.provider.endpoint(|_| {
+        let mut steps = whole(200, &[("Connection", "close")], b"{}");
+        steps.push(Step::Close);
+        steps
+    })
+}
+
+/// The URL of `endpoint` by a name.
+fn named(endpoint: &Endpoint, name: &str) -> String {
+    endpoint.url.replace("127.0.0.1", name)
+}
+
+#[test]
+fn slow_names_of_one_merchant_do_not_stop_the_calls_of_another() {
+    run(async {
+        let servers = NameServer::start(|name| match name {
+            _ if name.starts_with("slow") => Answer::Silence,
+            _ => Answer::of(&["127.0.0.1"], 60),
+        })
+        .await;
+        let (attacker, victim) = (Merchant::funded("100").await, Merchant::funded("10").await);
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(attacker.instance, &flags).await;
+        let endpoint = closing(&victim);
+        let mut slow = JoinSet::new();
+        for number in 0..SLOW_CALLS {
+            let call = forward("GET", &named(&endpoint, &format!("slow{number}.test")));
+            let (call, to) = (call.bearer(&attacker.secret_key), gateway.address);
+            slow.spawn(async move { call.send(to).await.unwrap() });
+        }
+        eventually("the attacker's lookups are in flight", async || {
+            (servers.names_asked("slow") >= LOOKUPS_OF_A_MERCHANT).then_some(())
+        })
+        .await;
+        let mut good = JoinSet::new();
+        for number in 0..GOOD_CALLS {
+            let call = forward("GET", &named(&endpoint, &format!("good{number}.test")));
+            let (call, to) = (call.bearer(&victim.secret_key), gateway.address);
+            good.spawn(async move { call.send(to).await.unwrap() });
+        }
+        let good: Vec<Response> = good.join_all().await;
+        assert!(slow.len() >= LOOKUPS_OF_A_MERCHANT, "the slow calls are over");
+        for response in &good {
+            response.expect(200);
+        }
+        assert_eq!(endpoint.calls().len(), GOOD_CALLS);
+        let mut refused = 0;
+        for response in slow.join_all().await {
+            if response.status == 503 {
+                response.refused(503, "ledger_unavailable");
+                assert!(response.head.header("retry-after").is_some());
+                refused += 1;
+            } else {
+                response.refused(502, "provider_unreachable");
+            }
+        }
+        assert_eq!(SLOW_CALLS - refused, servers.names_asked("slow"), "a refused call asks no name server");
+        attacker.nothing_is_held().await;
+        assert!(attacker.events().await.iter().all(|event| event.kind != "request.metered"));
+    });
+}
+
+#[test]
+fn every_address_of_a_name_is_checked_whatever_the_name_servers_say() {
+    run(async {
+        let rebound = Arc::new(AtomicBool::new(false));
+        let is_rebound = Arc::clone(&rebound);
+        let servers = NameServer::start(move |name| match name {
+            "good.test" => Answer::of(&["127.0.0.1"], 60),
+            "internal.test" => Answer::of(&["10.0.0.1"], 60),
+            "metadata.test" => Answer::of(&["169.254.169.254"], 60),
+            "half.test" => Answer::half_silence(&["127.0.0.1"]),
+            "half-internal.test" => Answer::half_silence(&["10.0.0.1"]),
+            "mixed.test" => Answer::of(&["127.0.0.1", "10.0.0.1"], 60),
+            "families.test" => Answer::of(&["127.0.0.1", "::1"], 60),
+            "mapped.test" => Answer::of(&["::ffff:10.0.0.1"], 60),
+            "alias.test" => Answer::alias("good.test", &["127.0.0.1"]),
+            "alone.test" => Answer::AliasAlone("good.test".to_owned()),
+            "internal-alias.test" => Answer::alias("internal.test", &["10.0.0.1"]),
+            "internal-alone.test" => Answer::AliasAlone("internal.test".to_owned()),
+            "loop.test" => Answer::AliasAlone("loop.test".to_owned()),
+            "many.test" => Answer::of(&["127.0.0.1"; 129], 60),
+            "broken.test" => Answer::Failure,
+            "rebound.test" if is_rebound.load(Ordering::SeqCst) => Answer::of(&["10.0.0.1"], 0),
+            "rebound.test" => Answer::of(&["127.0.0.1"], 0),
+            _ => Answer::NoSuchName,
+        })
+        .await;
+        let merchant = Merchant::funded("10").await;
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(merchant.instance, &flags).await;
+        let endpoint = closing(&merchant);
+        let call = async |name: &str| {
+            let call = forward("GET", &named(&endpoint, name)).bearer(&merchant.secret_key);
+            call.send(gateway.address).await.unwrap()
+        };
+        let allowed =
+            ["good.test", "GOOD.test", "good.test.", "alias.test", "alone.test", "half.test", "rebound.test"];
+        for name in allowed {
+            assert_eq!(call(name).await.status, 200, "{name}");
+        }
+        rebound.store(true, Ordering::SeqCst);
+        for name in [
+            "rebound.test",
+            "internal.test",
+            "half-internal.test",
+            "metadata.test",
+            "mixed.test",
+            "families.test",
+            "mapped.test",
+            "internal-alias.test",
+            "internal-alone.test",
+        ] {
+            // Twice: a kept answer is checked as well.
+            for _ in 0..2 {
+                call(name).await.refused(400, "forward_url_forbidden");
+            }
+        }
+        for name in ["loop.test", "many.test", "broken.test", "none.test"] {
+            call(name).await.refused(502, "provider_unreachable");
+        }
+        merchant.nothing_is_held().await;
+        assert_eq!(endpoint.calls().len(), allowed.len(), "a forbidden address was called");
+    });
+}
+
+#[test]
+fn answers_are_kept_so_that_few_calls_ask_a_name_server() {
+    const CALLS: usize = 10;
+    run(async {
+        let servers = NameServer::start(|name| match name {
+            "kept.test" => Answer::of(&["127.0.0.1"], 300),
+            "brief.test" => Answer::of(&["127.0.0.1"], 0),
+            _ => Answer::NoSuchName,
+        })
+        .await;
+        let merchant = Merchant::funded("10").await;
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(merchant.instance, &flags).await;
+        let endpoint = closing(&merchant);
+        for (name, status) in [("kept.test", 200), ("brief.test", 200), ("none.test", 502)] {
+            for _ in 0..CALLS {
+                let call = forward("GET", &named(&endpoint, name)).bearer(&merchant.secret_key);
+                assert_eq!(call.send(gateway.address).await.unwrap().status, status, "{name}");
+            }
+        }
+        // A call that asks does so for both families.
+        assert!(servers.asked("kept.test") < CALLS, "{}", servers.asked("kept.test"));
+        assert!(servers.asked("brief.test") >= 2 * CALLS, "its time to live is zero");
+        assert!(servers.asked("none.test") < 2 * CALLS, "that a name does not exist is kept for a while");
+    });
+}

@@ -1,0 +1,310 @@
+//! Attacks by webhooks: URLs that call the gateway itself, receivers that hang or answer without end, and data that is odd.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use farthing_tests::client::Request;
+use farthing_tests::dns::{Answer, NameServer};
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::provider::{Call, Endpoint, Gate, Step, head, json as answer_json, whole};
+use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+
+/// Queues of one webhook that are served at once (docs/webhooks.md).
+const QUEUES_PER_WEBHOOK: usize = 8;
+
+/// The most of an endless response that a sender of it may get rid of: what the buffers of two sockets take.
+const MAX_SENT: u64 = 16 * 1024 * 1024;
+
+async fn hook(merchant: &Merchant, url: &str, events: &[&str]) -> String {
+    let made = merchant.post("/v1/webhooks", &json!({"url": url, "events": events})).await.expect(201);
+    made["webhook_id"].as_str().unwrap().to_owned()
+}
+
+fn receiver(merchant: &Merchant, respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static) -> Endpoint {
+    merchant.instance.provider.endpoint(respond)
+}
+
+async fn deliveries(merchant: &Merchant, id: &str) -> Vec<Value> {
+    merchant.pages(&format!("/v1/webhooks/{id}/deliveries"), 100).await
+}
+
+/// Waits until the first delivery of a webhook was attempted, and returns it.
+async fn attempted(merchant: &Merchant, id: &str) -> Value {
+    eventually("a delivery is attempted", async || {
+        let first = deliveries(merchant, id).await.pop()?;
+        (first["attempts"].as_u64() > Some(0)).then_some(first)
+    })
+    .await
+}
+
+#[test]
+fn a_webhook_cannot_make_the_gateway_call_itself_for_ever() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        let (customer, meter) = (merchant.customer("50").await, merchant.call_meter("0.01").await);
+        let provider = receiver(&merchant, |_| answer_json(200, &json!({})));
+        let key = json!({"name": "loop", "connection_id": customer.id});
+        let key = merchant.post("/v1/spend_keys", &key).await.expect(201);
+        let mut hooks = Vec::new();
+        for credential in [key["key"].as_str().unwrap(), merchant.secret_key.as_str()] {
+            let url = format!(
+                "http://{}/v1/forward?u={}&key={}",
+                merchant.gateway(),
+                encoded(&provider.url),
+                encoded(credential)
+            );
+            hooks.push(hook(&merchant, &url, &["request.completed"]).await);
+        }
+        merchant.call(&merchant.billing(&customer, &meter), &provider.url).await.expect(200);
+        for id in &hooks {
+            let delivery = attempted(&merchant, id).await;
+            assert_eq!(delivery["last_status_code"], 400, "{delivery}");
+            assert_eq!(deliveries(&merchant, id).await.len(), 1, "one event of the first call");
+        }
+        assert_eq!(provider.calls().len(), 1);
+        assert_eq!(merchant.of_kind("request.opened").await.len(), 1);
+    });
+}
+
+#[test]
+fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
+    run(async {
+        let (slow, other) = (Merchant::new().await, Merchant::new().await);
+        let gate = Gate::default();
+        let hanging = {
+            let gate = gate.clone();
+            receiver(&slow, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
+        };
+        for _ in 0..3 {
+            hook(&slow, &hanging.url, &["customer.created"]).await;
+        }
+        let customers = 5 * QUEUES_PER_WEBHOOK;
+        for number in 0..customers {
+            slow.customer_called(&format!("c{number}"), "0").await;
+        }
+        eventually("the queues of its webhooks are full", async || {
+            (hanging.calls().len() >= 3 * QUEUES_PER_WEBHOOK).then_some(())
+        })
+        .await;
+        let good = receiver(&other, |_| answer_json(200, &json!({})));
+        let id = hook(&other, &good.url, &["customer.created"]).await;
+        for number in 0..customers {
+            other.customer_called(&format!("c{number}"), "0").await;
+        }
+        eventually("all of the other merchant's events arrive", async || {
+            (good.calls().len() == customers).then_some(())
+        })
+        .await;
+        assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
+        let sent = eventually("their outcomes are recorded", async || {
+            let sent = deliveries(&other, &id).await;
+            sent.iter().all(|delivery| delivery["status"] == "delivered").then_some(sent)
+        })
+        .await;
+        assert!(sent.iter().all(|delivery| delivery["attempts"] == 1), "{sent:?}");
+        gate.open();
+    });
+}
+
+#[test]
+fn what_a_receiver_answers_costs_one_attempt_and_no_memory() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let inner = receiver(&merchant, |_| answer_json(200, &json!({})));
+        let (body, heads) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let location = inner.url.clone();
+        let redirect = move |status: u16| whole(status, &[("Location", &location)], b"");
+        let flood = |sent: &Arc<AtomicU64>| Step::Flood(u64::MAX, Arc::clone(sent));
+        let endless = [("Content-Length", "1000000000000")];
+        let bomb = [("Content-Encoding", "br"), ("Content-Type", "application/json")];
+        let answers: BTreeMap<&str, (Vec<Step>, Option<u16>, bool)> = BTreeMap::from([
+            ("redirect 302", (redirect(302), Some(302), false)),
+            ("redirect 307", (redirect(307), Some(307), false)),
+            ("endless body", (vec![head(200, &endless), flood(&body)], Some(200), true)),
+            ("endless body of an error", (vec![head(500, &endless), flood(&body)], Some(500), false)),
+            (
+                "endless head",
+                (vec![Step::Bytes(b"HTTP/1.1 200 OK\r\nX: ".to_vec()), flood(&heads)], None, false),
+            ),
+            (
+                "body that never comes",
+                (vec![head(200, &endless), Step::Wait(Gate::default())], Some(200), true),
+            ),
+            (
+                "another protocol",
+                (vec![head(101, &[("Connection", "upgrade"), ("Upgrade", "x")])], Some(101), false),
+            ),
+            ("not HTTP", (vec![Step::Bytes(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()), Step::Close], None, false)),
+            (
+                "two lengths",
+                (vec![head(200, &[("Content-Length", "1"), ("Content-Length", "2")])], None, false),
+            ),
+            ("bomb", (whole(200, &bomb, &b"[".repeat(60_000)), Some(200), true)),
+        ]);
+        for (what, (steps, status, delivered)) in answers {
+            let hostile = receiver(&merchant, move |_| steps.clone());
+            let id = hook(&merchant, &hostile.url, &["customer.created"]).await;
+            merchant.customer_called(what, "0").await;
+            let delivery = attempted(&merchant, &id).await;
+            assert_eq!(delivery["last_status_code"], json!(status), "{what}: {delivery}");
+            assert_eq!(delivery["status"] == "delivered", delivered, "{what}: {delivery}");
+            let error = delivery["last_error"].as_str().unwrap_or_default();
+            assert!(!error.contains("127.0.0.1") && !error.contains("SSH"), "{what}: {error}");
+            merchant.delete(&format!("/v1/webhooks/{id}")).await.expect(200);
+        }
+        assert!(inner.calls().is_empty(), "redirects are not followed");
+        for sent in [&body, &heads] {
+            assert!(sent.load(Ordering::SeqCst) < MAX_SENT, "{sent:?}");
+        }
+    });
+}
+
+#[test]
+fn a_webhook_is_not_sent_to_an_address_of_the_inside_however_it_is_written() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let good = receiver(&merchant, |_| answer_json(200, &json!({})));
+        let id = hook(&merchant, &good.url, &["customer.created"]).await;
+        for url in [
+            "http://169.254.169.254/latest/meta-data/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[::ffff:a9fe:a9fe]/",
+            "http://[64:ff9b::a9fe:a9fe]/",
+            "http://[2002:a9fe:a9fe::]/",
+            "http://[fe80::1]/",
+            "http://[fd00:ec2::254]/",
+            "http://[::]/",
+            "http://0.0.0.0/",
+            "http://0/",
+            "http://2852039166/",
+            "http://0xa9fea9fe/",
+            "http://0251.0376.0251.0376/",
+            "http://169.254.43518/",
+            "http://169.254.169.254.:80/",
+            "http://10.0.0.1:5432/",
+            "http://192.168.1.1/",
+            "http://100.64.0.1/",
+            "http://\u{ff11}\u{ff16}\u{ff19}.254.169.254/",
+            "http://user@169.254.169.254/",
+            "http://good.example@169.254.169.254/",
+            "http://169.254.169.254#@good.example/",
+            "http://good.example\\@169.254.169.254/",
+            "http://169.254.169.254\t/",
+            "http:/169.254.169.254/",
+            "http:169.254.169.254",
+            "gopher://169.254.169.254/",
+            "unix:/tmp/socket",
+            "http://169.254.169.254:99999/",
+            "http://a\r\nHost: b/",
+        ] {
+            let body = json!({"url": url, "events": ["customer.created"]});
+            let made = merchant.post("/v1/webhooks", &body).await;
+            let changed = merchant.patch(&format!("/v1/webhooks/{id}"), &json!({"url": url})).await;
+            assert_eq!(made.status == 201, changed.status == 200, "{url}: {}", changed.text());
+            if made.status != 201 {
+                made.refused(400, "validation_error");
+                continue;
+            }
+            // What a name resolves to is known when it is dialled.
+            let made = made.json()["webhook_id"].as_str().unwrap().to_owned();
+            merchant.customer_called(url, "0").await;
+            for id in [&made, &id] {
+                let delivery = eventually("it is not sent", async || {
+                    let delivery = deliveries(&merchant, id).await.into_iter().next()?;
+                    (delivery["attempts"].as_u64() > Some(0)).then_some(delivery)
+                })
+                .await;
+                // A host with a dot at its end is a name, which nobody knows.
+                let error = delivery["last_error"].as_str().unwrap();
+                let refused = ["the receiver's address is not allowed", "the receiver could not be reached"];
+                assert!(refused.contains(&error), "{url}: {delivery}");
+                assert_eq!(delivery["last_status_code"], Value::Null);
+            }
+            merchant.delete(&format!("/v1/webhooks/{made}")).await.expect(200);
+        }
+        assert!(good.calls().is_empty());
+    });
+}
+
+#[test]
+fn a_name_that_turns_inward_after_its_webhook_was_made_is_not_dialled() {
+    run(async {
+        let turned = Arc::new(AtomicBool::new(false));
+        let is_turned = Arc::clone(&turned);
+        let servers = NameServer::start(move |_| {
+            Answer::of(&[if is_turned.load(Ordering::SeqCst) { "10.0.0.1" } else { "127.0.0.1" }], 0)
+        })
+        .await;
+        let flags = ["--allow-address=127.0.0.0/8", "--webhook-retry-ms=50", &servers.flag()];
+        let gateway = SideGateway::start(Instance::shared().await, &flags).await;
+        let merchant = gateway.merchant_of_its_own(Instance::shared().await, "1").await;
+        let closing = receiver(&merchant, |_| {
+            [whole(200, &[("Connection", "close")], b""), vec![Step::Close]].concat()
+        });
+        let url = closing.url.replace("127.0.0.1", "hook.test");
+        let id = hook(&merchant, &url, &["customer.created"]).await;
+        merchant.customer_called("before", "0").await;
+        eventually("the name is dialled", async || (!closing.calls().is_empty()).then_some(())).await;
+        turned.store(true, Ordering::SeqCst);
+        let mut number = 0;
+        let refused = eventually("the name is refused", async || {
+            // An answer that is kept may serve a few more.
+            number += 1;
+            merchant.customer_called(&format!("after {number}"), "0").await;
+            let all = deliveries(&merchant, &id).await;
+            all.into_iter().find(|delivery| !delivery["last_error"].is_null())
+        })
+        .await;
+        assert_eq!(refused["last_error"], "the receiver's address is not allowed");
+    });
+}
+
+#[test]
+fn odd_and_large_data_are_refused_or_delivered_as_they_are() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let good = receiver(&merchant, |_| answer_json(200, &json!({})));
+        hook(&merchant, &good.url, &["customer.created"]).await;
+        for body in [
+            r#"{"metadata": {"a": "\ud800"}}"#,
+            r#"{"metadata": {"a": "\u0000"}}"#,
+            r#"{"name": "\udfff\ud800"}"#,
+            r#"{"name": "a\u0000b"}"#,
+            r#"{"reference_id": "\u0000"}"#,
+            "{\"metadata\": {\"a\": \"\u{0}\"}}",
+        ] {
+            let request = Request::new("POST", "/v1/customers").header("Content-Type", "application/json");
+            let request = request.body(farthing_tests::client::Body::Whole(body.as_bytes().to_vec()));
+            let refused = merchant.rest(request).await;
+            assert_eq!(refused.status, 400, "{body:?}: {}", refused.text());
+        }
+        let bytes = b"{\"name\": \"\xed\xa0\x80\xff\"}".to_vec();
+        let request = Request::new("POST", "/v1/customers").header("Content-Type", "application/json");
+        let refused = merchant.rest(request.body(farthing_tests::client::Body::Whole(bytes))).await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert_eq!(merchant.of_kind("customer.created").await.len(), 0);
+
+        let largest = "\u{10ffff}".repeat(255);
+        let metadata: serde_json::Map<String, Value> =
+            (0..100).map(|number| (format!("{number:0>255}"), json!(largest))).collect();
+        let body = json!({
+            "reference_id": "\r\n\"event\":\"x\"}\u{2028}\u{202e}</script>", "name": "\u{1}\u{7f} \\\"",
+            "metadata": metadata,
+        });
+        let made = merchant.post("/v1/customers", &body).await.expect(201);
+        let call = eventually("it is delivered", async || good.calls().into_iter().next()).await;
+        let delivered: Value = serde_json::from_slice(&call.body).unwrap();
+        assert_eq!(delivered["event"], "customer.created");
+        assert_eq!(delivered["data"], json!({"customer": made}));
+        assert_eq!(call.head.header("content-length"), Some(call.body.len().to_string().as_str()));
+        assert!(
+            !merchant.instance.output().contains("whsec_"),
+            "the program's output has a webhook's secret"
+        );
+    });
+}
