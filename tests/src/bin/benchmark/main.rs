@@ -1,9 +1,10 @@
 //! The benchmark: appends, forwarded calls and projection, in one run on one machine, as Markdown.
 //!
-//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | lists | rate]`
+//! `cargo build --release -p farthing -p farthing-tests && target/release/benchmark [SECONDS | appends | lists | rate]`
 //!
-//! It starts a separate instance in the temporary folder and removes it; `SECONDS` (5) is the length of
-//! each measurement; `lists` measures the long lists alone, `rate` a minute of a spend key's rate limit. All processes and the load share the machine.
+//! It starts a separate instance in the temporary folder and removes it; `SECONDS` (5) is the length of each measurement;
+//! `appends` measures appends alone, of one wallet and of many, `lists` the long lists, `rate` a minute of a spend key's
+//! rate limit. All processes and the load share the machine.
 
 mod appends;
 mod calls;
@@ -35,29 +36,47 @@ fn main() {
         let instance: &'static Instance =
             Box::leak(Box::new(Instance::start_with(gateways, &["--no-journal"]).await));
         say(&machine::description(instance).await);
-        if argument == "rate" {
-            say(&rate::measure(instance).await);
-            instance.stop().await;
-            return instance.clear();
+        match argument.as_str() {
+            "rate" => say(&rate::measure(instance).await),
+            "lists" => say(&lists::measure(instance).await),
+            "appends" => {
+                in_steady_state(instance).await;
+                let _paused = Paused::projector(instance);
+                say(&appends::measure(instance, length).await);
+                say(&appends::wallets(instance, length).await);
+            }
+            _ => {
+                in_steady_state(instance).await;
+                let paused = Paused::projector(instance);
+                say(&appends::measure(instance, length).await);
+                drop(paused);
+                say(&projection::catch_up(instance).await);
+                say(&calls::measure(instance, length).await);
+                say(&projection::rebuild(instance).await);
+                say(&lists::measure(instance).await);
+            }
         }
-        if argument == "lists" {
-            say(&lists::measure(instance).await);
-            instance.stop().await;
-            return instance.clear();
-        }
-        in_steady_state(instance).await;
-        // Reading while writing would add to the cost of a write.
-        let projector = instance.ready().pids.projectors[0];
-        signal(projector, "STOP");
-        say(&appends::measure(instance, length).await);
-        signal(projector, "CONT");
-        say(&projection::catch_up(instance).await);
-        say(&calls::measure(instance, length).await);
-        say(&projection::rebuild(instance).await);
-        say(&lists::measure(instance).await);
         instance.stop().await;
         instance.clear();
     });
+}
+
+/// A process that stands still until this is dropped.
+struct Paused(u32);
+
+impl Paused {
+    /// Reading while writing would add to the cost of a write.
+    fn projector(instance: &Instance) -> Self {
+        let projector = instance.ready().pids.projectors[0];
+        signal(projector, "STOP");
+        Self(projector)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
 }
 
 /// Creates write-ahead segments for Postgres to recycle, as in a server that has run for a while: creating one takes tens of
