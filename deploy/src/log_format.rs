@@ -31,7 +31,7 @@ impl LogFormat {
         match self {
             Self::Text => log.init(),
             Self::Json => {
-                log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+                log.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod checkout_page;
 pub mod client;
 pub mod cluster;
 pub mod codings;
+pub mod collector;
 pub mod dns;
 pub mod document;
 pub mod feed;

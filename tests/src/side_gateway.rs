@@ -45,6 +45,22 @@ impl SideGateway {
 
     /// Starts one with these flags that name its database and its NATS server.
     pub async fn with(instance: &Instance, servers: &[&str], flags: &[&str]) -> Self {
+        Self::start_in(instance, servers, flags, &[]).await
+    }
+
+    /// Starts one with these environment variables.
+    pub async fn with_variables(instance: &Instance, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let ready = instance.ready();
+        let servers = ["--database-url", &ready.database_url, "--nats-url", &ready.nats_url];
+        Self::start_in(instance, &servers, flags, variables).await
+    }
+
+    async fn start_in(
+        instance: &Instance,
+        servers: &[&str],
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.file(&format!("side-gateway-{number}.json"));
@@ -67,6 +83,7 @@ impl SideGateway {
             .args((!delivers).then_some("--no-webhooks"))
             .envs(instance.release())
             .envs(instance.nats_names())
+            .envs(variables.iter().copied())
             .arg("--ready-file")
             .arg(&ready_file)
             .stdin(Stdio::piped())

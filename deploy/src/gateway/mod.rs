@@ -3,6 +3,7 @@
 mod prices;
 mod provider_keys;
 mod settings;
+mod traces;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, Result};
 use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl};
 
 pub(crate) use self::settings::Settings;
+use self::traces::TraceArgs;
 use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
@@ -61,6 +63,8 @@ pub(crate) struct Args {
     operator: OperatorArgs,
     #[command(flatten)]
     lifetime: Lifetime,
+    #[command(flatten)]
+    traces: TraceArgs,
     // Last, since clap puts flags that follow its groups under the heading of the last group.
     #[command(flatten)]
     settings: Settings,
@@ -76,7 +80,9 @@ impl Args {
 /// Runs the role until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
-    let operator = args.operator.start("gateway").await?;
+    let mut operator = args.operator.start("gateway").await?;
+    operator.telemetry.traces = args.traces.start(&operator.telemetry.metrics)?;
+    let traces = operator.telemetry.traces.clone();
     let settings = args.settings;
     let config = Config {
         database_url: args.database.url()?,
@@ -110,5 +116,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (lifetime, operators) = (args.lifetime, operator.address);
     let ready = move |listen: Addresses| lifetime.report_ready(vec![listen.api, listen.pages], operators);
     let result = farthing_api::run(config, stop, ready).await;
+    traces.stop().await;
     result.context("the gateway failed")
 }

@@ -11,6 +11,7 @@ use farthing_log::clock::Clock;
 use farthing_log::ledger::Ledger;
 use farthing_log::reads::ReadPool;
 use farthing_projector::Schemas;
+use farthing_telemetry::traces::Traces;
 use farthing_worker::payments::Payments;
 
 use crate::checkout::Visits;
@@ -65,6 +66,8 @@ pub(crate) struct App {
     pub(crate) payments: Arc<Payments>,
     /// The metrics.
     pub(crate) metrics: ApiMetrics,
+    /// The spans of calls.
+    pub(crate) traces: Traces,
 }
 
 impl App {

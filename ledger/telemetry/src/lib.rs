@@ -1,11 +1,13 @@
-//! What an operator sees of a process: its metrics, and whether it can serve. Nothing here opens a connection; the
-//! program serves both at an address of the operator (`deploy/src/operator_listener.rs`).
+//! What an operator sees of a process: its metrics, its traces, and whether it can serve. The only connection that is
+//! opened here is the one to the collector of traces; the program serves the rest at an address of the operator
+//! (`deploy/src/operator_listener.rs`).
 
 mod ages;
 mod health;
 mod histogram;
 mod metrics;
 pub mod process;
+pub mod traces;
 
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
@@ -14,6 +16,7 @@ pub use self::ages::{Age, Ages};
 pub use self::health::{Failing, Health, Outcome};
 pub use self::histogram::Histogram;
 pub use self::metrics::{Counted, CounterFamily, Metrics};
+use self::traces::Traces;
 
 /// What a process shows to its operator. Copies share everything.
 #[derive(Debug, Clone, Default)]
@@ -22,4 +25,6 @@ pub struct Telemetry {
     pub metrics: Metrics,
     /// Whether the process can serve.
     pub health: Health,
+    /// The spans of calls; none by default.
+    pub traces: Traces,
 }

@@ -68,6 +68,7 @@ mod tenancy;
 mod timeouts;
 mod tls;
 mod tls_servers;
+mod traces;
 mod usage;
 mod usage_report;
 mod vocabularies;

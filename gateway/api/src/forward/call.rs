@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::call_times::CallTimes;
+use super::call_trace::{CallTrace, Exchange};
 use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
@@ -52,10 +53,19 @@ pub(super) async fn run(
     disconnected: CancellationToken,
 ) -> Result<Response, ApiError> {
     let times = CallTimes::begin();
-    let prepared = prepare(&forwarder, request_id, request).await?;
+    let mut trace = CallTrace::begin(&forwarder.app.traces);
+    let prepared = match prepare(&forwarder, request_id, request, &mut trace).await {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            trace.answered(Err(&error));
+            return Err(error);
+        }
+    };
     let (app, partition, caller) =
         (Arc::clone(&forwarder.app), prepared.partition, prepared.command.caller.clone());
-    let response = Box::pin(forward(forwarder, request_id, (prepared, times), disconnected)).await;
+    let forward = Box::pin(forward(forwarder, request_id, (prepared, times, trace.clone()), disconnected));
+    let response = trace.logged(forward).await;
+    trace.answered(response.as_ref().map(Response::status));
     if let Err(error) = &response {
         follow_up(&app, partition, &caller, error).await;
     }
@@ -80,7 +90,7 @@ async fn follow_up(app: &App, partition: Partition, caller: &Caller, refused: &A
 async fn forward(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
-    (prepared, mut times): (PreparedCall, CallTimes),
+    (prepared, mut times, trace): (PreparedCall, CallTimes, CallTrace),
     disconnected: CancellationToken,
 ) -> Result<Response, ApiError> {
     let PreparedCall {
@@ -95,14 +105,18 @@ async fn forward(
     } = prepared;
     let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
     let sent = outgoing.body().sent_flag();
+    let request_to_provider = trace.request_to_provider(&command, &outgoing);
     let may_be_open = AtomicBool::new(false);
-    let outcome = match &idempotent_call {
-        None => {
-            let opened = forwarder.app.ledger.open(partition, command, &may_be_open).await;
-            opened.map(OpenOutcome::Opened).map_err(OpenError::from)
+    let opening = async {
+        match &idempotent_call {
+            None => {
+                let opened = forwarder.app.ledger.open(partition, command, &may_be_open).await;
+                opened.map(OpenOutcome::Opened).map_err(OpenError::from)
+            }
+            Some(idempotent_call) => idempotent_call.open(&forwarder.app, command, &may_be_open).await,
         }
-        Some(idempotent_call) => idempotent_call.open(&forwarder.app, command, &may_be_open).await,
     };
+    let outcome = trace.stage("admit").run(opening).await;
     // Whatever is answered now, an opening without an answer may still arrive at its leader.
     let is_forwarded = matches!(outcome, Ok(OpenOutcome::Opened(_)));
     let is_unknown = matches!(outcome, Err(OpenError::Unknown(_)));
@@ -122,7 +136,10 @@ async fn forward(
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
     let too_many_interim_responses = too_many_interim_responses(&mut outgoing);
+    let mut exchange = trace.exchange(&method, request_to_provider);
+    let sending = exchange.sending(&mut outgoing);
     let response = on_behalf_of(Party(call.merchant_id.ulid().into()), forwarder.client.request(outgoing));
+    let response = sending.until(response);
     // The call is sent while its opening commits. Nothing that follows from it is shown before the opening is durable,
     // which the durable settlement proves: if the opening fails, the provider is left and the caller learns nothing of
     // its answer.
@@ -148,7 +165,9 @@ async fn forward(
     times.stop_waiting();
     let (reason, error) = match response {
         Ok(response) => {
-            let source = Source { shape, idempotent_call, usage_requested_by, usage_limit, times, open };
+            exchange.responded(response.status());
+            let source =
+                Source { shape, idempotent_call, usage_requested_by, usage_limit, times, exchange, open };
             return pass_back(forwarder, call, opening, &method, source, response).await;
         }
         Err(failure) => failure,
@@ -162,7 +181,8 @@ async fn forward(
         }
         reason => Settled::Failed(Failed::because(reason)),
     };
-    settled(&forwarder, call, opening, settlement, closing).await?;
+    let settling = exchange.ended(&settlement);
+    settling.run(settled(&forwarder, call, opening, settlement, closing)).await?;
     Err(error)
 }
 
@@ -197,6 +217,7 @@ struct Source {
     usage_requested_by: UsageRequestedBy,
     usage_limit: UsageLimit,
     times: CallTimes,
+    exchange: Exchange,
     /// Counts the call as open.
     open: Counted,
 }
@@ -207,7 +228,7 @@ async fn pass_back(
     call: OpenCall,
     mut opening: Early<Opened>,
     method: &Method,
-    source: Source,
+    mut source: Source,
     response: http::Response<Incoming>,
 ) -> Result<Response, ApiError> {
     let turn = forwarder.turns.body_of(call.merchant_id);
@@ -232,7 +253,8 @@ async fn pass_back(
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let report = scanner.finish(&forwarder.tasks).await.report;
         let settlement = settle(parts.status, report, source.usage_limit, ResponseEnd::Complete);
-        settled(&forwarder, call, opening, settlement, closing).await?;
+        let settling = source.exchange.ended(&settlement);
+        settling.run(settled(&forwarder, call, opening, settlement, closing)).await?;
         source.times.passed_on(&forwarder.app.metrics.forward);
         Body::empty()
     } else {
@@ -251,6 +273,7 @@ async fn pass_back(
             usage_limit: source.usage_limit,
             caller_pauses: CallerPauses::default(),
             times: source.times,
+            exchange: source.exchange,
             open: source.open,
         });
         match unless_not_opened(&mut opening, body.settle_if_whole()).await {

@@ -38,10 +38,10 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 ///
 /// The method, further query parameters, headers and body reach the provider unchanged, and its answer comes back
 /// unchanged, except for headers that would reach browsers and caches beyond the call. A browser's own requests
-/// (navigations, scripts, workers) are refused. The last byte of the answer arrives once the charge is durable. If a stream on a managed provider key
-/// does not request its usage, the gateway requests it and removes the usage chunk from the answer. The credential,
-/// `u`, `metadata` and `x-service-*` headers do not reach the provider. Errors of the provider pass through with their
-/// own status and body.
+/// (navigations, scripts, workers) are refused. The last byte of the answer arrives once the charge is durable. If a stream
+/// on a managed provider key does not request its usage, the gateway requests it and removes the usage chunk from the
+/// answer. The credential, `u`, `metadata`, `x-service-*` headers and those of a trace (`traceparent`, `tracestate`,
+/// `baggage`) do not reach the provider. Errors of the provider pass through with their own status and body.
 #[utoipa::path(
     method(get, head, post, put, patch, delete), path = "/forward", operation_id = "forward", tag = "forward",
     security(

@@ -1,5 +1,5 @@
-//! The headers that pass to the provider and back. All pass unchanged except hop-by-hop headers, `x-service-*` headers
-//! and the slots that carried the credential. Pure.
+//! The headers that pass to the provider and back. All pass unchanged except hop-by-hop headers, `x-service-*` headers,
+//! those of the caller's trace and the slots that carried the credential. Pure.
 
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{
@@ -30,6 +30,14 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     EXPECT,
 ];
 
+/// The headers of the caller's own trace (W3C Trace Context and Baggage), by which a provider could tell which calls belong
+/// together.
+const TRACE: [HeaderName; 3] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+];
+
 /// Which headers of a provider pass to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseHeaders {
@@ -55,6 +63,9 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
     strip_hop_by_hop(&mut headers);
     headers.remove(HOST);
     strip_ours(&mut headers);
+    for name in &TRACE {
+        headers.remove(name);
+    }
     for slot in credentials {
         match slot {
             Slot::Authorization => headers.remove(http::header::AUTHORIZATION),
@@ -277,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_and_hop_by_hop_headers_do_not_reach_the_provider() {
+    fn credentials_traces_and_hop_by_hop_headers_do_not_reach_the_provider() {
         let given = headers(&[
             ("authorization", "Bearer ours"),
             ("x-api-key", "theirs"),
@@ -292,6 +303,10 @@ mod tests {
             ("expect", "100-continue"),
             ("x-service-metadata", "{}"),
             ("x-service-anything", "1"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+            ("baggage", "user=1"),
             ("content-type", "application/json"),
             ("x-custom", "kept"),
         ]);

@@ -6,6 +6,7 @@
 
 mod call;
 mod call_times;
+mod call_trace;
 mod caller_pauses;
 mod credential;
 mod drain;

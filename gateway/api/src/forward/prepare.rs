@@ -14,6 +14,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
+use super::call_trace::CallTrace;
 use super::forwarder::Forwarder;
 use super::headers::{self, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
@@ -55,11 +56,12 @@ pub(super) enum UsageRequestedBy {
     Gateway,
 }
 
-/// Reads and checks the call.
+/// Reads and checks the call. Its `trace` begins once it is known who makes it.
 pub(super) async fn prepare(
     forwarder: &Forwarder,
     request_id: RequestId,
     request: Request<Body>,
+    trace: &mut CallTrace,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
@@ -98,7 +100,9 @@ pub(super) async fn prepare(
 
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
+    trace.authenticated(&app.traces, &parts, request_id);
     CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
+    let receiving = trace.stage("receive request");
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
 
@@ -110,6 +114,8 @@ pub(super) async fn prepare(
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
+    drop(receiving);
+    let _preparing = trace.stage("prepare");
     let options = json.as_deref().map(read_request).unwrap_or_default();
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use tokio::task::JoinHandle;
 
 use super::call_times::CallTimes;
+use super::call_trace::Exchange;
 use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::pieces::Pieces;
@@ -57,6 +58,7 @@ pub(super) struct ProviderResponse {
     /// How long the caller has held the response up.
     pub(super) caller_pauses: CallerPauses,
     pub(super) times: CallTimes,
+    pub(super) exchange: Exchange,
     /// Counts the call as open until it is settled.
     pub(super) open: Counted,
 }
@@ -65,9 +67,12 @@ impl ProviderResponse {
     /// Starts the settlement in a task of its own, which goes on if the caller disconnects.
     pub(super) fn settle(self, end: ResponseEnd) -> JoinHandle<Result<(), Unsettled>> {
         let broken_off = self.broken_off();
-        let Self { forwarder, call, status, scanner, recorder, framing, usage_limit, open, .. } = self;
-        let tasks = forwarder.tasks.clone();
-        tasks.spawn(Box::pin(async move {
+        let Self {
+            forwarder, call, status, scanner, recorder, framing, usage_limit, mut exchange, open, ..
+        } = self;
+        exchange.received();
+        let (tasks, trace) = (forwarder.tasks.clone(), exchange.trace().clone());
+        tasks.spawn(Box::pin(trace.logged(async move {
             let Reading { report, is_within_document } = scanner.finish(&forwarder.tasks).await;
             let end = match (end, framing) {
                 (ResponseEnd::Complete, BodyFraming::UntilClose) if is_within_document => broken_off,
@@ -79,14 +84,16 @@ impl ProviderResponse {
             let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
             let settlement = settle(status, report, usage_limit, end);
             let label = CallLabel::of(call.provider, &settlement);
-            let settled = until_durable(app, partition, request_id, settlement, closing, abort).await;
+            let settling = exchange.ended(&settlement);
+            let settled = until_durable(app, partition, request_id, settlement, closing, abort);
+            let settled = settling.run(settled).await;
             match &settled {
                 Ok(()) => forwarder.app.metrics.forward.settled(label),
                 Err(_) => forwarder.app.metrics.forward.unsettled(),
             }
             drop(open);
             settled
-        }))
+        })))
     }
 
     /// The times of the call at the end of its response.

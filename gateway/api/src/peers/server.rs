@@ -12,6 +12,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use farthing_core::secret::ServerKey;
 use farthing_log::ledger::{self, Ledger, Reply};
+use farthing_telemetry::traces::{KeyValue, Traces};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use http::HeaderValue;
@@ -28,11 +29,11 @@ const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 pub(crate) struct FromGateway;
 
 /// Serves the other gateways. `rest` is the REST interface.
-pub(crate) fn router(ledger: Ledger, server_key: &ServerKey, rest: Router) -> Router {
+pub(crate) fn router(ledger: Ledger, traces: Traces, server_key: &ServerKey, rest: Router) -> Router {
     let commands = Router::new()
         .route(COMMANDS, post(commands))
         .layer(DefaultBodyLimit::max(MAX_MESSAGE))
-        .with_state(ledger);
+        .with_state((ledger, traces));
     commands.merge(rest).layer(from_fn_with_state(token(server_key), only_gateways))
 }
 
@@ -51,12 +52,12 @@ async fn only_gateways(State(token): State<HeaderValue>, mut request: Request, n
 
 /// Carries out a message of commands, and answers each as soon as it is decided: one that takes long does not hold up the
 /// others.
-async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Body {
+async fn commands(State((ledger, traces)): State<(Ledger, Traces)>, message: Bytes) -> Body {
     let lines = message.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let served = lines.enumerate().map(|(command, line)| {
-        let (ledger, line) = (ledger.clone(), message.slice_ref(line));
+        let (ledger, traces, line) = (ledger.clone(), traces.clone(), message.slice_ref(line));
         async move {
-            let reply = Numbered { command, reply: serve(&ledger, &line).await };
+            let reply = Numbered { command, reply: serve(&ledger, &traces, &line).await };
             let mut line = serde_json::to_vec(&reply).expect("replies are written as JSON");
             line.push(b'\n');
             line
@@ -75,9 +76,13 @@ async fn commands(State(ledger): State<Ledger>, message: Bytes) -> Body {
     Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, Infallible>))
 }
 
-async fn serve(ledger: &Ledger, line: &[u8]) -> Reply {
+async fn serve(ledger: &Ledger, traces: &Traces, line: &[u8]) -> Reply {
     match ledger::Request::read(line) {
-        Ok(request) => ledger.serve(request).await,
+        Ok(request) => {
+            let span = traces.asked_by_gateway(request.within(), "decide");
+            span.set(|| [KeyValue::new("farthing.partition", i64::from(request.partition().number()))]);
+            span.run(ledger.serve(request)).await
+        }
         Err(reply) => {
             tracing::warn!(
                 event = "gateways.command_unknown",

@@ -163,6 +163,7 @@ pub async fn run(
         visits: Visits::default(),
         payments,
         metrics: ApiMetrics::new(&metrics),
+        traces: config.telemetry.traces.clone(),
     });
 
     let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
@@ -193,7 +194,7 @@ pub async fn run(
     tasks.spawn(serve_gateways(
         peer_listener,
         Arc::clone(&app),
-        peers::router(app.ledger.clone(), &app.server_key, standard(&app)),
+        peers::router(app.ledger.clone(), app.traces.clone(), &app.server_key, standard(&app)),
         abort.clone(),
     ));
     health.starting("waits for the states of this release");

@@ -13,6 +13,7 @@ use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
+use farthing_telemetry::traces::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -30,6 +31,9 @@ pub struct Request {
     pub(super) term: i64,
     /// When it was sent, by Postgres's clock.
     pub(super) sent_at: DateTime<Utc>,
+    /// The span that it is asked within (`traceparent`), if its call is traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
     /// What is asked.
     pub(super) work: Work,
 }
@@ -155,9 +159,10 @@ struct Versioned {
 }
 
 impl Request {
-    /// A request for the leader of `partition` in `term`.
+    /// A request for the leader of `partition` in `term`, within the current span.
     pub(super) fn new(partition: Partition, term: i64, sent_at: DateTime<Utc>, work: Work) -> Self {
-        Self { version: VERSION, partition: partition.number(), term, sent_at, work }
+        let within = Span::current().traceparent();
+        Self { version: VERSION, partition: partition.number(), term, sent_at, within, work }
     }
 
     /// Reads a request of another gateway. The error is the answer to one that this program does not understand: nothing
@@ -182,6 +187,11 @@ impl Request {
     /// The partition that the receiver should lead.
     pub const fn partition(&self) -> Partition {
         Partition::new(self.partition)
+    }
+
+    /// The span that it is asked within, as `traceparent` names it.
+    pub fn within(&self) -> Option<&str> {
+        self.within.as_deref()
     }
 }
 

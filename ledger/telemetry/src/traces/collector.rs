@@ -1,0 +1,102 @@
+//! The HTTP client to the collector, on the libraries that the rest of the program uses.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use farthing_tls::ServerCheck;
+use http::uri::Scheme;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use opentelemetry_http::{HttpClient, HttpError};
+use rustls::RootCertStore;
+use tokio::runtime::Handle;
+
+use super::settings::TraceSettings;
+
+/// The longest time of a request to the collector.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest time until a connection is open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an idle connection is kept.
+const IDLE_CONNECTION: Duration = Duration::from_secs(20);
+
+/// The longest answer of a collector, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// Sends spans to the collector, from whatever thread.
+pub(super) struct CollectorClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    headers: HeaderMap,
+    runtime: Handle,
+}
+
+impl CollectorClient {
+    /// A client on the current runtime.
+    pub(super) fn new(settings: &TraceSettings) -> Result<Self, farthing_tls::Error> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let check = ServerCheck::AuthorityAndName(authorities(settings)?);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(farthing_tls::client_config(check, None)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(1)
+            .build(connector);
+        Ok(Self { client, headers: settings.headers.clone(), runtime: Handle::current() })
+    }
+}
+
+/// The authorities that a collector's certificate may be of.
+fn authorities(settings: &TraceSettings) -> Result<RootCertStore, farthing_tls::Error> {
+    if settings.endpoint.scheme() != Some(&Scheme::HTTPS) {
+        return Ok(RootCertStore::empty());
+    }
+    if let Some(file) = &settings.authorities {
+        return farthing_tls::authorities(file);
+    }
+    let (roots, errors) = farthing_tls::system_authorities();
+    for error in errors {
+        tracing::warn!(
+            event = "traces.system_certificates_unreadable",
+            %error,
+            "some of this machine's trusted certificates cannot be read"
+        );
+    }
+    Ok(roots)
+}
+
+impl fmt::Debug for CollectorClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CollectorClient")
+    }
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        for (name, value) in &self.headers {
+            request.headers_mut().insert(name, value.clone());
+        }
+        let client = self.client.clone();
+        // The library sends from a thread of its own, without a runtime.
+        let exchange = self.runtime.spawn(tokio::time::timeout(REQUEST_TIMEOUT, async move {
+            let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
+            Ok::<_, HttpError>(Response::from_parts(head, body))
+        }));
+        exchange.await??
+    }
+}
