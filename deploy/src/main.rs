@@ -1,9 +1,10 @@
 //! `farthing`: one program for every role. Reads the command line, starts the runtime that the subcommand needs and
-//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure.
+//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` has codes of its own.
 
 mod database;
 #[cfg(feature = "dev")]
 mod dev;
+mod doctor;
 mod gateway;
 mod key;
 mod lifetime;
@@ -72,6 +73,8 @@ enum Role {
     Log(log::Command),
     /// List the partitions of the log: leader, epoch, position and lags.
     Partitions(partitions::Args),
+    /// Check a deployment, and say what to do. Changes nothing.
+    Doctor(Box<doctor::Args>),
     /// Run a private test instance on this machine, with its own Postgres, NATS and mock AI provider.
     #[cfg(feature = "dev")]
     Dev(Box<dev::Args>),
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
     #[cfg(debug_assertions)]
     become_next_release();
     match run(Program::parse().role) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             output::print_error(&error);
             ExitCode::FAILURE
@@ -107,8 +110,9 @@ fn become_next_release() {
     }
 }
 
-fn run(role: Role) -> Result<()> {
-    match role {
+fn run(role: Role) -> Result<ExitCode> {
+    let done = match role {
+        Role::Doctor(args) => return Ok(one_thread("error")?.block_on(doctor::run(*args))),
         Role::Gateway(args) => many_threads(args.log_format())?.block_on(gateway::run(*args)),
         Role::Projector(args) => many_threads(args.log_format())?.block_on(projector::run(args)),
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
@@ -124,7 +128,8 @@ fn run(role: Role) -> Result<()> {
         Role::Dev(args) => one_thread_logging("info", args.log_format())?.block_on(dev::run(*args)),
         #[cfg(feature = "dev")]
         Role::MockProvider(args) => many_threads(args.log_format())?.block_on(mock_provider::run(args)),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn one_thread(log_level: &str) -> Result<Runtime> {

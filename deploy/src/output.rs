@@ -34,6 +34,11 @@ impl<T> Listing<T> {
 }
 
 impl OutputFormat {
+    /// Whether JSON is printed.
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+
     /// Prints `result` as one JSON object, or as one line per field.
     pub(crate) fn print(self, result: &impl Serialize) -> Result<()> {
         let value = serde_json::to_value(result).context("cannot serialize the result")?;

@@ -4,6 +4,7 @@
 //! schema of its own, and a new generation is built from its template beside the live one.
 
 pub mod citus;
+pub mod history;
 mod migrate;
 pub mod read_model;
 

@@ -68,7 +68,7 @@ fn is_of_roles(error: &DbError) -> bool {
 /// The number of partitions of a new log, unless one is chosen.
 const DEFAULT_PARTITIONS: i16 = 8;
 
-mod embedded {
+pub(crate) mod embedded {
     refinery::embed_migrations!("migrations");
 }
 

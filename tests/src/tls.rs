@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chrono::{Datelike as _, TimeDelta, Utc};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
     KeyPair, date_time_ymd,
@@ -19,6 +20,8 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 pub enum Validity {
     /// Valid.
     Now,
+    /// Valid since 2020, and for one or two days more.
+    Ending,
     /// Expired.
     Expired,
 }
@@ -77,8 +80,18 @@ impl Authority {
         let mut params = CertificateParams::new(hosts).expect("hosts");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, common_name);
-        if validity == Validity::Expired {
-            (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+        match validity {
+            Validity::Now => {}
+            Validity::Ending => {
+                let end = Utc::now() + TimeDelta::days(2);
+                let (month, day) = (end.month().try_into(), end.day().try_into());
+                let end = date_time_ymd(end.year(), month.expect("a month"), day.expect("a day"));
+                (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), end);
+            }
+            Validity::Expired => {
+                (params.not_before, params.not_after) =
+                    (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+            }
         }
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate can be made");

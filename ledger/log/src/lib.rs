@@ -17,6 +17,7 @@ pub mod leases;
 pub mod ledger;
 pub mod metrics;
 pub mod nats;
+pub mod nats_greeting;
 pub mod nats_names;
 pub mod own_thread;
 pub mod partitions;

@@ -115,23 +115,30 @@ impl NatsConfig {
         Ok(Box::pin(with(self.options()?).connect(self.servers())).await?)
     }
 
-    fn servers(&self) -> Vec<&str> {
+    /// The URL of each server.
+    pub fn servers(&self) -> Vec<&str> {
         self.urls.split(',').map(str::trim).collect()
     }
 
     fn options(&self) -> Result<ConnectOptions, Error> {
         let mut options = self.login()?;
-        // Of all servers, also those that the client learns from the first: they come without a scheme.
-        if self.servers().iter().any(|url| url.split_once("://").is_some_and(|(scheme, _)| scheme == TLS)) {
+        if self.demands_tls() {
             options = options.require_tls(true);
         }
         if let Some(file) = &self.authorities {
-            options = options.add_root_certificates(file.clone()).require_tls(true);
+            options = options.add_root_certificates(file.clone());
         }
         if let Some((certificate, key)) = &self.certificate {
-            options = options.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
+            options = options.add_client_certificate(certificate.clone(), key.clone());
         }
         Ok(options)
+    }
+
+    /// Whether TLS is demanded: of all servers, also those that the client learns from the first, which come without a
+    /// scheme.
+    pub fn demands_tls(&self) -> bool {
+        let is_tls = |url: &&str| url.split_once("://").is_some_and(|(scheme, _)| scheme == TLS);
+        self.authorities.is_some() || self.certificate.is_some() || self.servers().iter().any(is_tls)
     }
 
     fn login(&self) -> Result<ConnectOptions, Error> {

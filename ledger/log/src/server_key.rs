@@ -51,6 +51,12 @@ pub async fn check(client: &Client, key: &ServerKey, first: First) -> Result<(),
     }
 }
 
+/// Whether the instance uses this key; `None` if no process has left a mark yet. Changes nothing.
+pub async fn is_of_instance(client: &Client, key: &ServerKey) -> Result<Option<bool>, tokio_postgres::Error> {
+    let row = client.query_opt(MARK, &[]).await?;
+    row.map(|row| Ok(row.try_get::<_, &str>(0)? == key.mark())).transpose()
+}
+
 fn compare(mark: &str, of_instance: &str) -> Result<(), Error> {
     if mark == of_instance { Ok(()) } else { Err(Error::Another) }
 }

@@ -3,6 +3,7 @@
 
 mod pem;
 mod server_check;
+mod validity;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 pub use self::pem::{add_authorities, authorities, certificates, private_key};
 use self::server_check::{ChainOnly, Unchecked};
+pub use self::validity::{Validity, validity};
 
 /// Why a TLS configuration cannot be built.
 #[derive(Debug, thiserror::Error)]

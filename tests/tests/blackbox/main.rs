@@ -17,6 +17,7 @@ mod conventions;
 mod credentials;
 mod customers;
 mod customers_wallet;
+mod doctor;
 mod documented;
 mod feed;
 mod full_scenario;

@@ -30,20 +30,20 @@ const LOCAL: &str = "--allow-address=127.0.0.0/8";
 const IS_ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
 /// An instance whose Postgres takes TLS, with a certificate for `localhost`. One test at a time has it.
-struct Scene {
-    instance: Instance,
-    postgres: PostgresTls,
-    authority: Authority,
-    server: CertificateFiles,
+pub(crate) struct Scene {
+    pub(crate) instance: Instance,
+    pub(crate) postgres: PostgresTls,
+    pub(crate) authority: Authority,
+    pub(crate) server: CertificateFiles,
     client: CertificateFiles,
     /// The PEM file of the authority.
-    ca: String,
+    pub(crate) ca: String,
     /// That of another authority, which has issued nothing.
-    strange_ca: String,
+    pub(crate) strange_ca: String,
 }
 
 impl Scene {
-    async fn turn() -> MutexGuard<'static, Self> {
+    pub(crate) async fn turn() -> MutexGuard<'static, Self> {
         static SCENE: OnceCell<Mutex<Scene>> = OnceCell::const_new();
         SCENE.get_or_init(async || Mutex::new(Self::start().await)).await.lock().await
     }
@@ -67,14 +67,14 @@ impl Scene {
     }
 
     /// The URL of a database at `host`.
-    fn url(&self, database: &str, host: &str, parameters: &str) -> String {
+    pub(crate) fn url(&self, database: &str, host: &str, parameters: &str) -> String {
         let url = self.instance.ready().database_url;
         let (server, _) = url.rsplit_once('/').unwrap();
         format!("{}/{database}?{parameters}", server.replace("127.0.0.1", host))
     }
 
     /// Creates a database that takes encrypted connections alone, under this rule.
-    async fn create(&self, database: &str, rule: &str) {
+    pub(crate) async fn create(&self, database: &str, rule: &str) {
         self.postgres.create(database).await;
         let rules =
             format!("hostssl {database} all all scram-sha-256 {rule}\nhostnossl {database} all all reject");

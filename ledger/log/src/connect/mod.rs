@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Config};
 
 pub use self::database_url::Error as SettingsError;
 use self::database_url::Settings;
-pub use self::postgres_tls::{EncryptedStream, Handshake, PostgresTls};
+pub use self::postgres_tls::{Authorities, Check, EncryptedStream, Handshake, PostgresTls};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,9 +2,9 @@
 //! restart.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use farthing_tls::{ClientCertificate, ServerCheck};
@@ -22,7 +22,7 @@ const PROTOCOL: &[u8] = b"postgresql";
 
 /// Where the trusted authorities are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Authorities {
+pub enum Authorities {
     /// Those that this machine trusts.
     System,
     /// Those in a PEM file.
@@ -31,7 +31,7 @@ pub(super) enum Authorities {
 
 /// How the server's certificate is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Check {
+pub enum Check {
     /// Not at all.
     Nothing,
     /// It is of one of these authorities.
@@ -48,11 +48,13 @@ pub struct PostgresTls(Arc<TlsFiles>);
 struct TlsFiles {
     check: Check,
     certificate: Option<ClientCertificate>,
+    /// The certificate that the server showed last, in DER.
+    shown: Mutex<Option<Vec<u8>>>,
 }
 
 impl PostgresTls {
     pub(super) fn new(check: Check, certificate: Option<ClientCertificate>) -> Self {
-        Self(Arc::new(TlsFiles { check, certificate }))
+        Self(Arc::new(TlsFiles { check, certificate, shown: Mutex::default() }))
     }
 
     /// TLS that takes any server.
@@ -60,9 +62,19 @@ impl PostgresTls {
         Self::new(Check::Nothing, None)
     }
 
-    #[cfg(test)]
-    pub(super) fn check(&self) -> &Check {
+    /// How the server's certificate is checked.
+    pub fn check(&self) -> &Check {
         &self.0.check
+    }
+
+    /// The PEM file of the certificate that is shown to the server.
+    pub fn client_certificate(&self) -> Option<&Path> {
+        self.0.certificate.as_ref().map(|files| files.certificate.as_path())
+    }
+
+    /// The certificate, in DER, that the server showed in the last handshake; `None` if there was none.
+    pub fn shown(&self) -> Option<Vec<u8>> {
+        self.0.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads the files. An error names the parameter.
@@ -128,6 +140,9 @@ where
             let name = self.host.strip_suffix('.').unwrap_or(&self.host).to_owned();
             let name = ServerName::try_from(name).map_err(io::Error::other)?;
             let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            *self.tls.0.shown.lock().unwrap_or_else(PoisonError::into_inner) =
+                shown.map(|certificate| certificate.to_vec());
             Ok(EncryptedStream(stream))
         })
     }

@@ -1,0 +1,286 @@
+//! The NATS server: its version, JetStream, limits and TLS.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::response::Response;
+use async_nats::{Client, ServerInfo};
+use chrono::Utc;
+use farthing_core::partition::Partitions;
+use farthing_log::nats::NatsConfig;
+use farthing_log::nats_greeting::{self, Greeting};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::disk::bytes;
+use super::finding::Finding;
+use super::session::is_loopback;
+use super::tls::{Link, Names, Verified, judge_certificates, judge_link, of_file};
+
+/// How an operator sees the connection.
+const NAME: &str = "farthing doctor";
+
+/// The oldest version that Farthing works with.
+const OLDEST: (u32, u32) = (2, 9);
+
+/// A message of the feed that carries several record batches has up to this many bytes.
+const MESSAGE_OF_FEED: usize = 512 * 1_024;
+/// The default of the server. An event with thousands of bundles needs that much.
+const USUAL_PAYLOAD: usize = 1_024 * 1_024;
+
+/// The part of the space of an account, in percent, from which there is a warning, and a failure.
+const WARNING_PERCENT: i128 = 85;
+const FAILURE_PERCENT: i128 = 95;
+
+const TLS: Names = Names {
+    encryption: "nats.tls",
+    certificate: "nats.certificate",
+    advice: "use `tls://` in the URL of NATS, with --nats-ca-file for an authority of your own",
+};
+
+/// An account at JetStream. The client's own type refuses the answers of nats-server 2.9, which lack some fields.
+#[derive(Debug, Default, Deserialize)]
+struct Account {
+    /// Bytes in files.
+    #[serde(default)]
+    storage: u64,
+    #[serde(default)]
+    streams: u64,
+    #[serde(default)]
+    limits: Limits,
+    /// Limits for each number of replicas, in place of `limits`.
+    #[serde(default)]
+    tiers: BTreeMap<String, IgnoredAny>,
+}
+
+/// Limits of an account; below zero without one.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default)]
+struct Limits {
+    max_storage: i64,
+    max_streams: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_storage: -1, max_streams: -1 }
+    }
+}
+
+/// Whether the server took the login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    Yes,
+    No,
+}
+
+/// A connection to NATS.
+pub(super) struct Nats {
+    pub(super) client: Client,
+    pub(super) limit: Duration,
+}
+
+impl Nats {
+    /// Connects. The error is for people.
+    pub(super) async fn open(config: &NatsConfig, limit: Duration) -> Result<Self, String> {
+        let connecting = config
+            .connect(|options| options.name(NAME).connection_timeout(limit).request_timeout(Some(limit)));
+        match tokio::time::timeout(limit, connecting).await {
+            Ok(Ok(client)) => Ok(Self { client, limit }),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+        }
+    }
+}
+
+/// Checks the server. `partitions` are those of the log, if they are known.
+pub(super) async fn check(nats: &Nats, partitions: Option<Partitions>) -> Vec<Finding> {
+    let info = nats.client.server_info();
+    let account = account(nats).await;
+    let mut findings = vec![
+        judge_version(&info.version),
+        judge_payload(info.max_payload),
+        judge_jetstream(&info, account.as_ref().err().map(String::as_str)),
+    ];
+    if let Ok(account) = &account {
+        findings.push(judge_limits(account, partitions.map(|partitions| partitions.all().len())));
+    }
+    findings
+}
+
+/// Asks what the login's account has of JetStream. The error is for people.
+async fn account(nats: &Nats) -> Result<Account, String> {
+    let answer = jetstream::new(nats.client.clone()).request("INFO", b"").await;
+    match answer.map_err(|error| error.to_string())? {
+        Response::Ok(account) => Ok(account),
+        Response::Err { error } => Err(error.to_string()),
+    }
+}
+
+/// Checks the TLS of a connection to `config`, which was `reached` or not.
+pub(super) async fn check_tls(config: &NatsConfig, limit: Duration, reached: Reached) -> Vec<Finding> {
+    let greeting = match tokio::time::timeout(limit, nats_greeting::read(config)).await {
+        Ok(Ok(greeting)) => greeting,
+        Ok(Err(error)) => {
+            return vec![Finding::failed(TLS.encryption, error.to_string(), "see nats.reached")];
+        }
+        Err(_) => {
+            let found = format!("no answer within {} s", limit.as_secs());
+            return vec![Finding::failed(TLS.encryption, found, "see nats.reached")];
+        }
+    };
+    let mut certificates = Vec::new();
+    if let Some(shown) = &greeting.certificate {
+        certificates.push(("the server's certificate", farthing_tls::validity(shown)));
+    }
+    if let Some((file, _)) = &config.certificate {
+        certificates.push(("the client's certificate", of_file(file)));
+    }
+    let mut findings = vec![judge_certificates(TLS, &certificates, Utc::now())];
+    // A connection that was refused may have been refused for want of a verified server.
+    if reached == Reached::Yes {
+        findings.push(judge_link(TLS, link(&greeting)));
+    }
+    findings
+}
+
+/// An encrypted connection to NATS is always verified: there is no setting for less.
+fn link(greeting: &Greeting) -> Link {
+    let verified = if greeting.encrypted { Verified::Name } else { Verified::Nothing };
+    Link { is_encrypted: greeting.encrypted, verified, is_local: is_loopback(&greeting.host) }
+}
+
+fn judge_version(version: &str) -> Finding {
+    let (check, found) = ("nats.version", format!("nats-server {version}"));
+    let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST => Finding::ok(check, found),
+        (Some(Ok(_)), Some(Ok(_))) => Finding::failed(check, found, "upgrade it to 2.9 or newer"),
+        _ => Finding::warning(check, format!("{found}: an unknown version"), "use nats-server 2.9 or newer"),
+    }
+}
+
+fn judge_payload(max_payload: usize) -> Finding {
+    let check = "nats.max_payload";
+    let found = format!("a message has up to {}", bytes(u64::try_from(max_payload).unwrap_or(u64::MAX)));
+    if max_payload < MESSAGE_OF_FEED {
+        let advice = "raise `max_payload` to 1 MB, its default: an event that is larger stops its stream";
+        Finding::failed(check, found, advice)
+    } else if max_payload < USUAL_PAYLOAD {
+        let advice = "raise `max_payload` to 1 MB, its default: an event of a customer with thousands of bundles needs it";
+        Finding::warning(check, found, advice)
+    } else {
+        Finding::ok(check, found)
+    }
+}
+
+fn judge_jetstream(info: &ServerInfo, error: Option<&str>) -> Finding {
+    let check = "nats.jetstream";
+    let Some(error) = error else {
+        return Finding::ok(check, "JetStream is on, also for this login's account");
+    };
+    if !info.jetstream {
+        let advice = "start the server with `-js`, or with a `jetstream` block in its configuration";
+        return Finding::failed(check, "the server has no JetStream", advice);
+    }
+    let advice =
+        "switch it on for the account (`jetstream: enabled`), and let the login publish to `$JS.API.>`";
+    Finding::failed(
+        check,
+        format!("the login's account has no JetStream, or may not use it: {error}"),
+        advice,
+    )
+}
+
+/// `partitions` is their number, if it is known.
+fn judge_limits(account: &Account, partitions: Option<usize>) -> Finding {
+    let (check, Limits { max_storage, max_streams }) = ("nats.limits", account.limits);
+    if !account.tiers.is_empty() {
+        let reason = "the account has limits for each number of replicas: see `nats account info`";
+        return Finding::skipped(check, reason);
+    }
+    let used = i128::from(account.storage);
+    let mut found = format!("{} streams take {}", account.streams, bytes(account.storage));
+    let Ok(allowed) = u64::try_from(max_storage) else {
+        found = format!("{found}; the account has no limit. NATS does not tell the free space of its disk");
+        return judge_streams(check, found, max_streams, partitions);
+    };
+    found = format!("{found} of {}", bytes(allowed));
+    let advice = "raise the account's limit: the feed needs the space of the log, and stops without it";
+    if used * 100 >= i128::from(allowed) * FAILURE_PERCENT {
+        return Finding::failed(check, found, advice);
+    }
+    if used * 100 >= i128::from(allowed) * WARNING_PERCENT {
+        return Finding::warning(check, found, advice);
+    }
+    judge_streams(check, found, max_streams, partitions)
+}
+
+/// `allowed` is the most streams of the account, below zero without a limit.
+fn judge_streams(check: &'static str, found: String, allowed: i64, partitions: Option<usize>) -> Finding {
+    let fits = |partitions| usize::try_from(allowed).is_ok_and(|allowed| allowed >= partitions);
+    if allowed < 0 || partitions.is_none_or(fits) {
+        return Finding::ok(check, found);
+    }
+    let found = format!("{found}; the account allows {allowed} streams");
+    Finding::failed(check, found, "raise the limit: there is a stream for each partition")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn the_version_is_compared_by_its_numbers() {
+        for (version, verdict) in [
+            ("2.9.10", Verdict::Ok),
+            ("2.15.1", Verdict::Ok),
+            ("3.0.0-preview", Verdict::Ok),
+            ("2.8.4", Verdict::Failed),
+            ("1.4.1", Verdict::Failed),
+            ("dev", Verdict::Warning),
+        ] {
+            assert_eq!(judge_version(version).verdict, verdict, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_feed_must_fit() {
+        assert_eq!(judge_payload(USUAL_PAYLOAD).verdict, Verdict::Ok);
+        assert_eq!(judge_payload(600_000).verdict, Verdict::Warning);
+        assert_eq!(judge_payload(65_536).verdict, Verdict::Failed);
+    }
+
+    #[test]
+    fn jetstream_is_on_at_the_server_and_for_the_account() {
+        let info = |jetstream| ServerInfo { jetstream, ..ServerInfo::default() };
+        assert_eq!(judge_jetstream(&info(true), None).verdict, Verdict::Ok);
+        let off = judge_jetstream(&info(false), Some("no responders"));
+        assert_eq!(off.found, "the server has no JetStream");
+        let not_ours = judge_jetstream(&info(true), Some("timed out"));
+        assert!(not_ours.found.contains("account"), "{}", not_ours.found);
+    }
+
+    #[test]
+    fn the_answer_of_an_old_server_is_read() {
+        let answer = r#"{"memory":0,"storage":7,"streams":2,"limits":{"max_memory":-1,"max_storage":-1}}"#;
+        let account: Account = serde_json::from_str(answer).unwrap();
+        assert_eq!((account.storage, account.streams, account.limits.max_streams), (7, 2, -1));
+    }
+
+    #[test]
+    fn the_space_and_the_streams_of_the_account_suffice() {
+        let account = |storage, max_storage, max_streams| Account {
+            storage,
+            limits: Limits { max_storage, max_streams },
+            ..Account::default()
+        };
+        assert_eq!(judge_limits(&account(1_000, -1, -1), Some(8)).verdict, Verdict::Ok);
+        assert_eq!(judge_limits(&account(10, 100, 8), Some(8)).verdict, Verdict::Ok);
+        assert_eq!(judge_limits(&account(10, 100, 7), Some(8)).verdict, Verdict::Failed);
+        assert_eq!(judge_limits(&account(85, 100, -1), None).verdict, Verdict::Warning);
+        assert_eq!(judge_limits(&account(95, 100, -1), None).verdict, Verdict::Failed);
+    }
+}
