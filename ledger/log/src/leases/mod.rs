@@ -8,6 +8,7 @@ mod fits;
 mod plan;
 mod routes;
 mod statements;
+mod unled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -124,6 +125,7 @@ pub(crate) fn start(
         handing_over: BTreeSet::new(),
         stuck: BTreeMap::new(),
         avoids: BTreeMap::new(),
+        given_up: BTreeSet::new(),
         fits: known_fits,
         is_outdated: false,
     };
@@ -162,6 +164,8 @@ struct Leases {
     stuck: BTreeMap<Partition, (Instant, u32)>,
     /// The partitions that this gateway leaves to others, and until when.
     avoids: BTreeMap<Partition, Instant>,
+    /// The partitions that this gateway has given up and not led since.
+    given_up: BTreeSet<Partition>,
     /// Which partitions this program can lead.
     fits: watch::Receiver<KnownFits>,
     /// Whether a newer program has led a partition.
@@ -303,6 +307,7 @@ impl Leases {
             let failures = *self.appenders[partition.index()].failures.borrow();
             if failures == 0 {
                 self.stuck.remove(&partition);
+                self.given_up.remove(&partition);
                 continue;
             }
             let (since, before) = *self.stuck.entry(partition).or_insert((now, failures));
@@ -317,6 +322,7 @@ impl Leases {
                 );
                 self.stuck.remove(&partition);
                 self.avoids.insert(partition, now + AVOID_FOR);
+                self.given_up.insert(partition);
             }
         }
     }
@@ -363,7 +369,8 @@ impl Leases {
                 Some(_) | None => Route::Unknown,
             }
         };
-        let routes = Routes { of: (0..).zip(&rows.leases).map(route).collect(), is_current: true };
+        let of: Vec<Route> = (0..).zip(&rows.leases).map(route).collect();
+        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, is_current: true };
         self.routes.send_if_modified(|known| {
             let is_new = **known != routes;
             if is_new {

@@ -1,5 +1,6 @@
 //! Where the partitions are led, as this process knows it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use farthing_core::partition::Partition;
@@ -44,6 +45,8 @@ pub struct Elsewhere {
 pub struct Routes {
     /// By the number of the partition.
     pub(super) of: Vec<Route>,
+    /// Those whose gateway cannot lead them.
+    pub(super) unled: BTreeSet<Partition>,
     /// Whether the last round could read the leases.
     pub(super) is_current: bool,
 }
@@ -51,13 +54,13 @@ pub struct Routes {
 impl Routes {
     /// No leader is known yet.
     pub(super) fn unknown(partitions: usize) -> Self {
-        Self { of: vec![Route::Unknown; partitions], is_current: true }
+        Self { of: vec![Route::Unknown; partitions], unled: BTreeSet::new(), is_current: true }
     }
 
     /// A single partition that is led there.
     #[cfg(test)]
     pub(crate) fn of_one(route: Route) -> Self {
-        Self { of: vec![route], is_current: true }
+        Self { of: vec![route], unled: BTreeSet::new(), is_current: true }
     }
 
     /// Where `partition` is led.
@@ -71,6 +74,11 @@ impl Routes {
     fn those(&self, is_wanted: impl Fn(&Route) -> bool) -> Vec<Partition> {
         let wanted = (0..).zip(&self.of).filter(|(_, route)| is_wanted(route));
         wanted.map(|(number, _)| Partition::new(number)).collect()
+    }
+
+    /// The number of partitions that nobody is known to lead: without a lease, or with that of a gateway that cannot.
+    fn without_leader(&self) -> usize {
+        self.those(|route| *route == Route::Unknown).len() + self.unled.len()
     }
 
     /// Whether the leases could be read lately.
@@ -90,9 +98,9 @@ impl LedPartitions {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
-    /// The number of partitions whose leader is not known.
+    /// The number of partitions that nobody is known to lead.
     pub fn without_leader(&self) -> usize {
-        self.0.borrow().those(|route| *route == Route::Unknown).len()
+        self.0.borrow().without_leader()
     }
 
     /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition
@@ -102,7 +110,7 @@ impl LedPartitions {
         if !routes.is_current() {
             return Err("the leases cannot be read".to_owned());
         }
-        if routes.of.iter().all(|route| *route == Route::Unknown) {
+        if routes.without_leader() == routes.of.len() {
             return Err("no partition has a known leader".to_owned());
         }
         Ok(())
