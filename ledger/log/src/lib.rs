@@ -21,6 +21,7 @@ pub mod nats_names;
 pub mod own_thread;
 pub mod partitions;
 pub mod positions;
+pub mod probe;
 pub mod reader;
 pub mod reads;
 pub mod record;
