@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what Farthing needs in addition to Rust: a C compiler and linker, Postgres, nats-server, curl. With
-# `conformance`, also what the tests need: Python with venv, for tests/conformance/run, and Chromium with chromedriver,
-# for the browser tests. Does nothing if everything is installed. On Debian and Ubuntu it installs missing packages, as
+# `conformance`, also what the tests need: Python with venv, for tests/conformance/run, Chromium with chromedriver, for the
+# browser tests, and Prometheus with promtool and matplotlib, for the test of the metrics. Does nothing if everything is installed. On Debian and Ubuntu it installs missing packages, as
 # root or with sudo; elsewhere it prints what to install. It does not start the servers of the packages, and Farthing
 # does not use them: it runs private ones.
 set -eu
@@ -26,6 +26,16 @@ fi
 # Chromium, under any of its names, and its WebDriver server.
 has_browser() { has chromedriver && { has chromium || has google-chrome || has chrome; }; }
 
+has_prometheus() { has prometheus && has promtool; }
+
+# For the first Python on PATH, or the system's.
+has_matplotlib() {
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import matplotlib' 2>/dev/null && return 0
+    done
+    return 1
+}
+
 missing=""
 has cc || missing="$missing build-essential"
 has_postgres || missing="$missing postgresql"
@@ -42,13 +52,17 @@ if [ "${1:-}" = conformance ] && ! has_browser; then
     fi
     missing="$missing chromium chromium-driver"
 fi
+if [ "${1:-}" = conformance ]; then
+    has_prometheus || missing="$missing prometheus"
+    has_matplotlib || missing="$missing python3-matplotlib"
+fi
 [ -z "$missing" ] && exit 0
 
 give_up() {
     echo "Cannot install the missing packages. Install them, then run this script again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
-    echo "  macOS:           brew install postgresql@17 nats-server; brew install --cask chromium chromedriver (tests)" >&2
-    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, Chromium and chromedriver" >&2
+    echo "  macOS:           brew install postgresql@17 nats-server; brew install --cask chromium chromedriver; brew install prometheus python-matplotlib (tests)" >&2
+    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv and matplotlib, Chromium and chromedriver, Prometheus with promtool" >&2
     exit 1
 }
 
