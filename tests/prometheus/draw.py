@@ -68,6 +68,8 @@ def draw(panel, answers, axes):
     axes.grid(linewidth=0.3)
     if defaults.get("min") is not None:
         axes.set_ylim(bottom=defaults["min"])
+    if defaults.get("decimals") == 0:
+        axes.yaxis.get_major_locator().set_params(integer=True)
     if lines:
         axes.legend(fontsize=5, loc="upper left", bbox_to_anchor=(0, -0.12), ncol=4, frameon=False)
     else:
