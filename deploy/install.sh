@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what Farthing needs in addition to Rust: a C compiler and linker, Postgres, nats-server, curl. With
 # `conformance`, also what the tests need: Python with venv, for tests/conformance/run, Chromium with chromedriver, for the
-# browser tests, and for tests/first_hour/run nginx, prometheus, openssl and jq. Does nothing if everything is installed. On Debian and Ubuntu it installs missing packages, as
+# browser tests, Prometheus with promtool and matplotlib, for the test of the metrics, and nginx, openssl and jq, for
+# tests/first_hour/run. Does nothing if everything is installed. On Debian and Ubuntu it installs missing packages, as
 # root or with sudo; elsewhere it prints what to install. It does not start the servers of the packages, and Farthing
 # does not use them: it runs private ones.
 set -eu
@@ -26,6 +27,16 @@ fi
 # Chromium, under any of its names, and its WebDriver server.
 has_browser() { has chromedriver && { has chromium || has google-chrome || has chrome; }; }
 
+has_prometheus() { has prometheus && has promtool; }
+
+# For the first Python on PATH, or the system's.
+has_matplotlib() {
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import matplotlib' 2>/dev/null && return 0
+    done
+    return 1
+}
+
 missing=""
 has cc || missing="$missing build-essential"
 has_postgres || missing="$missing postgresql"
@@ -34,7 +45,7 @@ has curl || missing="$missing curl"
 [ "${1:-}" != conformance ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 if [ "${1:-}" = conformance ]; then
     PATH="$PATH:/usr/sbin"
-    for program in nginx prometheus openssl jq; do
+    for program in nginx openssl jq; do
         has "$program" || missing="$missing $program"
     done
 fi
@@ -48,13 +59,17 @@ if [ "${1:-}" = conformance ] && ! has_browser; then
     fi
     missing="$missing chromium chromium-driver"
 fi
+if [ "${1:-}" = conformance ]; then
+    has_prometheus || missing="$missing prometheus"
+    has_matplotlib || missing="$missing python3-matplotlib"
+fi
 [ -z "$missing" ] && exit 0
 
 give_up() {
     echo "Cannot install the missing packages. Install them, then run this script again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
-    echo "  macOS:           brew install postgresql@17 nats-server; brew install nginx prometheus jq; brew install --cask chromium chromedriver (tests)" >&2
-    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, Chromium and chromedriver, nginx, prometheus, openssl, jq" >&2
+    echo "  macOS:           brew install postgresql@17 nats-server; brew install nginx prometheus jq python-matplotlib; brew install --cask chromium chromedriver (tests)" >&2
+    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv and matplotlib, Chromium and chromedriver, Prometheus with promtool, nginx, openssl, jq" >&2
     exit 1
 }
 

@@ -39,7 +39,7 @@ impl Database {
     pub(crate) fn url(&self) -> Result<String> {
         let url = match (&self.database_url, &self.database_url_file) {
             (Some(url), _) => url.clone(),
-            (None, Some(file)) => secret_file::first_line(file)?,
+            (None, Some(file)) => secret_file::first_line("--database-url-file", file)?,
             (None, None) => bail!("--database-url or --database-url-file is required"),
         };
         connect::check(&url).context("the database URL cannot be used")?;
@@ -60,7 +60,10 @@ impl KeyOverride {
     /// The key, if one is given. The file comes before the variable with the key itself.
     pub(crate) fn read(&self) -> Result<Option<ServerKey>> {
         let (source, text) = match &self.server_key_file {
-            Some(file) => (file.display().to_string(), secret_file::first_line(file)?),
+            Some(file) => {
+                let source = "--server-key-file";
+                (source.to_owned(), secret_file::first_line(source, file)?)
+            }
             None => match std::env::var_os(SERVER_KEY).filter(|text| !text.is_empty()) {
                 Some(text) => (SERVER_KEY.to_owned(), text.into_string().unwrap_or_default()),
                 None => return Ok(None),

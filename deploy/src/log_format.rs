@@ -1,7 +1,11 @@
-//! The format of the log on stderr.
+//! The format of the log on stderr, of the error that ends a process, and of panics.
+
+use std::panic::PanicHookInfo;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+
+use crate::output;
 
 /// The format of log lines. The names of events and fields are the same in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -32,7 +36,70 @@ impl LogFormat {
             Self::Text => log.init(),
             Self::Json => {
                 log.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
+                std::panic::set_hook(Box::new(log_panic));
             }
         }
+    }
+
+    /// Shows the error that ends the process: as a line of the log in JSON, unless the log's filter hides errors.
+    pub(crate) fn show_error(self, error: &anyhow::Error) {
+        if self == Self::Json && tracing::enabled!(tracing::Level::ERROR) {
+            let error = output::error_text(error);
+            tracing::error!(event = "process.failed", error, "the process ends with an error");
+        } else {
+            output::print_error(error);
+        }
+    }
+}
+
+/// Logs a panic of a task or a thread.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let reason = panic.payload_as_str().unwrap_or("no message");
+    let location = panic.location().map(ToString::to_string);
+    let thread = std::thread::current().name().map(ToOwned::to_owned);
+    tracing::error!(event = "process.panicked", reason, location, thread, "a task or a thread panicked");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn test_panic() {
+        panic!("this panic is part of the test");
+    }
+
+    #[test]
+    fn a_panic_is_a_line_of_json() {
+        let written = Written::default();
+        let writer = written.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(log_panic));
+        let panicked =
+            tracing::subscriber::with_default(log.finish(), || std::panic::catch_unwind(test_panic));
+        std::panic::set_hook(before);
+        assert!(panicked.is_err());
+        let line: Value = serde_json::from_slice(&written.0.lock().unwrap()).unwrap();
+        assert_eq!(line["event"], "process.panicked", "{line}");
+        assert_eq!(line["reason"], "this panic is part of the test", "{line}");
+        assert!(line["location"].as_str().unwrap().contains("log_format.rs:"), "{line}");
     }
 }

@@ -83,13 +83,38 @@ enum Role {
     MockProvider(mock_provider::Args),
 }
 
+impl Role {
+    /// The format of its log. Roles without the flag write text.
+    const fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Gateway(args) => args.log_format(),
+            Self::Projector(args) => args.log_format(),
+            Self::Migrate(_)
+            | Self::Prune(_)
+            | Self::Merchant(_)
+            | Self::Key(_)
+            | Self::Wallet(_)
+            | Self::Projections(_)
+            | Self::Log(_)
+            | Self::Partitions(_)
+            | Self::Doctor(_) => LogFormat::Text,
+            #[cfg(feature = "dev")]
+            Self::Dev(args) => args.log_format(),
+            #[cfg(feature = "dev")]
+            Self::MockProvider(args) => args.log_format(),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     #[cfg(debug_assertions)]
     become_next_release();
-    match run(Program::parse().role) {
+    let role = Program::parse().role;
+    let format = role.log_format();
+    match run(role) {
         Ok(code) => code,
         Err(error) => {
-            output::print_error(&error);
+            format.show_error(&error);
             ExitCode::FAILURE
         }
     }

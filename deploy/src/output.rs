@@ -88,8 +88,13 @@ pub(crate) fn timestamp(at: DateTime<Utc>) -> String {
 
 /// Prints an error and its causes on stderr as one line. A failure to print is ignored.
 pub(crate) fn print_error(error: &anyhow::Error) {
+    let _ = writeln!(std::io::stderr().lock(), "farthing: {}", error_text(error));
+}
+
+/// An error and its causes, with what to do if the database is not migrated.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
     let hint = if lacks_a_table(error) { " (run `farthing migrate` of this version first)" } else { "" };
-    let _ = writeln!(std::io::stderr().lock(), "farthing: {}{hint}", with_causes(error));
+    format!("{}{hint}", with_causes(error))
 }
 
 /// Whether the database lacks what `farthing migrate` creates.

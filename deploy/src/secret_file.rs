@@ -5,10 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The first line of a file, without spaces around it. An error names the file and shows nothing of its content.
-pub(crate) fn first_line(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+/// The first line of the file that `setting` names, without spaces around it. An error names the setting and the file, and
+/// shows nothing of its content, nor of a secret that was given in place of its name.
+pub(crate) fn first_line(setting: &str, file: &Path) -> Result<String> {
+    let shown = || farthing_tls::shown(file);
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("{setting}: cannot read {}", shown()))?;
     let line = text.lines().next().unwrap_or_default().trim();
-    ensure!(!line.is_empty(), "the first line of {} is empty", file.display());
+    ensure!(!line.is_empty(), "{setting}: the first line of {} is empty", shown());
     Ok(line.to_owned())
 }

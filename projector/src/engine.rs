@@ -164,8 +164,7 @@ async fn follow<P: Projection>(
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
     let schemas = Schemas::load(&client).await?;
     let (schema, version) = schemas.generation(P::MODEL);
-    progress.stands_by();
-    let leadership = Leadership::wait(client, &writer_lock(schema)).await?;
+    let leadership = Leadership::wait(client, &writer_lock(schema), || progress.stands_by()).await?;
     // Under the lock: `farthing migrate` changes it only while no projector has the lock.
     let mut is_built = !unbuilt(leadership.client()).await?.contains(&P::MODEL);
     let mut generation = Generation::open(leadership.into_client(), P::MODEL, schema).await?;

@@ -22,6 +22,7 @@ pub mod merchant;
 pub mod nats_server;
 mod post_mortem;
 pub mod postgres_tls;
+pub mod prometheus;
 pub mod provider;
 pub mod proxy;
 pub mod recurring;

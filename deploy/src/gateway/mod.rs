@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// was delivered.
     #[arg(long, env = "FARTHING_GRACE_SECONDS", default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     grace_seconds: u64,
+    /// On shutdown, serve for this many seconds more, while /readyz says that the gateway is not ready, so that load
+    /// balancers take it out. Then the listeners close and --grace-seconds begins.
+    #[arg(long, env = "FARTHING_DRAIN_SECONDS", default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    drain_seconds: u64,
     /// Address to serve the hosted pages and the API reference at. They are served nowhere else. The default is the port
     /// after that of --listen.
     #[arg(long, env = "FARTHING_PAGES_LISTEN", value_name = "ADDR")]
@@ -92,6 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         provider_keys: settings.provider_keys()?,
         catalogue: settings.catalogue()?,
         settings: settings.request_settings(),
+        drain: Duration::from_secs(args.drain_seconds),
         sweep_after: Duration::from_secs(args.sweep_after_seconds),
         pages: Pages { listen: args.pages_listen, url: args.pages_url },
         response_headers: settings.response_headers(),

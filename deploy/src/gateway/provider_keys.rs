@@ -41,7 +41,8 @@ impl ProviderKeys {
         let (mut keys, mut by_variable) = (BTreeMap::new(), BTreeMap::new());
         for (name, text) in variables {
             if let Some(name) = name.strip_suffix(FILE) {
-                keys.insert(name.to_owned(), from_file(name, text.trim())?);
+                let setting = format!("{VARIABLE}{}_FILE", name.to_ascii_uppercase());
+                keys.insert(name.to_owned(), from_file(&setting, name, text.trim())?);
             } else {
                 let key = checked(&name, text.trim())?;
                 by_variable.insert(name, key);
@@ -50,7 +51,7 @@ impl ProviderKeys {
         let mut by_flag = BTreeMap::new();
         for given in &self.provider_key_files {
             let (name, file) = given.split_once('=').context("--provider-key-file must be NAME=FILE")?;
-            let before = by_flag.insert(name.to_owned(), from_file(name, file)?);
+            let before = by_flag.insert(name.to_owned(), from_file("--provider-key-file", name, file)?);
             ensure!(before.is_none(), "the provider key of {name} is given twice");
         }
         keys.extend(by_variable);
@@ -68,8 +69,9 @@ impl ProviderKeys {
     }
 }
 
-fn from_file(name: &str, file: &str) -> Result<ProviderKey> {
-    checked(name, &secret_file::first_line(Path::new(file))?)
+/// The key in `file`, which `setting` gives for the provider `name`.
+fn from_file(setting: &str, name: &str, file: &str) -> Result<ProviderKey> {
+    checked(name, &secret_file::first_line(setting, Path::new(file))?)
 }
 
 fn checked(name: &str, text: &str) -> Result<ProviderKey> {
@@ -131,6 +133,14 @@ mod tests {
         for variable in [("a", "sk secret"), ("other", "sk-secret"), ("a_file", spaced.as_str())] {
             let error = read(&[], &[variable]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
+        }
+        for (given, variables) in [(Some("a=sk-secret"), &[][..]), (None, &[("a_file", "sk-secret")][..])] {
+            let given: Vec<&str> = given.into_iter().collect();
+            let error = read(&given, variables).unwrap_err();
+            assert!(!error.contains("sk-"), "{error}");
+            let names_it = error.starts_with("--provider-key-file: ")
+                || error.starts_with("FARTHING_PROVIDER_KEY_A_FILE: ");
+            assert!(names_it, "{error}");
         }
         let error = read(&[], &[("a_file", "/nowhere/at/all")]).unwrap_err();
         assert!(error.contains("/nowhere/at/all"), "{error}");

@@ -19,8 +19,8 @@ const METERED: [&str; 2] = ["no", "yes"];
 const OTHER: &str = "other";
 
 /// The statuses of errors; the last is for all others.
-const ERRORS: [&str; 13] =
-    ["400", "401", "402", "403", "404", "405", "409", "429", "500", "502", "503", "504", "other"];
+const ERRORS: [&str; 14] =
+    ["400", "401", "402", "403", "404", "405", "409", "422", "429", "500", "502", "503", "504", "other"];
 
 /// An address that a gateway listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,9 @@ impl ApiMetrics {
 pub(crate) struct ForwardMetrics {
     /// By provider, status and whether metered.
     calls: Vec<Counter>,
-    unsettled: Counter,
+    /// Calls that may be charged and were left unsettled.
+    pub(crate) unsettled: Counter,
+    replayed: Counter,
     errors: [Counter; ERRORS.len()],
     duration: Histogram,
     added: Histogram,
@@ -127,8 +129,14 @@ impl ForwardMetrics {
         });
         Self {
             calls: calls.collect(),
-            unsettled: metrics
-                .counter("farthing_calls_unsettled_total", "Forwarded calls that were left unsettled"),
+            unsettled: metrics.counter(
+                "farthing_calls_unsettled_total",
+                "Forwarded calls that may be charged and were left unsettled",
+            ),
+            replayed: metrics.counter(
+                "farthing_calls_replayed_total",
+                "Forwarded calls that were answered with the stored response of an earlier one",
+            ),
             errors: metrics.counters(
                 "farthing_forward_errors_total",
                 "Answers of the forward endpoint that are errors of the gateway itself",
@@ -155,9 +163,9 @@ impl ForwardMetrics {
         self.calls[label.0].inc();
     }
 
-    /// Counts a call that was opened and could not be settled.
-    pub(crate) fn unsettled(&self) {
-        self.unsettled.inc();
+    /// Counts a call that was answered with the stored response of an earlier one.
+    pub(crate) fn replayed(&self) {
+        self.replayed.inc();
     }
 
     /// Counts an error of the gateway itself.

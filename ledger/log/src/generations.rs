@@ -225,7 +225,7 @@ async fn build_all(database_url: &str) -> Result<(), Error> {
     if unbuilt(&client).await?.is_empty() {
         return Ok(());
     }
-    let leadership = Leadership::wait(client, &lock_name(generation())).await?;
+    let leadership = Leadership::wait(client, &lock_name(generation()), || {}).await?;
     let builder = Builder::open(database_url, leadership.into_client()).await?;
     tracing::info!(
         event = "generations.build_started",

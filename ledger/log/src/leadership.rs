@@ -24,11 +24,16 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Waits on the connection `client` until the lock `name` is free, and takes it. Polls, because a waiting statement
-    /// would hold back vacuum for as long as another process leads.
-    pub async fn wait(client: Client, name: &str) -> Result<Self, tokio_postgres::Error> {
+    /// Waits on the connection `client` until the lock `name` is free, and takes it. Calls `stands_by` while another process
+    /// has it. Polls, because a waiting statement would hold back vacuum for as long as another process leads.
+    pub async fn wait(
+        client: Client,
+        name: &str,
+        stands_by: impl Fn(),
+    ) -> Result<Self, tokio_postgres::Error> {
         let leadership = Self { client, name: name.to_owned() };
         while !leadership.try_lock().await? {
+            stands_by();
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
         Ok(leadership)

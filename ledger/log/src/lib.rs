@@ -22,6 +22,7 @@ pub mod nats_names;
 pub mod own_thread;
 pub mod partitions;
 pub mod positions;
+pub mod probe;
 pub mod reader;
 pub mod reads;
 pub mod record;

@@ -60,10 +60,12 @@ impl LedgerMetrics {
                 .sizes("farthing_append_batch_commands", "Commands in a record batch that was committed"),
             group_commit_duration: metrics.durations(
                 "farthing_group_commit_duration_seconds",
-                "Time of a transaction that commits the batches of several partitions",
+                "Time of a transaction that has committed the batches of one or several partitions",
             ),
-            group_commit_appends: metrics
-                .sizes("farthing_group_commit_batches", "Record batches in such a transaction"),
+            group_commit_appends: metrics.sizes(
+                "farthing_group_commit_batches",
+                "Record batches that such a transaction has committed",
+            ),
             shed_full,
             shed_expired,
             terms_begun: metrics

@@ -50,10 +50,10 @@ pub enum Error {
     #[error("{0}: {1}")]
     Pem(&'static str, farthing_tls::Error),
     /// The file of a login cannot be read.
-    #[error("{0}: {path}: {2}", path = .1.display())]
+    #[error("{0}: {path}: {2}", path = farthing_tls::shown(.1))]
     File(&'static str, PathBuf, std::io::Error),
     /// The file of a login does not hold one. It holds a secret, and nothing of it is shown.
-    #[error("{0}: {path}: it does not hold {2}", path = .1.display())]
+    #[error("{0}: {path}: it does not hold {2}", path = farthing_tls::shown(.1))]
     Content(&'static str, PathBuf, &'static str),
     /// No server takes the connection.
     #[error(transparent)]
@@ -189,6 +189,7 @@ mod tests {
         assert!(!format!("{config:?}").contains("secret"));
         let missing = || PathBuf::from("/nowhere/at/all");
         let no_login = NatsConfig::at("tls://h");
+        let secret = || PathBuf::from("-----BEGIN NATS USER JWT-----\nsecret");
         for (config, said) in [
             (NatsConfig::at("nats://u:secret@ h"), "nats-url"),
             (NatsConfig::at("wss://u:secret@h"), "nats-url"),
@@ -209,6 +210,12 @@ mod tests {
                 NatsConfig { login: Login::Nkey(missing()), ..no_login.clone() },
                 "nats-nkey-file: /nowhere/at/all",
             ),
+            (
+                NatsConfig { login: Login::Credentials(secret()), ..no_login.clone() },
+                "nats-credentials-file: the file",
+            ),
+            (NatsConfig { login: Login::Nkey(secret()), ..no_login.clone() }, "nats-nkey-file: the file"),
+            (NatsConfig { authorities: Some(secret()), ..no_login.clone() }, "nats-ca-file: the file"),
             (NatsConfig { login: Login::Nkey(missing()), ..config }, "nats-nkey-file: the URL of NATS names"),
             (
                 NatsConfig {

@@ -16,9 +16,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that one statement may run in the database, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
 
-/// Answered by any server that works.
-const ALIVE: &str = "SELECT 1";
-
 /// Why a read has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -67,12 +64,6 @@ impl ReadPool {
     /// The pool itself, to see its use.
     pub(crate) const fn pool(&self) -> &Pool {
         &self.0
-    }
-
-    /// Whether Postgres answers. The error holds no secret.
-    pub async fn answers(&self) -> Result<(), Error> {
-        let connection = self.connection().await?;
-        within(connection.batch_execute(ALIVE)).await?.map_err(Error::from)
     }
 
     /// Takes a connection from the pool.

@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 /// The longest time that one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the outcome of a check that costs something is kept.
+const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The outcome of a check: an error says why the process cannot serve, without a secret.
 pub type Outcome = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -22,6 +26,15 @@ pub struct Failing {
     pub check: &'static str,
     /// Why it fails.
     pub reason: String,
+}
+
+/// Whether a process that stops had started to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WasServing {
+    /// It had.
+    Yes,
+    /// It had not.
+    No,
 }
 
 /// How far the process has come.
@@ -58,22 +71,53 @@ impl fmt::Debug for Health {
 impl Health {
     /// The process starts, and waits for `what`.
     pub fn starting(&self, what: &'static str) {
-        *self.phase() = Phase::Starting(what);
+        self.enter(Phase::Starting(what));
     }
 
     /// The process has started.
     pub fn started(&self) {
-        *self.phase() = Phase::Serving;
+        self.enter(Phase::Serving);
     }
 
-    /// The process stops.
-    pub fn stopping(&self) {
-        *self.phase() = Phase::Stopping;
+    /// Goes on to `next`, unless the process stops already.
+    fn enter(&self, next: Phase) {
+        let mut phase = self.phase();
+        if *phase != Phase::Stopping {
+            *phase = next;
+        }
+    }
+
+    /// The process stops. Returns whether it could serve until now.
+    pub fn stopping(&self) -> WasServing {
+        match std::mem::replace(&mut *self.phase(), Phase::Stopping) {
+            Phase::Serving => WasServing::Yes,
+            Phase::Starting(_) | Phase::Stopping => WasServing::No,
+        }
     }
 
     /// Adds a check, which is made whenever somebody asks whether the process can serve.
     pub fn add_check(&self, name: &'static str, check: impl Fn() -> Outcome + Send + Sync + 'static) {
         self.checks().push((name, Arc::new(check)));
+    }
+
+    /// Adds a check that costs something. However many ask, it is made once at a time, and at most once a second.
+    pub fn add_costly_check(&self, name: &'static str, check: impl Fn() -> Outcome + Send + Sync + 'static) {
+        let check = Arc::new(check);
+        let kept: Arc<tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>> = Arc::default();
+        self.add_check(name, move || {
+            let (check, kept) = (Arc::clone(&check), Arc::clone(&kept));
+            Box::pin(async move {
+                let mut kept = kept.lock().await;
+                if let Some((at, outcome)) = &*kept
+                    && at.elapsed() < KEPT_FOR
+                {
+                    return outcome.clone();
+                }
+                let outcome = check().await;
+                *kept = Some((Instant::now(), outcome.clone()));
+                outcome
+            })
+        });
     }
 
     /// Makes all checks, and returns those that fail. The process can serve if there are none.
@@ -108,6 +152,8 @@ impl Health {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     async fn reasons(health: &Health) -> Vec<String> {
@@ -125,7 +171,32 @@ mod tests {
         health.add_check("broken", || Box::pin(async { Err("broken".to_owned()) }));
         health.add_check("well", || Box::pin(async { Ok(()) }));
         assert_eq!(reasons(&health).await, ["no answer in time", "broken"]);
-        health.stopping();
+        assert_eq!(health.stopping(), WasServing::Yes);
         assert_eq!(reasons(&health).await.len(), 3);
+        health.started();
+        assert_eq!(health.stopping(), WasServing::No);
+        assert_eq!(reasons(&health).await.len(), 3, "a process that stops does not start again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_costly_check_is_made_once_a_second_however_many_ask() {
+        let (health, made) = (Health::default(), Arc::new(AtomicU32::new(0)));
+        health.started();
+        let counted = Arc::clone(&made);
+        health.add_costly_check("postgres", move || {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async move {
+                tokio::time::sleep(KEPT_FOR / 2).await;
+                if number == 0 { Err("away".to_owned()) } else { Ok(()) }
+            })
+        });
+        let all = async || tokio::join!(reasons(&health), reasons(&health), reasons(&health));
+        let away = vec!["away".to_owned()];
+        assert_eq!(all().await, (away.clone(), away.clone(), away.clone()));
+        assert_eq!(all().await, (away.clone(), away.clone(), away));
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+        tokio::time::advance(KEPT_FOR).await;
+        assert_eq!(all().await, (Vec::new(), Vec::new(), Vec::new()));
+        assert_eq!(made.load(Ordering::SeqCst), 2);
     }
 }

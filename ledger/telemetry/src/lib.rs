@@ -13,7 +13,7 @@ pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
 
 pub use self::ages::{Age, Ages};
-pub use self::health::{Failing, Health, Outcome};
+pub use self::health::{Failing, Health, Outcome, WasServing};
 pub use self::histogram::Histogram;
 pub use self::metrics::{Counted, CounterFamily, Metrics};
 use self::traces::Traces;

@@ -1,6 +1,7 @@
 //! TLS of outbound connections: the authorities that a client trusts, the certificate that it shows, and how it checks a
 //! server. One TLS library with one provider of cryptography serves all of Farthing.
 
+mod file_name;
 mod pem;
 mod server_check;
 mod validity;
@@ -13,6 +14,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::Error as PemError;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
+pub use self::file_name::shown;
 pub use self::pem::{add_authorities, authorities, certificates, private_key};
 use self::server_check::{ChainOnly, Unchecked};
 pub use self::validity::{Validity, validity};
@@ -21,10 +23,10 @@ pub use self::validity::{Validity, validity};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A PEM file cannot be read, or does not hold what it should.
-    #[error("{}: {}", .0.display(), pem::cause(.1))]
+    #[error("{}: {}", shown(.0), pem::cause(.1))]
     File(PathBuf, PemError),
     /// A certificate in the file cannot serve as a trust anchor.
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}: {}", shown(.0), .1)]
     Certificate(PathBuf, rustls::Error),
     /// The certificate and the key of the client do not go together, or the TLS library refuses the configuration.
     #[error(transparent)]

@@ -63,5 +63,8 @@ mod tests {
             assert!(authorities(&file).unwrap_err().to_string().starts_with(&name), "{name}");
             assert!(private_key(&file).unwrap_err().to_string().starts_with(&name), "{name}");
         }
+        let given = "-----BEGIN PRIVATE KEY-----\nMIIE";
+        let error = private_key(Path::new(given)).unwrap_err().to_string();
+        assert!(error.starts_with("the file that was named") && !error.contains("MIIE"), "{error}");
     }
 }

@@ -119,8 +119,7 @@ async fn follow(
 ) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(database_url, Role::Projector).await?;
     client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    progress.stands_by();
-    let client = Leadership::wait(client, LOCK).await?.into_client();
+    let client = Leadership::wait(client, LOCK, || progress.stands_by()).await?.into_client();
     client.execute(ADD_PARTITIONS, &[]).await?;
     let cursor = Positions::from_rows(&client.query(CURSOR, &[]).await?)?;
     let follower = tail.follow(Pace::Apart);

@@ -113,6 +113,21 @@ fn counters_move_by_exactly_what_was_done() {
             after.count("farthing_append_batch_commands_count", &[]),
             after.count("farthing_appends_total", &[])
         );
+        // Each append was in a transaction of the group commit, of one partition or several.
+        let grouped = eventually_ok("the transactions are counted", async || {
+            let after = Gateways::of(instance).await;
+            let count = |name| after.count(name, &[]);
+            let batches =
+                after.0.iter().flat_map(|scrape| scrape.values("farthing_group_commit_batches_sum", &[]));
+            let batches = format!("{:?}", batches.sum::<f64>());
+            let counts = (batches, format!("{}.0", count("farthing_appends_total")));
+            let transactions = count("farthing_group_commit_batches_count");
+            let is_whole =
+                counts.0 == counts.1 && transactions == count("farthing_group_commit_duration_seconds_count");
+            if is_whole { Ok(transactions) } else { Err(format!("{counts:?} {transactions}")) }
+        })
+        .await;
+        assert!(grouped > 0);
         assert_eq!(after.count("farthing_open_calls", &[]), 0);
         let led = after.0.iter().flat_map(|scrape| scrape.values("farthing_partitions_led", &[]));
         assert_eq!(format!("{:?}", led.sum::<f64>()), "8.0");

@@ -4,6 +4,7 @@ use farthing_tests::client::Connection;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, head, json, last_chunk};
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
@@ -235,9 +236,9 @@ fn an_early_response_is_passed_back_and_settled() {
     });
 }
 
-/// The statements that make the database refuse the settlements of one merchant for good, as a bug would. On a cluster
-/// each is executed alone; the setting means nothing to plain Postgres.
-fn refusing(merchant: &Merchant) -> [String; 3] {
+/// The statements that make the database refuse the events of a `kind` of one merchant for good, as a bug would. On a
+/// cluster each is executed alone; the setting means nothing to plain Postgres.
+fn refusing(merchant: &Merchant, kind: &str) -> [String; 3] {
     let name = format!("unsettleable_{}", merchant.id);
     [
         "SET citus.enable_unsafe_triggers = on".to_owned(),
@@ -248,7 +249,7 @@ fn refusing(merchant: &Merchant) -> [String; 3] {
         ),
         format!(
             "CREATE TRIGGER {name} BEFORE INSERT ON ledger.batches FOR EACH ROW
-                WHEN (convert_from(NEW.events, 'UTF8') ~ '\"request.metered\"[^\\n]*\"{}\"')
+                WHEN (convert_from(NEW.events, 'UTF8') ~ '\"{kind}\"[^\\n]*\"{}\"')
                 EXECUTE FUNCTION ledger.{name}()",
             merchant.id
         ),
@@ -263,7 +264,7 @@ fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
         let endpoint =
             merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 500_000}})));
         let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
-        for statement in refusing(&merchant) {
+        for statement in refusing(&merchant, "request.metered") {
             merchant.log.sql.batch_execute(&statement).await.unwrap();
         }
         let mut connection = Connection::open(gateway.address).await.unwrap();
@@ -279,7 +280,10 @@ fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
         assert!(failed["raw_usage"].as_str().unwrap().contains("500000"), "{failed}");
         merchant.nothing_is_held().await;
         assert_eq!(merchant.balance(&customer).await, "100.0000000000");
-        assert!(gateway.logged().contains("settlement.unsettleable"), "{}", gateway.logged());
+        let logged = gateway.logged();
+        assert!(logged.contains("settlement.unsettleable"), "{logged}");
+        assert_eq!(logged.matches("forward.call_left_unsettled").count(), 1, "{logged}");
+        assert_eq!(scrape(gateway.operator).await.count("farthing_calls_unsettled_total", &[]), 1);
         let request_id = failed["request_id"].as_str().unwrap();
         let shown = merchant.get(&format!("/v1/requests/{request_id}")).await.expect(200);
         assert_eq!(shown["status"], "error", "{shown}");
@@ -288,13 +292,43 @@ fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
         let url = other.instance.provider.endpoint(|_| json(200, &json!({}))).url;
         let response = other.call(&other.secret_key, &url).await;
         other.charged(&response).await;
-        let name = format!("unsettleable_{}", merchant.id);
-        // With `CASCADE`, Citus would lock the shards before the table: a deadlock with an append.
-        for drop in
-            [format!("DROP TRIGGER {name} ON ledger.batches"), format!("DROP FUNCTION ledger.{name}()")]
-        {
-            merchant.log.sql.batch_execute(&drop).await.unwrap();
+        refuse_no_more(&merchant).await;
+        let response = merchant.call(&credential, &endpoint.url).await;
+        merchant.charged(&response).await;
+    });
+}
+
+async fn refuse_no_more(merchant: &Merchant) {
+    let name = format!("unsettleable_{}", merchant.id);
+    // With `CASCADE`, Citus would lock the shards before the table: a deadlock with an append.
+    for drop in [format!("DROP TRIGGER {name} ON ledger.batches"), format!("DROP FUNCTION ledger.{name}()")] {
+        merchant.log.sql.batch_execute(&drop).await.unwrap();
+    }
+}
+
+#[test]
+fn a_call_that_was_never_opened_is_not_counted_as_unsettled() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let credential = merchant.billing(&customer, &meter);
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
+        for statement in refusing(&merchant, "request.opened") {
+            merchant.log.sql.batch_execute(&statement).await.unwrap();
         }
+        for _ in 0..5 {
+            let call = forward("GET", &endpoint.url).bearer(&credential).send(gateway.address).await;
+            call.unwrap().refused(500, "rest_internal_server_error");
+        }
+        assert_eq!(
+            merchant.events().await.iter().filter(|event| event.kind.starts_with("request.")).count(),
+            0
+        );
+        let scraped = scrape(gateway.operator).await;
+        assert_eq!(scraped.count("farthing_calls_unsettled_total", &[]), 0);
+        assert_eq!(scraped.count("farthing_calls_total", &[]), 0);
+        assert!(!gateway.logged().contains("left_unsettled"), "{}", gateway.logged());
+        refuse_no_more(&merchant).await;
         let response = merchant.call(&credential, &endpoint.url).await;
         merchant.charged(&response).await;
     });

@@ -9,8 +9,9 @@ use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::{eventually, within};
+use farthing_tests::wait::{eventually, eventually_ok, within};
 use serde_json::json;
 
 use crate::put_away;
@@ -134,6 +135,16 @@ fn a_gateway_that_hung_and_was_swept_completes_no_uncharged_response() {
             let charged = answer.is_ok_and(|answer| answer.complete && answer.status == 200);
             assert!(!charged, "a response was completed whose settlement was refused");
         }
+        // Each of them would have been charged: the gateway counts it, and logs the facts for a charge by hand.
+        let log = scene.instance.data.join("logs/gateway-0.log");
+        eventually_ok("the gateway counts them", async || {
+            let counted =
+                scrape(scene.instance.operator(0)).await.count("farthing_calls_unsettled_total", &[]);
+            let logged =
+                std::fs::read_to_string(&log).unwrap().matches("forward.call_left_unsettled").count();
+            if (counted, logged) == (12, CALLS) { Ok(()) } else { Err(format!("{counted} {logged}")) }
+        })
+        .await;
         scene.nothing_was_charged(&swept).await;
         put_away(scene.instance).await;
     });

@@ -9,9 +9,10 @@ use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::servers;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::within;
+use farthing_tests::wait::{eventually_ok, within};
 use serde_json::json;
 
 use crate::{HEAL, instance, put_away};
@@ -126,6 +127,54 @@ fn a_feed_that_is_ahead_of_the_log_is_left_to_an_operator() {
         assert_eq!(state.messages, before + 1, "nothing is published on the fork");
         context.delete_stream(feed::name(instance, partition)).await.unwrap();
         feed::check(instance, &merchant.log.after(0).await).await;
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn while_nats_hangs_the_lag_of_the_feed_grows_by_what_is_appended() {
+    if !servers::has_own_nats("stops NATS") {
+        return;
+    }
+    run(async {
+        let (merchant, events) = at_rest().await;
+        let instance = merchant.instance;
+        let partition = merchant.partition().await.to_string();
+        let shown = async || {
+            let now = scrape(instance.projector_operator()).await;
+            let lag =
+                |labels: &[(&str, &str)]| now.values("farthing_relay_lag_events", labels).iter().sum::<f64>();
+            (
+                lag(&[("partition", partition.as_str())]),
+                lag(&[]),
+                now.count("farthing_relay_restarts_total", &[]),
+            )
+        };
+        eventually_ok("all is acknowledged", async || match shown().await {
+            (own, all, _) if own <= 0.0 && all <= 0.0 => Ok(()),
+            shown => Err(format!("{shown:?}")),
+        })
+        .await;
+        signal(instance.ready().pids.nats.unwrap(), "STOP");
+        let (before, restarts) = (events.len(), shown().await.2);
+        for _ in 0..3 {
+            merchant.credit_own("1").await;
+            let appended = merchant.log.after(0).await.len() - before;
+            eventually_ok("the lag is what was appended", async || {
+                let (own, all, now) = shown().await;
+                // The relay has failed meanwhile, and cannot ask for the end of the stream.
+                let is_so = format!("{own} {all}") == format!("{appended} {appended}") && now > restarts;
+                if is_so { Ok(()) } else { Err(format!("{own} {all} {now} {appended}")) }
+            })
+            .await;
+        }
+        signal(instance.ready().pids.nats.unwrap(), "CONT");
+        feed::check(instance, &merchant.log.after(0).await).await;
+        eventually_ok("all is acknowledged again", async || match shown().await {
+            (own, all, _) if own <= 0.0 && all <= 0.0 => Ok(()),
+            shown => Err(format!("{shown:?}")),
+        })
+        .await;
         put_away(instance).await;
     });
 }

@@ -10,9 +10,12 @@ use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
 use farthing_log::appender::{Appender, AppenderConfig, Error, GroupCommit, Lease};
 use farthing_log::connect::Role;
+use farthing_log::metrics::LedgerMetrics;
+use farthing_telemetry::Metrics;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::scrape::Scrape;
 use farthing_tests::wait::eventually;
 use farthing_tests::{leader, run};
 use tokio::sync::watch;
@@ -84,8 +87,13 @@ impl Led {
 }
 
 /// Leads the partitions of three merchants, with one group commit.
-async fn three(instance: &'static Instance, stop: &CancellationToken, tasks: &TaskTracker) -> Vec<Led> {
-    let group = GroupCommit::start(instance.ready().database_url, Role::Gateway, Arc::default(), tasks);
+async fn three(
+    instance: &'static Instance,
+    metrics: Arc<LedgerMetrics>,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> Vec<Led> {
+    let group = GroupCommit::start(instance.ready().database_url, Role::Gateway, metrics, tasks);
     let mut merchants: Vec<(Merchant, Partition)> = Vec::new();
     while merchants.len() < 3 {
         let merchant = Merchant::of(instance).await;
@@ -141,7 +149,15 @@ fn the_batches_of_several_partitions_are_one_transaction_in_which_one_fails_alon
         let instance = instance().await;
         let log = instance.log().await;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let led = three(instance, &stop, &tasks).await;
+        let metrics = Metrics::default();
+        let led = three(instance, Arc::new(LedgerMetrics::new(&metrics)), &stop, &tasks).await;
+        // The transactions that were committed, and the batches in them.
+        let counted = || {
+            let scrape = Scrape::read(&metrics.text().unwrap());
+            let batches = scrape.values("farthing_group_commit_batches_sum", &[]);
+            (scrape.count("farthing_group_commit_batches_count", &[]), format!("{batches:?}"))
+        };
+        assert_eq!(counted(), (3, "[3.0]".to_owned()), "each has issued a key");
         let mint = Mint::default();
         let new = || std::array::from_fn(|_| SecretKeyId::new(mint.next(Utc::now())));
 
@@ -149,6 +165,7 @@ fn the_batches_of_several_partitions_are_one_transaction_in_which_one_fails_alon
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(led[1].moved_by(&log).await, led[2].moved_by(&log).await, "one transaction");
         assert_ne!(led[0].moved_by(&log).await, led[1].moved_by(&log).await);
+        assert_eq!(counted(), (5, "[6.0]".to_owned()), "the second and the third are one");
 
         // The third one's fact is on record: its statement fails, and with it the transaction of both.
         let ids: [SecretKeyId; 3] = new();
@@ -162,6 +179,7 @@ fn the_batches_of_several_partitions_are_one_transaction_in_which_one_fails_alon
         assert!(matches!(answers[2], Err(Error::Internal(_))), "{answers:?}");
         assert_eq!((&answers[0], &answers[1]), (&Ok(()), &Ok(())));
         assert_eq!((led[1].has(ids[1]).await, led[2].has(ids[2]).await), (true, false));
+        assert_eq!(counted(), (7, "[8.0]".to_owned()), "what was undone is not counted");
         log.sql.execute(FORGET_FACT, &[&partition, &key]).await.unwrap();
         let next: [SecretKeyId; 3] = new();
         led[2].issue(next[2]).await.unwrap();

@@ -25,6 +25,7 @@ mod severed;
 mod tampering;
 mod twins;
 mod unconfirmed;
+mod unled;
 mod unsettled;
 mod upgrade;
 mod webhooks;

@@ -23,10 +23,11 @@ const ALLOW_LOOPBACK: [&str; 2] = ["--allow-address=127.0.0.0/8", "--allow-addre
 
 /// Variables of this process that its children must not read: [`Config::gateway_arguments`] includes the values of the
 /// first, and the others are the launcher's own, or about servers that are not the instance's own.
-const REMOVED_VARIABLES: [&str; 12] = [
+const REMOVED_VARIABLES: [&str; 13] = [
     "FARTHING_ALLOW_ADDRESS",
     "FARTHING_PROVIDER_HOST",
     "FARTHING_PRICES",
+    "FARTHING_DRAIN_SECONDS",
     "FARTHING_DATABASE_URL_FILE",
     "FARTHING_DEV_DATABASE_URL",
     "FARTHING_DEV_NATS_URL",

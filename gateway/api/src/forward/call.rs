@@ -18,6 +18,7 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::call_times::CallTimes;
@@ -31,7 +32,9 @@ use super::pieces::Pieces;
 use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
-use super::settlement::{ResponseEnd, Unsettled, given_up_before_response, settle, until_durable};
+use super::settlement::{
+    ResponseEnd, Unsettled, given_up_before_response, leave_unsettled, settle, until_durable,
+};
 use super::usage::{ChunkFilter, Scanner, Shape};
 use crate::app::App;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError};
@@ -206,7 +209,7 @@ fn end_if_open(forwarder: &Forwarder, partition: Partition, request_id: RequestI
         }
         let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
         // If it was never opened, the settlement is refused.
-        let _ = until_durable(app, partition, request_id, settled, None, abort).await;
+        let _ = until_durable(&app, partition, request_id, &settled, None, abort).await;
     });
 }
 
@@ -260,6 +263,7 @@ async fn pass_back(
     } else {
         let status = parts.status;
         let remaining = upstream.size_hint().exact();
+        let (is_open, opened) = oneshot::channel();
         let mut body = MeteredBody::new(ProviderResponse {
             forwarder: Arc::clone(&forwarder),
             call,
@@ -275,6 +279,7 @@ async fn pass_back(
             times: source.times,
             exchange: source.exchange,
             open: source.open,
+            opened,
         });
         match unless_not_opened(&mut opening, body.settle_if_whole()).await {
             Ok(()) => {}
@@ -283,14 +288,18 @@ async fn pass_back(
                 return Err(not_opened(&forwarder, call, error));
             }
             Err(NotSettled::Unsettled(unsettled)) => {
-                return Err(failed_settlement(&forwarder, call, opening, unsettled).await);
+                let is_open = || {
+                    let _ = is_open.send(());
+                };
+                return Err(failed_settlement(&forwarder, call, opening, unsettled, is_open).await);
             }
         }
-        if !body.is_settled()
-            && let Err(error) = opening.durable().await
-        {
-            body.leave();
-            return Err(not_opened(&forwarder, call, error));
+        if !body.is_settled() {
+            if let Err(error) = opening.durable().await {
+                body.leave();
+                return Err(not_opened(&forwarder, call, error));
+            }
+            let _ = is_open.send(());
         }
         Body::new(body)
     };
@@ -304,19 +313,18 @@ async fn settled(
     settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
-    let app = Arc::clone(&forwarder.app);
+    let (app, metrics) = (&forwarder.app, &forwarder.app.metrics.forward);
     let OpenCall { partition, request_id, .. } = call;
-    let label = CallLabel::of(call.provider, &settled);
-    let ended = until_durable(app, partition, request_id, settled, closing, forwarder.abort.clone());
+    let ended = until_durable(app, partition, request_id, &settled, closing, forwarder.abort.clone());
     match unless_not_opened(&mut opening, ended).await {
         Ok(()) => {
-            forwarder.app.metrics.forward.settled(label);
+            metrics.settled(CallLabel::of(call.provider, &settled));
             Ok(())
         }
         Err(NotSettled::NotOpened(error)) => Err(not_opened(forwarder, call, error)),
         Err(NotSettled::Unsettled(unsettled)) => {
-            forwarder.app.metrics.forward.unsettled();
-            Err(failed_settlement(forwarder, call, opening, unsettled).await)
+            let is_open = || leave_unsettled(request_id, &settled, &metrics.unsettled);
+            Err(failed_settlement(forwarder, call, opening, unsettled, is_open).await)
         }
     }
 }
@@ -350,17 +358,20 @@ async fn unless_not_opened(
     }
 }
 
-/// The error of a call that is not settled. If its opening has failed, that is why.
+/// The error of a call that is not settled. If its opening has failed, that is why; else another gateway has ended it, and
+/// `was_open` is called.
 async fn failed_settlement(
     forwarder: &Forwarder,
     call: OpenCall,
     opening: Early<Opened>,
     unsettled: Unsettled,
+    was_open: impl FnOnce(),
 ) -> ApiError {
-    if unsettled == Unsettled::Ended
-        && let Err(error) = opening.durable().await
-    {
-        return not_opened(forwarder, call, error);
+    if unsettled == Unsettled::Ended {
+        if let Err(error) = opening.durable().await {
+            return not_opened(forwarder, call, error);
+        }
+        was_open();
     }
     match unsettled {
         Unsettled::Ended => {

@@ -139,6 +139,7 @@ impl IdempotentCall {
             },
         };
         let answer = idempotency::response_to(standing, &app.server_key, &self.claim.id)?;
+        app.metrics.forward.replayed();
         Ok(OpenOutcome::Replayed(answer.into_response()))
     }
 

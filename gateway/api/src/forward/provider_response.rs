@@ -8,6 +8,7 @@ use farthing_telemetry::Counted;
 use http::StatusCode;
 use http_body::Frame;
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::call_times::CallTimes;
@@ -16,7 +17,7 @@ use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::pieces::Pieces;
 use super::response_recorder::ResponseRecorder;
-use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
+use super::settlement::{ResponseEnd, Unsettled, leave_unsettled, settle, until_durable};
 use super::usage::{ChunkFilter, Reading, Scanner};
 use crate::metrics::CallLabel;
 use crate::providers::UsageLimit;
@@ -61,6 +62,8 @@ pub(super) struct ProviderResponse {
     pub(super) exchange: Exchange,
     /// Counts the call as open until it is settled.
     pub(super) open: Counted,
+    /// Is sent once its opening is durable, and dropped if it is not.
+    pub(super) opened: oneshot::Receiver<()>,
 }
 
 impl ProviderResponse {
@@ -68,7 +71,17 @@ impl ProviderResponse {
     pub(super) fn settle(self, end: ResponseEnd) -> JoinHandle<Result<(), Unsettled>> {
         let broken_off = self.broken_off();
         let Self {
-            forwarder, call, status, scanner, recorder, framing, usage_limit, mut exchange, open, ..
+            forwarder,
+            call,
+            status,
+            scanner,
+            recorder,
+            framing,
+            usage_limit,
+            mut exchange,
+            open,
+            opened,
+            ..
         } = self;
         exchange.received();
         let (tasks, trace) = (forwarder.tasks.clone(), exchange.trace().clone());
@@ -81,15 +94,24 @@ impl ProviderResponse {
             let recorder = recorder.filter(|_| end == ResponseEnd::Complete);
             let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
             let OpenCall { partition, request_id, .. } = call;
-            let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
+            let (app, abort) = (&forwarder.app, forwarder.abort.clone());
             let settlement = settle(status, report, usage_limit, end);
             let label = CallLabel::of(call.provider, &settlement);
             let settling = exchange.ended(&settlement);
-            let settled = until_durable(app, partition, request_id, settlement, closing, abort);
+            let settled = until_durable(app, partition, request_id, &settlement, closing, abort);
             let settled = settling.run(settled).await;
-            match &settled {
-                Ok(()) => forwarder.app.metrics.forward.settled(label),
-                Err(_) => forwarder.app.metrics.forward.unsettled(),
+            match settled {
+                Ok(()) => app.metrics.forward.settled(label),
+                Err(Unsettled::Ended) => {
+                    let app = Arc::clone(app);
+                    forwarder.tasks.spawn(async move {
+                        if opened.await.is_ok() {
+                            leave_unsettled(request_id, &settlement, &app.metrics.forward.unsettled);
+                        }
+                    });
+                }
+                // It is counted.
+                Err(Unsettled::Stopping | Unsettled::Unsettleable) => {}
             }
             drop(open);
             settled

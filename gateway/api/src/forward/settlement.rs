@@ -11,6 +11,7 @@ use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_log::appender::{ClaimEnd, Error};
 use farthing_log::backoff::Backoff;
+use farthing_telemetry::Counter;
 use tokio_util::sync::CancellationToken;
 
 use super::usage::{ReportedUsage, UsageReport};
@@ -122,9 +123,9 @@ pub(crate) fn given_up_before_response(reason: FailureReason) -> Settled {
     })
 }
 
-/// Logs a call that is left without a charge, with the facts that only this process knows. Its `request.opened` has the
-/// terms for a charge by hand.
-fn log_unsettled(request_id: RequestId, settled: &Settled) {
+/// Counts and logs a call that is left without its settlement, with the facts that only this process knows. Its
+/// `request.opened` has the terms for a charge by hand. Only those are counted that may be charged.
+pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettled: &Counter) {
     match settled {
         Settled::Metered(Metered {
             http_status,
@@ -135,6 +136,7 @@ fn log_unsettled(request_id: RequestId, settled: &Settled) {
             model,
             provider_timestamp,
         }) => {
+            unsettled.inc();
             let usage = usage.as_ref().and_then(|usage| serde_json::to_string(usage).ok());
             tracing::error!(
                 event = "forward.call_left_unsettled",
@@ -154,30 +156,31 @@ fn log_unsettled(request_id: RequestId, settled: &Settled) {
 
 /// Submits the settlement until it is durable, together with the closing of the call's idempotency key.
 pub(super) async fn until_durable(
-    app: Arc<App>,
+    app: &Arc<App>,
     partition: Partition,
     request_id: RequestId,
-    settled: Settled,
+    settled: &Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
 ) -> Result<(), Unsettled> {
     let may_have_ended = Arc::new(AtomicBool::new(false));
     let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
-        let (app, may_have_ended) = (Arc::clone(&app), Arc::clone(&may_have_ended));
+        let (app, may_have_ended) = (Arc::clone(app), Arc::clone(&may_have_ended));
         async move {
             let command = SettleRequest { request_id, settled, now: app.now() };
             app.ledger.settle(partition, command, closing, &may_have_ended).await
         }
     };
-    settle_or_fail(request_id, settled, closing, stop, submit).await
+    settle_or_fail((request_id, settled), closing, &app.metrics.forward.unsettled, stop, submit).await
 }
 
 /// Settles the call by `submit`. A settlement that fails again and again raises an alarm and ends the call as failed,
-/// which frees its hold.
+/// which frees its hold. A call that is left unsettled is counted; one that the ledger does not know as open may never have
+/// been, which the caller finds out.
 async fn settle_or_fail<S, F>(
-    request_id: RequestId,
-    settled: Settled,
+    (request_id, settled): (RequestId, &Settled),
     closing: Option<(ClaimId, ClaimEnd)>,
+    unsettled: &Counter,
     stop: CancellationToken,
     submit: S,
 ) -> Result<(), Unsettled>
@@ -189,7 +192,7 @@ where
         Ok(()) => return Ok(()),
         Err(GivenUp::Refused) => return Err(Unsettled::Ended),
         Err(GivenUp::Stopping) => {
-            log_unsettled(request_id, &settled);
+            leave_unsettled(request_id, settled, unsettled);
             return Err(Unsettled::Stopping);
         }
         Err(GivenUp::Failing(why)) => why,
@@ -200,8 +203,8 @@ where
         why,
         "a settlement fails again and again; the request ends as failed and is not charged"
     );
-    log_unsettled(request_id, &settled);
-    let failed = Settled::Failed(unsettleable(&settled));
+    leave_unsettled(request_id, settled, unsettled);
+    let failed = Settled::Failed(unsettleable(settled));
     match retried(request_id, &stop, || submit(failed.clone(), None)).await {
         Ok(()) | Err(GivenUp::Refused) => {}
         Err(GivenUp::Stopping) => return Err(Unsettled::Stopping),
@@ -275,20 +278,31 @@ where
 mod tests {
     use std::sync::Mutex;
 
+    use farthing_core::command::RequestRefusal;
     use farthing_core::usage::Usage;
     use tokio::time::Instant;
 
     use super::*;
 
-    /// What was submitted, and how often.
+    /// What was submitted, and how often; and the calls that were counted as unsettled.
     #[derive(Default)]
-    struct Submitted(Mutex<Vec<Settled>>);
+    struct Submitted(Mutex<Vec<Settled>>, Counter);
 
     impl Submitted {
         /// Settles a metered call under a ledger that answers the attempts, by their number, with `answer`.
         async fn settle(
             &self,
             answer: impl Fn(usize, &Settled) -> Result<(), Error>,
+        ) -> Result<(), Unsettled> {
+            self.settle_as(&metered(), answer, CancellationToken::new()).await
+        }
+
+        /// Settles a call as `settled`, until `stop`.
+        async fn settle_as(
+            &self,
+            settled: &Settled,
+            answer: impl Fn(usize, &Settled) -> Result<(), Error>,
+            stop: CancellationToken,
         ) -> Result<(), Unsettled> {
             let submit = |settled: Settled, _| {
                 let mut all = self.0.lock().unwrap();
@@ -297,7 +311,7 @@ mod tests {
                 async move { answer }
             };
             let request_id = RequestId::new(ulid::Ulid::nil());
-            settle_or_fail(request_id, metered(), None, CancellationToken::new(), submit).await
+            settle_or_fail((request_id, settled), None, &self.1, stop, submit).await
         }
 
         fn all(&self) -> Vec<Settled> {
@@ -367,5 +381,30 @@ mod tests {
         let submitted = Submitted::default();
         assert_eq!(submitted.settle(|_, _| internal()).await, Err(Unsettled::Unsettleable));
         assert_eq!(submitted.all().len(), 2 * MAX_FAILURES as usize);
+        assert_eq!(submitted.1.get(), 1, "it is counted once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_counted_as_unsettled_if_it_may_be_charged_and_was_open() {
+        let failed = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        let stopped = || {
+            let stop = CancellationToken::new();
+            stop.cancel();
+            stop
+        };
+        let ended = |_: usize, _: &Settled| Err(Error::Refused(RequestRefusal::NotOpen.into()));
+        let submitted = Submitted::default();
+        for (settled, counted) in [(metered(), 1), (failed, 1)] {
+            let outcome = submitted.settle_as(&settled, |_, _| unavailable(), stopped()).await;
+            assert_eq!((outcome, submitted.1.get()), (Err(Unsettled::Stopping), counted));
+            let outcome = submitted.settle_as(&settled, ended, CancellationToken::new()).await;
+            assert_eq!(
+                (outcome, submitted.1.get()),
+                (Err(Unsettled::Ended), counted),
+                "it may never have been open"
+            );
+        }
+        assert_eq!(submitted.settle(|_, _| Ok(())).await, Ok(()));
+        assert_eq!(submitted.1.get(), 1);
     }
 }

@@ -50,6 +50,8 @@ pub struct Config {
     pub catalogue: Catalogue,
     /// The settings of admission and holds.
     pub settings: RequestSettings,
+    /// How long the gateway goes on serving after it was told to stop, while it says that it is not ready.
+    pub drain: Duration,
     /// After this time without a heartbeat, a gateway's open requests are ended.
     pub sweep_after: Duration,
     /// Where the hosted pages and the API reference are served.

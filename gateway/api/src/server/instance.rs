@@ -14,9 +14,9 @@ use tokio_postgres::Client;
 
 use super::{Config, Error, PAYING_CONNECTIONS};
 
-/// Connections beside the pools and those of partitions: two for leases, and one each for appends, heartbeats and the
-/// sweeper.
-const FIXED_CONNECTIONS: usize = 5;
+/// Connections beside the pools and those of partitions: two for leases, and one each for appends, heartbeats, the sweeper
+/// and the probe of readiness.
+const FIXED_CONNECTIONS: usize = 6;
 
 /// The time between two looks at what a gateway of a new release waits for.
 const UPGRADE_POLL: Duration = Duration::from_millis(200);

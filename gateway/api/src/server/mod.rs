@@ -19,8 +19,9 @@ use farthing_log::leases::{Leads, LedPartitions};
 use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::metrics::{LedgerMetrics, register_pools, register_queues};
 use farthing_log::own_thread;
+use farthing_log::probe::Probe;
 use farthing_log::reads::{ReadPool, pool};
-use farthing_telemetry::Health;
+use farthing_telemetry::{Health, WasServing};
 use farthing_worker::lease;
 use farthing_worker::payments::{self, PaymentMetrics, Payments, Processor, TestProcessor};
 use farthing_worker::sweeper::Sweeper;
@@ -78,7 +79,8 @@ pub struct Addresses {
     pub pages: SocketAddr,
 }
 
-/// Runs a gateway until `stop`. Calls `ready` with its addresses once it listens.
+/// Runs a gateway until `stop`, and for the time in which load balancers notice. Calls `ready` with its addresses once it
+/// listens.
 pub async fn run(
     config: Config,
     stop: CancellationToken,
@@ -93,6 +95,7 @@ pub async fn run(
     let decoders = Decoders::start(config.decoder_memory).map_err(Error::Thread)?;
     let clock = Arc::new(Clock::default());
     let (metrics, health) = (config.telemetry.metrics.clone(), config.telemetry.health.clone());
+    let stop = after_drain(stop, config.drain, &health);
     health.starting("waits for Postgres and the read models of this release");
     let found = stop.run_until_cancelled(instance(&config, &clock)).await;
     let Some(Instance { server_key, mode, partitions, schemas }) = found.transpose()? else { return Ok(()) };
@@ -124,7 +127,7 @@ pub async fn run(
     };
     let leaving = Stop { leave: stop.clone(), end: abort.clone() };
     let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
-    add_checks(&health, &read_pool, &ledger.led());
+    add_checks(&health, &config.database_url, &ledger.led());
     register_queues(&metrics, &ledger.led(), &ledger.queues());
     let delivery_pool = pool(&config.database_url, config.connections.deliveries)?;
     let paying_pool = paying_pool(mode, &config.database_url)?;
@@ -224,14 +227,9 @@ pub async fn run(
 
     let api = (router(&app, forwarder), app.metrics.listener(Listener::Api));
     let pages = (pages_router(&app), app.metrics.listener(Listener::Pages));
-    let stopping = async {
-        stop.cancelled().await;
-        health.stopping();
-    };
-    let (until, _, ()) = tokio::join!(
+    let (until, _) = tokio::join!(
         serve(listener, &app, api, config.limits, timeouts, stop.clone()),
         serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
-        stopping,
     );
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
@@ -255,12 +253,33 @@ pub async fn run(
     Ok(())
 }
 
+/// The token that is cancelled `drain` after `stop`. Meanwhile the gateway serves as before, and says that it is not
+/// ready: load balancers take it out before its listener closes. A gateway that has not started stops at once.
+fn after_drain(stop: CancellationToken, drain: Duration, health: &Health) -> CancellationToken {
+    let (drained, health) = (CancellationToken::new(), health.clone());
+    let ends = drained.clone();
+    // Ends with the runtime, like the watch for signals.
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        if health.stopping() == WasServing::Yes && !drain.is_zero() {
+            tracing::info!(
+                event = "gateway.draining",
+                seconds = drain.as_secs(),
+                "the gateway is not ready and will stop"
+            );
+            tokio::time::sleep(drain).await;
+        }
+        ends.cancel();
+    });
+    drained
+}
+
 /// Adds the checks of whether a gateway can serve.
-fn add_checks(health: &Health, reads: &ReadPool, led: &LedPartitions) {
-    let (reads, led) = (reads.clone(), led.clone());
-    health.add_check("postgres", move || {
-        let reads = reads.clone();
-        Box::pin(async move { reads.answers().await.map_err(|_| "Postgres does not answer".to_owned()) })
+fn add_checks(health: &Health, database_url: &str, led: &LedPartitions) {
+    let (probe, led) = (Arc::new(Probe::new(database_url.to_owned())), led.clone());
+    health.add_costly_check("postgres", move || {
+        let probe = Arc::clone(&probe);
+        Box::pin(async move { probe.answers().await })
     });
     health.add_check("leases", move || Box::pin(std::future::ready(led.check())));
 }

@@ -37,9 +37,9 @@ impl WebhookMetrics {
         );
         let read = Arc::clone(&backlog);
         metrics.gauge_from(
-            "farthing_webhook_oldest_seconds",
-            "Age of the oldest delivery in these queues",
-            move || Some(read.lock().unwrap_or_else(PoisonError::into_inner).oldest_seconds),
+            "farthing_webhook_overdue_seconds",
+            "Time for which the next delivery of one of these queues has been due; of all, the longest",
+            move || Some(read.lock().unwrap_or_else(PoisonError::into_inner).overdue_seconds),
         );
         Self { delivered, failed, given_up, backlog }
     }

@@ -94,14 +94,15 @@ DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN
     ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
-/// The number of queues of a partition, up to 1000, and the age of the oldest delivery in them, in seconds.
+/// The number of queues of a partition, up to 1000, and for how long the next delivery of any of them has been due, in
+/// seconds. One that waits for its retry is not due.
 const BACKLOG: &str = "\
-SELECT count(*)::integer, coalesce(max(extract(epoch FROM now() - oldest.queued_at)), 0)::double precision
+SELECT count(*)::integer, coalesce(max(greatest(extract(epoch FROM now() - next.due_at), 0)), 0)::double precision
 FROM (SELECT webhook_id, lane FROM webhooks.lane WHERE partition = $1 ORDER BY due_at LIMIT 1000) AS l
 CROSS JOIN LATERAL (
-    SELECT d.queued_at FROM webhooks.delivery AS d
+    SELECT coalesce(d.next_attempt_at, d.queued_at) AS due_at FROM webhooks.delivery AS d
     WHERE d.partition = $1 AND d.webhook_id = l.webhook_id AND d.lane = l.lane AND d.status = 'pending'
-    ORDER BY d.position LIMIT 1) AS oldest";
+    ORDER BY d.position LIMIT 1) AS next";
 
 /// The most batches that one purge deletes.
 const PURGE_BATCHES: u32 = 10;
@@ -113,15 +114,15 @@ type PgResult<T> = Result<T, tokio_postgres::Error>;
 pub(super) struct Backlog {
     /// The queues.
     pub(super) queues: i32,
-    /// The age of the oldest delivery.
-    pub(super) oldest_seconds: f64,
+    /// For how long the delivery that is most overdue has been due.
+    pub(super) overdue_seconds: f64,
 }
 
 impl Backlog {
     /// Adds that of another partition.
     pub(super) fn add(&mut self, other: Self) {
         self.queues = self.queues.saturating_add(other.queues);
-        self.oldest_seconds = self.oldest_seconds.max(other.oldest_seconds);
+        self.overdue_seconds = self.overdue_seconds.max(other.overdue_seconds);
     }
 }
 
@@ -356,7 +357,7 @@ pub async fn resend(
 pub(super) async fn backlog(db: &deadpool_postgres::Client, partition: Partition) -> PgResult<Backlog> {
     let statement = db.prepare_cached(BACKLOG).await?;
     let row = db.query_one(&statement, &[&partition.number()]).await?;
-    Ok(Backlog { queues: row.try_get(0)?, oldest_seconds: row.try_get(1)? })
+    Ok(Backlog { queues: row.try_get(0)?, overdue_seconds: row.try_get(1)? })
 }
 
 /// Deletes finished deliveries of `partition` that are older than 30 days, in bounded batches.

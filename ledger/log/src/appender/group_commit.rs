@@ -100,10 +100,7 @@ async fn run(
         };
         match open {
             Ok(open) => {
-                let (batches, started) = (group.len(), Instant::now());
-                if tokio::time::timeout(ATTEMPT_TIMEOUT, open.commit(&mut group)).await.is_ok() {
-                    metrics.group_commit_duration.observe(started.elapsed());
-                    metrics.group_commit_appends.observe_size(batches);
+                if tokio::time::timeout(ATTEMPT_TIMEOUT, open.commit(&mut group, metrics)).await.is_ok() {
                     connection = Some(open);
                 }
             }
@@ -144,27 +141,30 @@ impl Connection {
     }
 
     /// Commits the appends of `group` and answers them. Those that remain in it are not answered.
-    async fn commit(&self, group: &mut Vec<Append>) {
+    async fn commit(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) {
         let mut was_tried = false;
         if group.len() > 1 {
-            if self.commit_together(group).await {
+            if self.commit_together(group, metrics).await {
                 return;
             }
             was_tried = true;
         }
         while let Some(Append { partition, expected, batch, .. }) = group.first() {
+            let started = Instant::now();
             let appended = match execute(&self.client, &self.append, *partition, *expected, batch).await {
                 // The leader looks up which it is.
                 Ok(false) if was_tried => Err(StoreError::Other("the head has moved meanwhile".to_owned())),
                 appended => appended,
             };
+            count_commit(metrics, started, usize::from(matches!(appended, Ok(true))));
             let _ = group.remove(0).reply.send(appended);
         }
     }
 
     /// Commits all appends of `group` in one transaction and answers them; `false` if it was rolled back because one failed,
     /// and none is answered. The one that failed is then the last.
-    async fn commit_together(&self, group: &mut Vec<Append>) -> bool {
+    async fn commit_together(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) -> bool {
+        let started = Instant::now();
         let appends = group.iter().map(|Append { partition, expected, batch, .. }| {
             try_execute(&self.client, &self.append, *partition, *expected, batch)
         });
@@ -177,6 +177,8 @@ impl Connection {
         );
         match begun.and(committed) {
             Ok(()) if appended.iter().all(Result::is_ok) => {
+                let count = appended.iter().filter(|appended| matches!(appended, Ok(true))).count();
+                count_commit(metrics, started, count);
                 for (append, appended) in group.drain(..).zip(appended) {
                     let _ = append.reply.send(appended.map_err(StoreError::from));
                 }
@@ -199,6 +201,14 @@ impl Connection {
                 true
             }
         }
+    }
+}
+
+/// Counts a transaction since `started` that has committed so many batches, if it has committed any.
+fn count_commit(metrics: &LedgerMetrics, started: Instant, batches: usize) {
+    if batches > 0 {
+        metrics.group_commit_duration.observe(started.elapsed());
+        metrics.group_commit_appends.observe_size(batches);
     }
 }
 

@@ -49,7 +49,7 @@ pub enum Error {
     #[error("{0}: {1}")]
     File(&'static str, farthing_tls::Error),
     /// The file of passwords cannot be read.
-    #[error("{0}: {path}: {1}", path = .2.display())]
+    #[error("{0}: {path}: {1}", path = farthing_tls::shown(.2))]
     Passfile(&'static str, std::io::Error, PathBuf),
     /// The certificate and the key do not go together.
     #[error("sslcert and sslkey: {0}")]

@@ -6,7 +6,9 @@
 
 mod fits;
 mod plan;
+mod routes;
 mod statements;
+mod unled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use self::fits::{Fit, KnownFits};
 use self::plan::{View, plan};
+pub use self::routes::{Elsewhere, LedPartitions, Route, Routes};
 use self::statements::{Holder, Rows, Statements};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
@@ -45,127 +48,6 @@ const AVOID_FOR: Duration = Duration::from_secs(30);
 
 /// How long a gateway that stops waits for its appenders before it gives its leases back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Where a partition is led.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
-    /// By this process, in this term of its lease.
-    Here(i64),
-    /// By another gateway.
-    There(Elsewhere),
-    /// Nowhere, as far as this process knows.
-    Unknown,
-}
-
-impl Route {
-    /// The term of the leader's lease.
-    pub(crate) const fn term(&self) -> Option<i64> {
-        match self {
-            Self::Here(term) => Some(*term),
-            Self::There(leader) => Some(leader.term),
-            Self::Unknown => None,
-        }
-    }
-}
-
-/// Another gateway that leads a partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// Its address for commands.
-    pub address: String,
-    /// The term of its lease: each claim of a partition begins another one. A command is for one term alone, so that one
-    /// that arrives late, when the gateway leads again after another one, is refused.
-    pub term: i64,
-    /// Whether it delivers webhooks.
-    pub delivers: bool,
-}
-
-/// Where all partitions are led.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routes {
-    /// By the number of the partition.
-    of: Vec<Route>,
-    /// Whether the last round could read the leases.
-    is_current: bool,
-}
-
-impl Routes {
-    /// No leader is known yet.
-    fn unknown(partitions: usize) -> Self {
-        Self { of: vec![Route::Unknown; partitions], is_current: true }
-    }
-
-    /// A single partition that is led there.
-    #[cfg(test)]
-    pub(crate) fn of_one(route: Route) -> Self {
-        Self { of: vec![route], is_current: true }
-    }
-
-    /// Where `partition` is led.
-    pub fn of(&self, partition: Partition) -> &Route {
-        // A number from another gateway may be below zero.
-        let index = usize::try_from(partition.number()).ok();
-        index.and_then(|index| self.of.get(index)).unwrap_or(&Route::Unknown)
-    }
-
-    /// The partitions whose leader `is_wanted`.
-    fn those(&self, is_wanted: impl Fn(&Route) -> bool) -> Vec<Partition> {
-        let wanted = (0..).zip(&self.of).filter(|(_, route)| is_wanted(route));
-        wanted.map(|(number, _)| Partition::new(number)).collect()
-    }
-
-    /// Whether the leases could be read lately.
-    pub const fn is_current(&self) -> bool {
-        self.is_current
-    }
-}
-
-/// The partitions whose work this gateway does, now and later. What is due in a partition belongs to its leader, so that
-/// no other gateway looks for it.
-#[derive(Debug, Clone)]
-pub struct LedPartitions(pub(crate) watch::Receiver<Arc<Routes>>);
-
-impl LedPartitions {
-    /// The partitions that this gateway leads, as far as it knows.
-    pub fn now(&self) -> Vec<Partition> {
-        self.0.borrow().those(|route| matches!(route, Route::Here(_)))
-    }
-
-    /// The number of partitions whose leader is not known.
-    pub fn without_leader(&self) -> usize {
-        self.0.borrow().those(|route| *route == Route::Unknown).len()
-    }
-
-    /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition
-    /// that nobody can lead must not make all gateways unready.
-    pub fn check(&self) -> Result<(), String> {
-        let routes = self.0.borrow();
-        if !routes.is_current() {
-            return Err("the leases cannot be read".to_owned());
-        }
-        if routes.of.iter().all(|route| *route == Route::Unknown) {
-            return Err("no partition has a known leader".to_owned());
-        }
-        Ok(())
-    }
-
-    /// The partitions whose webhooks this gateway delivers: those that it leads, and those whose leader delivers none.
-    pub fn to_deliver(&self) -> Vec<Partition> {
-        self.0.borrow().those(|route| match route {
-            Route::Here(_) => true,
-            Route::There(leader) => !leader.delivers,
-            Route::Unknown => false,
-        })
-    }
-
-    /// Resolves when a partition has got another leader since the last call.
-    pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The leases have ended: nothing changes any more.
-            std::future::pending::<()>().await;
-        }
-    }
-}
 
 /// Which partitions a process leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +125,7 @@ pub(crate) fn start(
         handing_over: BTreeSet::new(),
         stuck: BTreeMap::new(),
         avoids: BTreeMap::new(),
+        given_up: BTreeSet::new(),
         fits: known_fits,
         is_outdated: false,
     };
@@ -281,6 +164,8 @@ struct Leases {
     stuck: BTreeMap<Partition, (Instant, u32)>,
     /// The partitions that this gateway leaves to others, and until when.
     avoids: BTreeMap<Partition, Instant>,
+    /// The partitions that this gateway has given up and not led since.
+    given_up: BTreeSet<Partition>,
     /// Which partitions this program can lead.
     fits: watch::Receiver<KnownFits>,
     /// Whether a newer program has led a partition.
@@ -422,6 +307,7 @@ impl Leases {
             let failures = *self.appenders[partition.index()].failures.borrow();
             if failures == 0 {
                 self.stuck.remove(&partition);
+                self.given_up.remove(&partition);
                 continue;
             }
             let (since, before) = *self.stuck.entry(partition).or_insert((now, failures));
@@ -436,6 +322,7 @@ impl Leases {
                 );
                 self.stuck.remove(&partition);
                 self.avoids.insert(partition, now + AVOID_FOR);
+                self.given_up.insert(partition);
             }
         }
     }
@@ -482,7 +369,8 @@ impl Leases {
                 Some(_) | None => Route::Unknown,
             }
         };
-        let routes = Routes { of: (0..).zip(&rows.leases).map(route).collect(), is_current: true };
+        let of: Vec<Route> = (0..).zip(&rows.leases).map(route).collect();
+        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, is_current: true };
         self.routes.send_if_modified(|known| {
             let is_new = **known != routes;
             if is_new {

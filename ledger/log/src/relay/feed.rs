@@ -41,7 +41,9 @@ pub(super) struct Feed {
     acks: Subscriber,
     /// The position published last.
     position: i64,
-    /// Its sequence in the stream.
+    /// The position up to which the stream has acknowledged.
+    acknowledged: i64,
+    /// The sequence of the position published last.
     sequence: u64,
     /// The messages to publish next.
     unsent: VecDeque<Message>,
@@ -57,6 +59,8 @@ pub(super) struct Feed {
 /// An acknowledgement that is due.
 struct AwaitedAck {
     sequence: u64,
+    /// The last position of the message.
+    position: i64,
     deadline: Instant,
 }
 
@@ -121,6 +125,7 @@ impl Feed {
             inbox,
             acks,
             position,
+            acknowledged: position,
             sequence: extent.last,
             unsent: VecDeque::new(),
             awaited: VecDeque::with_capacity(MAX_AWAITED),
@@ -131,9 +136,9 @@ impl Feed {
         })
     }
 
-    /// The position published last.
-    pub(super) const fn position(&self) -> i64 {
-        self.position
+    /// The position up to which the stream has acknowledged the log.
+    pub(super) const fn acknowledged(&self) -> i64 {
+        self.acknowledged
     }
 
     /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,
@@ -177,7 +182,12 @@ impl Feed {
         let message = message.ok_or_else(|| nats("the client has ended"))?;
         let ack: Ack = serde_json::from_slice(&message.payload)
             .map_err(|_| Error::Refused(format!("status {:?}", message.status)))?;
-        ack.check(self.awaited.pop_front().map(|awaited| awaited.sequence))
+        let awaited = self.awaited.pop_front();
+        ack.check(awaited.as_ref().map(|awaited| awaited.sequence))?;
+        if let Some(awaited) = awaited {
+            self.acknowledged = awaited.position;
+        }
+        Ok(())
     }
 
     /// Publishes the first unsent message.
@@ -199,7 +209,8 @@ impl Feed {
         })?;
         self.position = message.last_position();
         self.sequence = sequence;
-        self.awaited.push_back(AwaitedAck { sequence, deadline: Instant::now() + ACK_TIMEOUT });
+        let deadline = Instant::now() + ACK_TIMEOUT;
+        self.awaited.push_back(AwaitedAck { sequence, position: self.position, deadline });
         Ok(())
     }
 }

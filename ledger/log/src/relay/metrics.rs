@@ -11,7 +11,7 @@ use crate::tail::SeenHeads;
 /// The metrics of a relay.
 #[derive(Debug)]
 pub struct RelayMetrics {
-    /// The position published last in each partition; empty while another relay publishes.
+    /// The position up to which each partition's stream has acknowledged the log; empty while another relay publishes.
     published: Arc<Mutex<Positions>>,
     pub(super) restarts: Counter,
 }
@@ -23,7 +23,7 @@ impl RelayMetrics {
         let reached = Arc::clone(&published);
         metrics.gauges_from(
             "farthing_relay_lag_events",
-            "Events of a partition that are not published yet, at the relay that publishes",
+            "Events of a partition that its stream has not acknowledged, at the relay that publishes",
             "partition",
             move || {
                 let heads = heads.newest().unwrap_or_default();
@@ -40,13 +40,13 @@ impl RelayMetrics {
         Self { published, restarts }
     }
 
-    /// Takes note of the position published last in `partition`.
+    /// Takes note of the position up to which the stream of `partition` has the log.
     pub(super) fn published(&self, partition: Partition, position: i64) {
         lock(&self.published).set(partition, position);
     }
 
-    /// The relay publishes nothing any more.
-    pub(super) fn stopped(&self) {
+    /// Another relay publishes. After a failure of this one, what it has published is kept, and lags more and more.
+    pub(super) fn stands_by(&self) {
         *lock(&self.published) = Positions::default();
     }
 }

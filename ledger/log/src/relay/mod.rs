@@ -114,7 +114,7 @@ async fn run(config: &RelayConfig, tail: &Tail, metrics: &RelayMetrics) {
     loop {
         let started = Instant::now();
         let Err(error) = lead(config, tail, metrics).await;
-        metrics.stopped();
+        metrics.restarts.inc();
         tracing::warn!(event = "relay.restarted", %error, "the relay restarts");
         tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
     }
@@ -127,7 +127,7 @@ async fn lead(
     metrics: &RelayMetrics,
 ) -> Result<std::convert::Infallible, Error> {
     let client = connect::connect(&config.database_url, config.role).await?;
-    let leadership = Leadership::wait(client, LOCK).await?;
+    let leadership = Leadership::wait(client, LOCK, || metrics.stands_by()).await?;
     let partitions = partitions::load(leadership.client()).await?.ok_or(Error::NoPartitions)?;
     let connecting = config.nats.connect(|options| {
         options.name("farthing relay").retry_on_initial_connect().skip_subject_validation(true)
@@ -163,7 +163,6 @@ impl Relay<'_> {
         loop {
             let started = Instant::now();
             let Err(error) = self.publish_feed(partition).await;
-            self.metrics.restarts.inc();
             match error {
                 Error::Forked { .. } => {
                     let event = "relay.forked";
@@ -179,6 +178,7 @@ impl Relay<'_> {
                 | Error::NoPartitions
                 | Error::LockLost => return Err(error),
             }
+            self.metrics.restarts.inc();
             tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
         }
     }
@@ -189,7 +189,7 @@ impl Relay<'_> {
         let client = self.client.clone();
         let mut feed = Feed::resume(client, db, &self.names, partition, self.replicas).await?;
         loop {
-            self.metrics.published(partition, feed.position());
+            self.metrics.published(partition, feed.acknowledged());
             if self.leadership.is_lost() {
                 return Err(Error::LockLost);
             }

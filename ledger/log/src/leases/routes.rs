@@ -1,0 +1,135 @@
+//! Where the partitions are led, as this process knows it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use farthing_core::partition::Partition;
+use tokio::sync::watch;
+
+/// Where a partition is led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// By this process, in this term of its lease.
+    Here(i64),
+    /// By another gateway.
+    There(Elsewhere),
+    /// Nowhere, as far as this process knows.
+    Unknown,
+}
+
+impl Route {
+    /// The term of the leader's lease.
+    pub(crate) const fn term(&self) -> Option<i64> {
+        match self {
+            Self::Here(term) => Some(*term),
+            Self::There(leader) => Some(leader.term),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// Another gateway that leads a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its address for commands.
+    pub address: String,
+    /// The term of its lease: each claim of a partition begins another one. A command is for one term alone, so that one
+    /// that arrives late, when the gateway leads again after another one, is refused.
+    pub term: i64,
+    /// Whether it delivers webhooks.
+    pub delivers: bool,
+}
+
+/// Where all partitions are led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routes {
+    /// By the number of the partition.
+    pub(super) of: Vec<Route>,
+    /// Those whose gateway cannot lead them.
+    pub(super) unled: BTreeSet<Partition>,
+    /// Whether the last round could read the leases.
+    pub(super) is_current: bool,
+}
+
+impl Routes {
+    /// No leader is known yet.
+    pub(super) fn unknown(partitions: usize) -> Self {
+        Self { of: vec![Route::Unknown; partitions], unled: BTreeSet::new(), is_current: true }
+    }
+
+    /// A single partition that is led there.
+    #[cfg(test)]
+    pub(crate) fn of_one(route: Route) -> Self {
+        Self { of: vec![route], unled: BTreeSet::new(), is_current: true }
+    }
+
+    /// Where `partition` is led.
+    pub fn of(&self, partition: Partition) -> &Route {
+        // A number from another gateway may be below zero.
+        let index = usize::try_from(partition.number()).ok();
+        index.and_then(|index| self.of.get(index)).unwrap_or(&Route::Unknown)
+    }
+
+    /// The partitions whose leader `is_wanted`.
+    fn those(&self, is_wanted: impl Fn(&Route) -> bool) -> Vec<Partition> {
+        let wanted = (0..).zip(&self.of).filter(|(_, route)| is_wanted(route));
+        wanted.map(|(number, _)| Partition::new(number)).collect()
+    }
+
+    /// The number of partitions that nobody is known to lead: without a lease, or with that of a gateway that cannot.
+    fn without_leader(&self) -> usize {
+        self.those(|route| *route == Route::Unknown).len() + self.unled.len()
+    }
+
+    /// Whether the leases could be read lately.
+    pub const fn is_current(&self) -> bool {
+        self.is_current
+    }
+}
+
+/// The partitions whose work this gateway does, now and later. What is due in a partition belongs to its leader, so that
+/// no other gateway looks for it.
+#[derive(Debug, Clone)]
+pub struct LedPartitions(pub(crate) watch::Receiver<Arc<Routes>>);
+
+impl LedPartitions {
+    /// The partitions that this gateway leads, as far as it knows.
+    pub fn now(&self) -> Vec<Partition> {
+        self.0.borrow().those(|route| matches!(route, Route::Here(_)))
+    }
+
+    /// The number of partitions that nobody is known to lead.
+    pub fn without_leader(&self) -> usize {
+        self.0.borrow().without_leader()
+    }
+
+    /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition
+    /// that nobody can lead must not make all gateways unready.
+    pub fn check(&self) -> Result<(), String> {
+        let routes = self.0.borrow();
+        if !routes.is_current() {
+            return Err("the leases cannot be read".to_owned());
+        }
+        if routes.without_leader() == routes.of.len() {
+            return Err("no partition has a known leader".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The partitions whose webhooks this gateway delivers: those that it leads, and those whose leader delivers none.
+    pub fn to_deliver(&self) -> Vec<Partition> {
+        self.0.borrow().those(|route| match route {
+            Route::Here(_) => true,
+            Route::There(leader) => !leader.delivers,
+            Route::Unknown => false,
+        })
+    }
+
+    /// Resolves when a partition has got another leader since the last call.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The leases have ended: nothing changes any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}

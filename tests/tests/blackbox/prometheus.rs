@@ -1,0 +1,319 @@
+//! The metrics, the alert rules and the dashboard, as a real Prometheus reads them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use farthing_tests::client::Connection;
+use farthing_tests::instance::{Instance, signal};
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::prometheus::{Prometheus, is_installed, promtool};
+use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
+use farthing_tests::scrape::get;
+use farthing_tests::wait::{eventually, eventually_ok};
+use farthing_tests::{left_out, run};
+use serde_json::{Value, json};
+
+const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/prometheus/alerts.yml");
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus/alerts_test.yml");
+const DASHBOARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/grafana/farthing.json");
+const DRAW: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus/draw.py");
+
+/// The exit code of the script that draws, if it cannot.
+const NO_MATPLOTLIB: i32 = 3;
+
+/// What Grafana puts in the place of this, with a scrape twice a second.
+const RATE_INTERVAL: (&str, &str) = ("$__rate_interval", "4s");
+
+/// The queries of the dashboard, by panel and target, that need not be above zero after the load, and why.
+const MAY_BE_ZERO: [(&str, &str); 14] = [
+    ("2/B", "no call is left unsettled"),
+    ("6/A", "a call is open for milliseconds, and a scrape sees an instant"),
+    ("6/B", "a drain slot is taken for milliseconds"),
+    ("6/C", "few compressed responses come at once"),
+    ("7/B", "no append fails"),
+    ("10/A", "a queue is empty between commands"),
+    ("11/A", "commands are answered within a step of 50 ms"),
+    ("12/B", "the gateways lead from their start to their end"),
+    ("12/C", "the terms have begun before the first scrape"),
+    ("13/A", "a lag is shorter than a scrape"),
+    ("15/A", "a lag is shorter than a scrape"),
+    ("17/A", "gateways deliver what is due at once"),
+    ("19/A", "a connection is in use for milliseconds"),
+    ("19/B", "a pool is not exhausted"),
+];
+
+/// The queries that select nothing unless something is wrong.
+const MAY_BE_EMPTY: [(&str, &str); 2] = [
+    ("3/A", "nothing is unavailable, and zero is not drawn"),
+    ("3/B", "no queue is full, and zero is not drawn"),
+];
+
+/// Whether the test can run; says so if not.
+fn has_prometheus(test: &str) -> bool {
+    let is_installed = is_installed();
+    if !is_installed {
+        left_out(&format!("{test}: prometheus and promtool are not installed"));
+    }
+    is_installed
+}
+
+#[test]
+fn each_alert_fires_when_it_should_and_only_then() {
+    if !has_prometheus("each_alert_fires_when_it_should_and_only_then") {
+        return;
+    }
+    promtool(&["check", "rules", ALERTS], "");
+    promtool(&["test", "rules", CASES], "");
+    // The cases name each alert, once firing and once quiet.
+    let text = |file: &str| std::fs::read_to_string(file).unwrap();
+    let (alerts, cases) = (text(ALERTS), text(CASES));
+    let alerts: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
+    for alert in alerts {
+        let end = format!("- alertname: {alert}\n");
+        let of_alert: Vec<&str> = cases.split("- name: ").filter(|case| case.contains(&end)).collect();
+        let quiet = of_alert.iter().filter(|case| case.contains("exp_alerts: []")).count();
+        assert_eq!((of_alert.len(), quiet), (2, 1), "{alert} has one case that fires and one that does not");
+    }
+}
+
+/// The metrics as Prometheus's older text has them, which the linter reads: OpenMetrics names a family of counters without
+/// `_total`.
+fn as_older_text(text: &str) -> String {
+    let counters: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut older = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, rest] if counters.contains(name) => {
+                writeln!(older, "# {what} {name}_total {rest}").unwrap();
+            }
+            _ => writeln!(older, "{line}").unwrap(),
+        }
+    }
+    older
+}
+
+/// An instance with a merchant, and what its load needs.
+struct Scene {
+    instance: &'static Instance,
+    merchant: Merchant,
+    credential: String,
+    good: Endpoint,
+    missing: Endpoint,
+    stream: Endpoint,
+    openai: Endpoint,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let flags = &["--webhook-retry-ms=1000"];
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, flags).await));
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant.call_meter("0.01").await;
+        let credential = merchant.billing(&customer, &meter);
+        let provider = &instance.provider;
+        let usage = || json(200, &json!({"usage": {"tokens": 5}}));
+        let stream = provider.endpoint(|_| {
+            let tokens = chunk("data: {\"usage\":{\"tokens\":7}}\n\n");
+            vec![event_stream(), chunk("data: {}\n\n"), tokens, last_chunk()]
+        });
+        let missing = provider.endpoint(|_| json(404, &json!({"error": "no"})));
+        for receiver in
+            [provider.endpoint(|_| json(200, &json!({}))), provider.endpoint(|_| json(500, &json!({})))]
+        {
+            let webhook = json!({"url": receiver.url});
+            merchant.post("/v1/webhooks", &webhook).await.expect(201);
+        }
+        for number in ["4242424242424242", "4000000000000341"] {
+            let card = json!({"card": {"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"}});
+            merchant.post("/v1/payment_methods", &card).await.expect(201);
+        }
+        let (good, openai) =
+            (provider.endpoint(move |_| usage()), instance.openai.endpoint(move |_| usage()));
+        Self { instance, merchant, credential, good, missing, stream, openai }
+    }
+
+    /// Calls, streams, refused calls, replays, callers who leave, reads and payments, each of them once or a few times.
+    async fn load(&self, round: usize) {
+        let Self { merchant, credential, .. } = self;
+        for _ in 0..5 {
+            merchant.call(credential, &self.good.url).await.expect(200);
+            assert_eq!(merchant.fetch(credential, &self.stream.url).await.status, 200);
+        }
+        let own_key =
+            forward("POST", &self.openai.url).header("x-api-key", credential).bearer("sk-of-a-caller");
+        let own_key = own_key.json(&json!({"input": "hello"})).send(self.instance.gateway(1)).await;
+        own_key.unwrap().expect(200);
+        assert_eq!(merchant.call(credential, &self.missing.url).await.status, 404);
+        merchant.call("aks_test_nobodys", &self.good.url).await.refused(401, "secret_key_invalid");
+        let keyed = forward("POST", &self.good.url).json(&json!({"input": "hello"}));
+        let keyed = keyed.header("Idempotency-Key", format!("number {round}"));
+        for _ in 0..2 {
+            merchant.send(credential, keyed.clone()).await.expect(200);
+        }
+        self.leave().await;
+        merchant.get("/v1/requests").await.expect(200);
+        // The first card pays, and the newest, which is the default, is declined.
+        let cards = merchant.get("/v1/payment_methods").await.expect(200);
+        let pays = cards["data"].as_array().unwrap().last().unwrap()["payment_method_id"].clone();
+        merchant
+            .post("/v1/wallet/fund", &json!({"amount": "10", "payment_method_id": pays}))
+            .await
+            .expect(200);
+        assert_eq!(merchant.post("/v1/wallet/fund", &json!({"amount": "10"})).await.status, 402);
+    }
+
+    /// A caller who leaves a response that goes on.
+    async fn leave(&self) {
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let endpoint = self.instance.provider.endpoint(move |_| {
+            vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(waits.clone()), last_chunk()]
+        });
+        let mut call = Connection::open(self.instance.gateway(0)).await.unwrap();
+        call.send(&forward("GET", &endpoint.url).bearer(&self.credential)).await.unwrap();
+        call.head("GET").await.unwrap();
+        drop(call);
+        gate.open();
+    }
+}
+
+#[test]
+fn every_alert_and_every_panel_can_be_evaluated_by_a_prometheus_that_scrapes_an_instance_under_load() {
+    if !has_prometheus("every_alert_and_every_panel_can_be_evaluated") {
+        return;
+    }
+    run(async {
+        let scene = Scene::start().await;
+        let instance = scene.instance;
+        let targets = [instance.operator(0), instance.operator(1), instance.projector_operator()];
+        let began = now();
+        let prometheus = Prometheus::start(instance, &targets, Path::new(ALERTS)).await;
+        for target in targets {
+            promtool(&["check", "metrics"], &as_older_text(&get(target, "/metrics").await.text()));
+        }
+        all_are_scraped(&prometheus).await;
+        every_alert_is_evaluated(&prometheus).await;
+        a_process_that_hangs_is_down(&prometheus, instance).await;
+
+        let mut round = 0;
+        let answers = eventually_ok("every panel shows data", async || {
+            round += 1;
+            scene.load(round).await;
+            let answers = answers(&prometheus, (began, now())).await;
+            let mut lacking = answers.iter().filter(|(name, series)| lacks_data(name, series)).peekable();
+            match lacking.peek() {
+                None => Ok(answers.clone()),
+                Some(_) => Err(format!("none in {:?}", lacking.map(|(name, _)| name).collect::<Vec<_>>())),
+            }
+        })
+        .await;
+        draw(instance, &answers);
+        drop(prometheus);
+        instance.stop().await;
+        instance.clear();
+    });
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Prometheus takes every sample of every process: it reads OpenMetrics strictly.
+async fn all_are_scraped(prometheus: &Prometheus) {
+    eventually_ok("every process is scraped", async || {
+        let up = prometheus.query("up == 1").await.len();
+        let taken = prometheus.query("scrape_samples_scraped > 50").await.len();
+        if (up, taken) == (3, 3) { Ok(()) } else { Err(prometheus.ask("/api/v1/targets").await.to_string()) }
+    })
+    .await;
+}
+
+/// Prometheus evaluates every rule without an error, and none of them fires.
+async fn every_alert_is_evaluated(prometheus: &Prometheus) {
+    eventually_ok("every rule is evaluated and quiet", async || {
+        let groups = prometheus.ask("/api/v1/rules").await["groups"].clone();
+        let rules = groups[0]["rules"].as_array().cloned().unwrap_or_default();
+        assert!(rules.len() > 10, "{groups}");
+        assert!(rules.iter().all(|rule| rule["health"] != "err"), "{groups}");
+        let is_quiet = |rule: &&Value| rule["health"] == "ok" && rule["state"] == "inactive";
+        let others: Vec<_> = rules.iter().filter(|rule| !is_quiet(rule)).collect();
+        if others.is_empty() { Ok(()) } else { Err(format!("{others:?}")) }
+    })
+    .await;
+}
+
+/// A projector that hangs cannot be scraped, which an alert waits for.
+async fn a_process_that_hangs_is_down(prometheus: &Prometheus, instance: &Instance) {
+    let projector = instance.ready().pids.projectors[0];
+    signal(projector, "STOP");
+    eventually("an alert waits", async || {
+        let alerts = prometheus.query("ALERTS{alertname=\"FarthingProcessDown\"}").await;
+        (alerts.len() == 1).then_some(())
+    })
+    .await;
+    signal(projector, "CONT");
+    all_are_scraped(prometheus).await;
+}
+
+type Answers = BTreeMap<String, Vec<Value>>;
+
+/// The answers to the queries of the dashboard, by panel and target.
+async fn answers(prometheus: &Prometheus, span: (f64, f64)) -> Answers {
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(DASHBOARD).unwrap()).unwrap();
+    let mut answers = Answers::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let name = format!("{}/{}", panel["id"], target["refId"].as_str().unwrap());
+            let expression = target["expr"].as_str().unwrap().replace(RATE_INTERVAL.0, RATE_INTERVAL.1);
+            assert!(!expression.contains('$'), "an unknown variable: {expression}");
+            let series = prometheus.range(&expression, span).await;
+            assert!(answers.insert(name, series).is_none(), "two targets have one name");
+        }
+    }
+    let exceptions = MAY_BE_ZERO.iter().chain(&MAY_BE_EMPTY);
+    for (name, _) in exceptions {
+        assert!(answers.contains_key(*name), "there is no {name} any more");
+    }
+    answers
+}
+
+fn lacks_data(name: &str, series: &[Value]) -> bool {
+    let is_among = |names: &[(&str, &str)]| names.iter().any(|(among, _)| *among == name);
+    let values = series.iter().flat_map(|series| series["values"].as_array().unwrap());
+    let values = values.map(|value| value[1].as_str().unwrap().parse::<f64>().unwrap());
+    let mut values = values.filter(|value| value.is_finite());
+    if is_among(&MAY_BE_EMPTY) {
+        return false;
+    }
+    if is_among(&MAY_BE_ZERO) { values.next().is_none() } else { !values.any(|value| value > 0.0) }
+}
+
+/// Draws the panels to `target/screenshots/dashboard.png`.
+fn draw(instance: &Instance, answers: &Answers) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let folder = target.join("screenshots");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = instance.file("answers.json");
+    std::fs::write(&file, serde_json::to_vec(answers).unwrap()).unwrap();
+    let picture = folder.join("dashboard.png");
+    // The first Python on the path may not be the one that the system's packages are for.
+    for python in ["python3", "/usr/bin/python3"] {
+        let drawn = Command::new(python).arg(DRAW).arg(DASHBOARD).arg(&file).arg(&picture).output();
+        match drawn {
+            Ok(drawn) if drawn.status.success() => return,
+            Ok(drawn) if drawn.status.code() == Some(NO_MATPLOTLIB) => {}
+            Ok(drawn) => panic!("{}", String::from_utf8_lossy(&drawn.stderr)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => panic!("{python}: {error}"),
+        }
+    }
+    left_out("the picture of the dashboard: there is no Python with matplotlib");
+}
