@@ -14,6 +14,7 @@ pub(crate) use self::settings::Settings;
 use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
+use crate::machine::{MIB, Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
 
@@ -60,6 +61,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     operator: OperatorArgs,
     #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
     lifetime: Lifetime,
     // Last, since clap puts flags that follow its groups under the heading of the last group.
     #[command(flatten)]
@@ -71,13 +74,29 @@ impl Args {
     pub(crate) const fn log_format(&self) -> LogFormat {
         self.lifetime.log_format
     }
+
+    /// The number of threads on this machine.
+    pub(crate) fn threads(&self, machine: &Machine) -> usize {
+        self.threads.on(machine)
+    }
 }
 
 /// Runs the role until shutdown.
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
     let operator = args.operator.start("gateway").await?;
+    let threads = args.threads(&machine);
     let settings = args.settings;
+    let decoder_memory = settings.decoder_memory(&machine)?;
+    tracing::info!(
+        event = "settings.chosen",
+        cores = machine.cores,
+        memory_mib = machine.memory_mib,
+        threads,
+        decoder_mib = decoder_memory.gateway / MIB,
+        decoder_mib_per_merchant = decoder_memory.merchant / MIB,
+        "what this gateway uses of the machine"
+    );
     let config = Config {
         database_url: args.database.url()?,
         nats: args.nats.config()?,
@@ -92,8 +111,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
         limits: settings.server_limits()?,
         connections: settings.connections()?,
-        reads_per_merchant: settings.reads_per_merchant()?,
-        decoder_memory: settings.decoder_memory()?,
+        decoder_memory,
         queue: settings.queue()?,
         gateways: Gateways {
             listen: args.gateways_listen,
