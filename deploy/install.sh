@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what Farthing needs in addition to Rust: a C compiler and linker, Postgres, nats-server, curl. With
-# `conformance`, also what the tests need: Python with venv, for tests/conformance/run, and Chromium with chromedriver,
-# for the browser tests. Does nothing if everything is installed. On Debian and Ubuntu it installs missing packages, as
-# root or with sudo; elsewhere it prints what to install. It does not start the servers of the packages, and Farthing
-# does not use them: it runs private ones.
+# `conformance`, also what the tests need: Python with venv, for tests/conformance/run, Chromium with chromedriver,
+# for the browser tests, and PgBouncer. Does nothing if everything is installed. On Debian and Ubuntu it installs missing
+# packages, as root or with sudo; elsewhere it prints what to install. It does not start the servers of the packages, and
+# Farthing does not use them: it runs private ones.
 set -eu
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -32,6 +32,7 @@ has_postgres || missing="$missing postgresql"
 has_nats || missing="$missing nats-server"
 has curl || missing="$missing curl"
 [ "${1:-}" != conformance ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+[ "${1:-}" != conformance ] || has pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ "${1:-}" = conformance ] && ! has_browser; then
     # Ubuntu packages Chromium only as a snap: confined, and without a chromedriver that other programs can start.
     if [ -r /etc/os-release ] && grep -qx 'ID=ubuntu' /etc/os-release; then
@@ -47,8 +48,8 @@ fi
 give_up() {
     echo "Cannot install the missing packages. Install them, then run this script again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
-    echo "  macOS:           brew install postgresql@17 nats-server; brew install --cask chromium chromedriver (tests)" >&2
-    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, Chromium and chromedriver" >&2
+    echo "  macOS:           brew install postgresql@17 nats-server pgbouncer; brew install --cask chromium chromedriver (tests)" >&2
+    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, PgBouncer, Chromium and chromedriver" >&2
     exit 1
 }
 
