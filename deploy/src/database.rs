@@ -45,6 +45,13 @@ impl Database {
         connect::check(&url).context("the database URL cannot be used")?;
         Ok(url)
     }
+
+    /// The same for a command that needs Postgres at once: the sessions of the database belong to one connection each.
+    pub(crate) async fn reachable_url(&self) -> Result<String> {
+        let url = self.url()?;
+        connect::check_sessions(&url).await.context("cannot connect to the database")?;
+        Ok(url)
+    }
 }
 
 /// Flags that replace the server key kept in the database.

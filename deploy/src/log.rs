@@ -30,7 +30,7 @@ pub(crate) async fn run(command: &Command) -> Result<()> {
 }
 
 async fn verify(args: &Args) -> Result<()> {
-    let report = farthing_log::audit::verify(&args.database.url()?).await;
+    let report = farthing_log::audit::verify(&args.database.reachable_url().await?).await;
     let report = report.context("cannot verify the log")?;
     args.format.print(&report)?;
     ensure!(report.ok, "the log has errors: see the report");

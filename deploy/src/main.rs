@@ -10,6 +10,7 @@ mod key;
 mod lifetime;
 mod log;
 mod log_format;
+mod machine;
 mod merchant;
 mod migrate;
 #[cfg(feature = "dev")]
@@ -33,6 +34,7 @@ use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use self::log_format::LogFormat;
+use self::machine::Machine;
 
 /// A call allocates and frees many short strings. The system allocator spends a tenth of the CPU time on them.
 #[global_allocator]
@@ -138,8 +140,14 @@ fn become_next_release() {
 fn run(role: Role) -> Result<ExitCode> {
     let done = match role {
         Role::Doctor(args) => return Ok(one_thread("error")?.block_on(doctor::run(*args))),
-        Role::Gateway(args) => many_threads(args.log_format())?.block_on(gateway::run(*args)),
-        Role::Projector(args) => many_threads(args.log_format())?.block_on(projector::run(args)),
+        Role::Gateway(args) => {
+            let machine = Machine::find();
+            runtime(args.log_format(), args.threads(&machine))?.block_on(gateway::run(*args, machine))
+        }
+        Role::Projector(args) => {
+            let machine = Machine::find();
+            runtime(args.log_format(), args.threads(&machine))?.block_on(projector::run(args, machine))
+        }
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),
         Role::Prune(args) => one_thread("warn")?.block_on(prune::run(&args)),
         Role::Merchant(command) => one_thread("warn")?.block_on(merchant::run(command)),
@@ -166,16 +174,14 @@ fn one_thread_logging(log_level: &str, format: LogFormat) -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// A runtime on half of the cores. The other half is for the servers the role waits on; and a task that stays on its
-/// thread costs less than one that moves between threads.
 fn many_threads(format: LogFormat) -> Result<Runtime> {
+    runtime(format, Machine::find().threads())
+}
+
+fn runtime(format: LogFormat, threads: usize) -> Result<Runtime> {
     format.log_to_stderr("info");
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut builder = Builder::new_multi_thread();
-    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        builder.worker_threads(cores.div_ceil(2));
-    }
-    builder.enable_all().build().context("cannot start the runtime")
+    builder.worker_threads(threads).enable_all().build().context("cannot start the runtime")
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ struct Migrated {
 
 /// Runs the subcommand. The first run generates a server key if none is given.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let (database_url, given) = (args.database.url()?, args.key.read()?);
+    let (database_url, given) = (args.database.reachable_url().await?, args.key.read()?);
     let mode = match args.mode {
         Mode::Live => "live",
         Mode::Test => "test",

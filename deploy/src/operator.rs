@@ -54,7 +54,7 @@ pub(crate) struct Operator {
 impl Operator {
     /// Opens a session.
     pub(crate) async fn open(access: &Access) -> Result<Self> {
-        let database_url = access.database.url()?;
+        let database_url = access.database.reachable_url().await?;
         let instance = database::instance(&database_url, &access.key).await?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let reads = pool(&database_url, READ_CONNECTIONS).context("cannot connect to the database")?;

@@ -59,7 +59,7 @@ struct Row {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let rows = read(&args.database.url()?).await.context("cannot read the partitions")?;
+    let rows = read(&args.database.reachable_url().await?).await.context("cannot read the partitions")?;
     args.format.print_list(&Listing::new(rows, false, None))
 }
 

@@ -37,12 +37,12 @@ pub(crate) async fn run(command: &Command) -> Result<()> {
 }
 
 async fn rebuild(args: &Args) -> Result<()> {
-    let report = farthing_projector::rebuild(&args.database.url()?, &args.name).await;
+    let report = farthing_projector::rebuild(&args.database.reachable_url().await?, &args.name).await;
     args.format.print(&report.context("cannot rebuild the read model")?)
 }
 
 async fn verify(args: &Args) -> Result<()> {
-    let report = farthing_projector::verify(&args.database.url()?, &args.name).await;
+    let report = farthing_projector::verify(&args.database.reachable_url().await?, &args.name).await;
     let report = report.context("cannot verify the read model")?;
     args.format.print(&report)?;
     refuse_differences(&report)

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use crate::database::Database;
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
+use crate::machine::{Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
 
@@ -19,8 +20,14 @@ pub(crate) struct Args {
     #[arg(long, env = "FARTHING_FEED_REPLICAS", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(1..=5))]
     feed_replicas: u8,
+    /// Connections to Postgres over which rows are written, opened when they are needed. Three more are for other work.
+    #[arg(long, env = "FARTHING_WRITE_CONNECTIONS", value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    write_connections: u16,
     #[command(flatten)]
     operator: OperatorArgs,
+    #[command(flatten)]
+    threads: Threads,
     #[command(flatten)]
     lifetime: Lifetime,
 }
@@ -30,16 +37,31 @@ impl Args {
     pub(crate) const fn log_format(&self) -> LogFormat {
         self.lifetime.log_format
     }
+
+    /// The number of threads on this machine.
+    pub(crate) fn threads(&self, machine: &Machine) -> usize {
+        self.threads.on(machine)
+    }
 }
 
 /// Runs the role until shutdown.
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
     let operator = args.operator.start("projector").await?;
+    let write_connections = usize::from(args.write_connections);
+    tracing::info!(
+        event = "settings.chosen",
+        cores = machine.cores,
+        memory_mib = machine.memory_mib,
+        threads = args.threads(&machine),
+        write_connections,
+        "what this projector uses of the machine"
+    );
     let config = farthing_projector::Config {
         database_url: args.database.url()?,
         nats: args.nats.config()?,
         feed_replicas: args.feed_replicas.into(),
+        write_connections,
         telemetry: operator.telemetry.clone(),
     };
     let lifetime = args.lifetime;

@@ -29,7 +29,7 @@ struct Pruned {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let database_url = &args.database.url()?;
+    let database_url = &args.database.reachable_url().await?;
     if !args.force {
         let running = farthing_projector::running(database_url).await;
         let running = running.context("cannot look for processes of an earlier release")?;

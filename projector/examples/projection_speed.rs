@@ -288,6 +288,7 @@ async fn main() {
         database_url: database_url.clone(),
         nats: nats_url.clone().map(NatsConfig::at),
         feed_replicas: 1,
+        write_connections: 4,
         telemetry: Telemetry::default(),
     };
     let (cpu, started) = (cpu_seconds(), Instant::now());

@@ -5,25 +5,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::{Object, Transaction};
 use farthing_core::event::Recorded;
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
-use farthing_log::connect::{self, Role, redacted};
+use farthing_log::connect::{SessionsError, redacted};
 use farthing_log::connection_budget;
-use farthing_log::leadership::Leadership;
+use farthing_log::leadership::Locks;
 use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Entry};
 use farthing_log::tail::{Pace, Tail};
 use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Client;
 
 use crate::checkpoint::{self, Advance};
 use crate::idle_spans::IdleSpans;
 use crate::metrics::Progress;
 use crate::schemas::{Schemas, set_built, unbuilt, writer_lock};
 use crate::writer::{Statements, WriteRows, Writer};
+use crate::writers::{Writers, close_failed};
 
 /// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
@@ -42,9 +44,6 @@ const UNREADABLE_RETRY: Duration = Duration::from_mins(1);
 /// A generation counts as built once it is fewer than this many events behind the log.
 const MAX_BEHIND: i64 = 2_000;
 
-/// A batch that a crash loses is folded again from the log.
-pub(crate) const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
-
 /// Why a projection stops.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -54,6 +53,15 @@ pub enum Error {
     /// Its connections do not fit into the server.
     #[error(transparent)]
     Connections(#[from] connection_budget::Error),
+    /// A pooler shares its sessions.
+    #[error(transparent)]
+    Sessions(#[from] SessionsError),
+    /// There is no pool of connections.
+    #[error("no connection: {0}")]
+    NoConnection(String),
+    /// The lock was lost with its connection.
+    #[error("the lock of the projection was lost")]
+    LockLost,
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] reader::Error),
@@ -113,9 +121,10 @@ pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     fn is_empty(&self) -> bool;
 }
 
-/// What a projection reads, and how far it has come.
+/// What a projection works with, and how far it has come.
 pub(crate) struct Source {
-    pub(crate) database_url: String,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) writers: Writers,
     pub(crate) tail: Tail,
     pub(crate) progress: Arc<Progress>,
 }
@@ -141,6 +150,9 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
             | Error::Log(_)
             | Error::Tables(_)
             | Error::Connections(_)
+            | Error::Sessions(_)
+            | Error::NoConnection(_)
+            | Error::LockLost
             | Error::Webhook(_)
             | Error::Fenced
             | Error::NotMigrated(_)
@@ -157,20 +169,18 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
 
 /// Projects until a failure.
 async fn follow<P: Projection>(
-    Source { database_url, tail, progress }: &Source,
+    Source { locks, writers, tail, progress }: &Source,
     idle_spans: &IdleSpans,
 ) -> Result<std::convert::Infallible, Error> {
-    let client = connect::connect(database_url, Role::Projector).await?;
-    client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    let schemas = Schemas::load(&client).await?;
+    let schemas = Schemas::load(&*locks.client().await?).await?;
     let (schema, version) = schemas.generation(P::MODEL);
-    let leadership = Leadership::wait(client, &writer_lock(schema), || progress.stands_by()).await?;
+    let lock = locks.wait(&writer_lock(schema), || progress.stands_by()).await?;
     // Under the lock: `farthing migrate` changes it only while no projector has the lock.
-    let mut is_built = !unbuilt(leadership.client()).await?.contains(&P::MODEL);
-    let mut generation = Generation::open(leadership.into_client(), P::MODEL, schema).await?;
+    let mut is_built = !unbuilt(lock.client()).await?.contains(&P::MODEL);
+    let mut generation = Generation::open(writers.clone(), P::MODEL, schema).await?;
     let follower = tail.follow(Pace::Together);
     if !is_built {
-        is_built = generation.is_caught_up::<P>(&generation.positions).await?;
+        is_built = is_caught_up::<P>(lock.client(), &generation.positions).await?;
     }
     // Events up to these positions are folded. Those after the checkpoint have changed no row.
     let mut seen = generation.positions.clone();
@@ -187,6 +197,10 @@ async fn follow<P: Projection>(
             written_at = Instant::now();
             continue;
         };
+        // Another projector may work on the same. The fence of the checkpoint keeps the rows right.
+        if lock.is_lost() {
+            return Err(Error::LockLost);
+        }
         let (batches, stopped) = fold::<P>(page.runs(), &mut seen);
         progress.folded(page.len());
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
@@ -202,7 +216,7 @@ async fn follow<P: Projection>(
             return Err(error);
         }
         if !is_built {
-            is_built = generation.is_caught_up::<P>(&seen).await?;
+            is_built = is_caught_up::<P>(lock.client(), &seen).await?;
         }
     }
 }
@@ -239,9 +253,19 @@ pub(crate) fn fold<'e, P: Projection>(
     (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
 }
 
-/// One generation of a read model, open for writing on its own connection.
+/// Marks the generation of this program as built once it is near the heads of the log. Returns whether it is.
+async fn is_caught_up<P: Projection>(client: &Client, seen: &Positions) -> Result<bool, Error> {
+    if reader::heads(client).await?.events_after(seen) >= MAX_BEHIND {
+        return Ok(false);
+    }
+    set_built(client, P::MODEL).await?;
+    tracing::info!(event = "projection.built", model = P::MODEL.name(), "a new generation is built");
+    Ok(true)
+}
+
+/// One generation of a read model, open for writing.
 pub(crate) struct Generation {
-    pub(crate) client: Client,
+    writers: Writers,
     /// The positions of its checkpoint.
     pub(crate) positions: Positions,
     statements: Statements,
@@ -249,8 +273,9 @@ pub(crate) struct Generation {
 
 impl Generation {
     /// Opens the generation in `schema`, with all partitions of the log.
-    pub(crate) async fn open(client: Client, model: ReadModel, schema: &str) -> Result<Self, Error> {
+    pub(crate) async fn open(writers: Writers, model: ReadModel, schema: &str) -> Result<Self, Error> {
         let statements = Statements::new(schema);
+        let client = writers.connection().await?;
         client.execute(&statements.sql(checkpoint::ADD_PARTITIONS), &[]).await.map_err(|error| {
             let missing = error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE);
             if missing { Error::NotMigrated(model.name()) } else { error.into() }
@@ -259,17 +284,7 @@ impl Generation {
         if rows.is_empty() {
             return Err(Error::NotMigrated(model.name()));
         }
-        Ok(Self { client, positions: Positions::from_rows(&rows)?, statements })
-    }
-
-    /// Marks the generation as built once it is near the heads of the log. Returns whether it is.
-    async fn is_caught_up<P: Projection>(&self, seen: &Positions) -> Result<bool, Error> {
-        if reader::heads(&self.client).await?.events_after(seen) >= MAX_BEHIND {
-            return Ok(false);
-        }
-        set_built(&self.client, P::MODEL).await?;
-        tracing::info!(event = "projection.built", model = P::MODEL.name(), "a new generation is built");
-        Ok(true)
+        Ok(Self { writers, positions: Positions::from_rows(&rows)?, statements })
     }
 
     /// Writes batches and moves the checkpoint to the positions `to`, in one transaction.
@@ -278,22 +293,31 @@ impl Generation {
         batches: &[(Partition, P)],
         to: &Positions,
     ) -> Result<(), Error> {
+        let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.positions, to);
-        if batches.is_empty() {
-            // One statement is a transaction of its own, in one round trip.
-            let statement = self.statements.prepared(&self.client, checkpoint::ADVANCE).await?;
-            let Advance { partitions, before, after } = &advance;
-            if !advance.is_done_by(self.client.execute(&statement, &[partitions, before, after]).await?) {
-                return Err(Error::Fenced);
-            }
-        } else {
-            let transaction = self.client.transaction().await?;
-            write_batches(&transaction, &mut self.statements, batches, &advance).await?;
-            transaction.commit().await?;
-        }
+        let written = write_on(&mut client, &mut self.statements, batches, &advance).await;
+        close_failed(client, written)?;
         self.positions.clone_from(to);
         Ok(())
     }
+}
+
+async fn write_on<P: Projection>(
+    client: &mut Object,
+    statements: &mut Statements,
+    batches: &[(Partition, P)],
+    advance: &Advance,
+) -> Result<(), Error> {
+    if batches.is_empty() {
+        // One statement is a transaction of its own, in one round trip.
+        let statement = client.prepare_cached(statements.text(checkpoint::ADVANCE)).await?;
+        let Advance { partitions, before, after } = advance;
+        let moved = client.execute(&statement, &[partitions, before, after]).await?;
+        return if advance.is_done_by(moved) { Ok(()) } else { Err(Error::Fenced) };
+    }
+    let transaction = client.transaction().await?;
+    write_batches(&transaction, statements, batches, advance).await?;
+    Ok(transaction.commit().await?)
 }
 
 /// Moves the checkpoint of every partition, which fences out another writer, and then writes the rows.
@@ -308,8 +332,6 @@ async fn write_batches<P: Projection>(
     if !advance.is_done_by(writer.execute(checkpoint::ADVANCE, &[partitions, before, after]).await?) {
         return Err(Error::Fenced);
     }
-    if !batches.is_empty() {
-        P::write_rows(batches, &mut writer).await?;
-    }
+    P::write_rows(batches, &mut writer).await?;
     Ok(())
 }

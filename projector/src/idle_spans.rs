@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
-use farthing_log::connect::{self, Role};
 use farthing_log::positions::Positions;
 use farthing_schema::read_model::ReadModel;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::engine::{Error, NO_WAIT_FOR_DISK};
+use crate::engine::Error;
+use crate::writers::{Writers, close_failed};
 
 /// The shortest time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
@@ -62,20 +62,17 @@ impl IdleSpans {
     }
 
     /// Writes spans until the process ends. Those that a failure loses are found again with the next events.
-    pub(crate) async fn write(&self, database_url: &str) {
+    pub(crate) async fn write(&self, writers: &Writers) {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
         loop {
             let started = Instant::now();
-            let Err(error) = self.write_until_failure(database_url).await;
+            let Err(error) = self.write_until_failure(writers).await;
             tracing::warn!(event = "projection.idle_spans_restarted", %error, "writing idle spans starts again");
             tokio::time::sleep(backoff.next_delay_after(started.elapsed())).await;
         }
     }
 
-    async fn write_until_failure(&self, database_url: &str) -> Result<std::convert::Infallible, Error> {
-        let client = connect::connect(database_url, Role::Projector).await?;
-        client.batch_execute(NO_WAIT_FOR_DISK).await?;
-        let statement = client.prepare(WRITE).await?;
+    async fn write_until_failure(&self, writers: &Writers) -> Result<std::convert::Infallible, Error> {
         loop {
             self.news.notified().await;
             let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
@@ -89,7 +86,14 @@ impl IdleSpans {
                 starts.push(start);
                 ends.push(end);
             }
-            client.execute(&statement, &[&partitions, &models, &versions, &starts, &ends]).await?;
+            let client = writers.connection().await?;
+            let written = async {
+                let statement = client.prepare_cached(WRITE).await?;
+                client.execute(&statement, &[&partitions, &models, &versions, &starts, &ends]).await?;
+                Ok(())
+            };
+            let written = written.await;
+            close_failed(client, written)?;
             tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
         }
     }

@@ -32,6 +32,7 @@ pub mod subscriptions;
 pub mod usage;
 pub mod webhooks;
 mod writer;
+mod writers;
 
 pub use self::engine::Error;
 pub use self::prune::{prune, running};

@@ -16,6 +16,7 @@ use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::models::with_projection;
 use crate::schemas::Schemas;
 use crate::writer::Statements;
+use crate::writers::Writers;
 
 /// The live generation is stopped for the comparison once the new one is fewer than this many events behind.
 const MAX_BEHIND: i64 = 2_000;
@@ -109,9 +110,7 @@ async fn build_compared<P: Projection>(
     let schema = format!("{name}_g{number}");
     citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
 
-    let client = connect::connect(database_url, Role::Projector).await?;
-    client.batch_execute("SET synchronous_commit = off").await?;
-    let mut new = Generation::open(client, model, &schema).await?;
+    let mut new = Generation::open(Writers::new(database_url, 1)?, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
         let target = live_checkpoint(live, model, name).await?.positions;

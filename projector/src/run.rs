@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farthing_log::connect::{self, Role};
+use farthing_log::connect::{Role, SessionsError, check_sessions, redacted};
 use farthing_log::connection_budget::{self, Needed};
+use farthing_log::leadership::Locks;
 use farthing_log::nats::NatsConfig;
 use farthing_log::relay::{self, RelayMetrics};
 use farthing_log::tail::{self, Tail};
@@ -19,13 +20,14 @@ use crate::metrics::ProjectorMetrics;
 use crate::models::with_projection;
 use crate::schemas::Schemas;
 use crate::webhooks;
+use crate::writers::Writers;
 
 /// The interval between attempts to reach the database at the start.
 const START_RETRY: Duration = Duration::from_secs(1);
 
-/// The connections of a projector: one for each read model, and one each for the tail, the relay, the idle spans and the
-/// webhook outbox.
-const CONNECTIONS: usize = ReadModel::ALL.len() + 4;
+/// The connections of a projector beside those that write: for its locks, for the tail, and for readers that are behind the
+/// tail. One that stands by has the first alone.
+const FIXED_CONNECTIONS: usize = 3;
 
 /// The addresses of the log and of the feed.
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ pub struct Config {
     pub nats: Option<NatsConfig>,
     /// The number of NATS servers that store the feed.
     pub feed_replicas: usize,
+    /// The connections over which rows are written, at most.
+    pub write_connections: usize,
     /// What the operator sees.
     pub telemetry: Telemetry,
 }
@@ -44,18 +48,18 @@ pub struct Config {
 pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() + Send) -> Result<(), Error> {
     let telemetry = config.telemetry;
     telemetry.health.starting("waits for Postgres");
-    match stop.run_until_cancelled(wait_for_read_models(&config.database_url)).await {
+    let database_url = config.database_url;
+    let locks = Arc::new(Locks::new(database_url.clone(), Role::Projector));
+    let found =
+        stop.run_until_cancelled(wait_for_read_models(&database_url, &locks, config.write_connections));
+    match found.await {
         None => return Ok(()),
         Some(found) => found?,
     }
     let tasks = TaskTracker::new();
-    let database_url = config.database_url;
+    let writers = Writers::new(&database_url, config.write_connections)?;
     let tail = Tail::start(
-        tail::TailConfig {
-            database_url: database_url.clone(),
-            role: Role::Projector,
-            nats: config.nats.clone(),
-        },
+        tail::TailConfig { database_url, role: Role::Projector, nats: config.nats.clone() },
         stop.clone(),
         &tasks,
     );
@@ -63,25 +67,27 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
     let metrics = ProjectorMetrics::new(&telemetry, &heads);
     if let Some(nats) = config.nats {
         let metrics = RelayMetrics::new(&telemetry.metrics, heads);
-        let config = relay::RelayConfig {
-            database_url: database_url.clone(),
-            role: Role::Projector,
-            nats,
-            replicas: config.feed_replicas,
-        };
+        let config = relay::RelayConfig { locks: Arc::clone(&locks), nats, replicas: config.feed_replicas };
         relay::start(config, &tail, metrics, stop.clone(), &tasks);
     }
     let idle_spans = Arc::new(IdleSpans::default());
+    let source = |progress| Source {
+        locks: Arc::clone(&locks),
+        writers: writers.clone(),
+        tail: tail.clone(),
+        progress,
+    };
     for model in ReadModel::ALL {
-        let source =
-            Source { database_url: database_url.clone(), tail: tail.clone(), progress: metrics.of(model) };
+        let source = source(metrics.of(model));
         with_projection!(model, P => spawn::<P>(source, &idle_spans, &stop, &tasks));
     }
-    let (spans_url, spans_stop) = (database_url.clone(), stop.clone());
+    let (idle, idle_stop) = (writers.clone(), stop.clone());
+    tasks.spawn(async move { idle_stop.run_until_cancelled(idle.close_idle()).await });
+    let (outbox, outbox_stop) = (source(metrics.outbox()), stop.clone());
+    let spans_stop = stop.clone();
     tasks.spawn(async move {
-        let _ = spans_stop.run_until_cancelled(idle_spans.write(&spans_url)).await;
+        let _ = spans_stop.run_until_cancelled(idle_spans.write(&writers)).await;
     });
-    let (outbox, outbox_stop) = (Source { database_url, tail, progress: metrics.outbox() }, stop.clone());
     tasks.spawn(async move {
         let _ = outbox_stop.run_until_cancelled(webhooks::fill(&outbox, &metrics.deliveries)).await;
     });
@@ -109,16 +115,29 @@ fn spawn<P: Projection>(
 
 /// Waits for Postgres. Fails when there is no generation of this program's version: the operator must migrate the
 /// database.
-async fn wait_for_read_models(database_url: &str) -> Result<(), Error> {
+async fn wait_for_read_models(
+    database_url: &str,
+    locks: &Locks,
+    write_connections: usize,
+) -> Result<(), Error> {
     let client = loop {
-        match connect::connect(database_url, Role::Projector).await {
+        match client(database_url, locks).await {
             Ok(client) => break client,
-            Err(error) => {
-                tracing::warn!(event = "projector.database_unreachable", %error, "waiting for the database");
+            Err(SessionsError::Postgres(error)) => {
+                let error = redacted(&error);
+                tracing::warn!(event = "projector.database_unreachable", error, "waiting for the database");
             }
+            Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(START_RETRY).await;
     };
-    connection_budget::check(&client, Needed { always: CONNECTIONS, alone: 0 }).await?;
+    let needed = Needed { always: FIXED_CONNECTIONS + write_connections, alone: 0 };
+    connection_budget::check(&client, needed).await?;
     Schemas::load(&client).await.map(drop)
+}
+
+/// The connection of the locks, once it is certain that sessions belong to one connection each.
+async fn client(database_url: &str, locks: &Locks) -> Result<Arc<tokio_postgres::Client>, SessionsError> {
+    check_sessions(database_url).await?;
+    Ok(locks.client().await?)
 }

@@ -7,22 +7,23 @@ use std::collections::HashMap;
 use std::pin::Pin;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use deadpool_postgres::Transaction;
 use farthing_core::partition::Partition;
 use farthing_schema::read_model::SCHEMA_PLACEHOLDER;
 use futures_util::SinkExt as _;
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use tokio_postgres::{CopyInSink, Error, GenericClient, Statement, Transaction};
+use tokio_postgres::{CopyInSink, Error};
 
-/// The statements of one generation, prepared on one connection.
+/// The texts of the statements of one generation. A connection prepares each of them once.
 #[derive(Debug)]
 pub(crate) struct Statements {
     schema: String,
-    prepared: HashMap<&'static str, Statement>,
+    texts: HashMap<&'static str, String>,
 }
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
-        Self { schema: schema.to_owned(), prepared: HashMap::new() }
+        Self { schema: schema.to_owned(), texts: HashMap::new() }
     }
 
     /// The statement with the generation's schema in it.
@@ -30,18 +31,9 @@ impl Statements {
         sql.replace(SCHEMA_PLACEHOLDER, &self.schema)
     }
 
-    /// The statement, prepared on `client` when it is used for the first time.
-    pub(crate) async fn prepared(
-        &mut self,
-        client: &impl GenericClient,
-        sql: &'static str,
-    ) -> Result<Statement, Error> {
-        if let Some(statement) = self.prepared.get(sql) {
-            return Ok(statement.clone());
-        }
-        let statement = client.prepare(&self.sql(sql)).await?;
-        self.prepared.insert(sql, statement.clone());
-        Ok(statement)
+    /// The same, which is kept.
+    pub(crate) fn text(&mut self, sql: &'static str) -> &str {
+        self.texts.entry(sql).or_insert_with(|| sql.replace(SCHEMA_PLACEHOLDER, &self.schema))
     }
 }
 
@@ -62,13 +54,13 @@ impl<'a> Writer<'a> {
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
-        let statement = self.statements.prepared(self.transaction, sql).await?;
+        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
         self.transaction.execute(&statement, parameters).await
     }
 
     /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY`.
     pub(crate) async fn copy(&mut self, sql: &'static str) -> Result<CopiedRows, Error> {
-        let statement = self.statements.prepared(self.transaction, sql).await?;
+        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
         Ok(CopiedRows::new(self.transaction.copy_in(&statement).await?))
     }
 }

@@ -16,6 +16,7 @@ use self::traces::TraceArgs;
 use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
+use crate::machine::{MIB, Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
 
@@ -66,6 +67,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     operator: OperatorArgs,
     #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
     lifetime: Lifetime,
     #[command(flatten)]
     traces: TraceArgs,
@@ -79,15 +82,31 @@ impl Args {
     pub(crate) const fn log_format(&self) -> LogFormat {
         self.lifetime.log_format
     }
+
+    /// The number of threads on this machine.
+    pub(crate) fn threads(&self, machine: &Machine) -> usize {
+        self.threads.on(machine)
+    }
 }
 
 /// Runs the role until shutdown.
-pub(crate) async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
     let mut operator = args.operator.start("gateway").await?;
     operator.telemetry.traces = args.traces.start(&operator.telemetry.metrics)?;
     let traces = operator.telemetry.traces.clone();
+    let threads = args.threads(&machine);
     let settings = args.settings;
+    let decoder_memory = settings.decoder_memory(&machine)?;
+    tracing::info!(
+        event = "settings.chosen",
+        cores = machine.cores,
+        memory_mib = machine.memory_mib,
+        threads,
+        decoder_mib = decoder_memory.gateway / MIB,
+        decoder_mib_per_merchant = decoder_memory.merchant / MIB,
+        "what this gateway uses of the machine"
+    );
     let config = Config {
         database_url: args.database.url()?,
         nats: args.nats.config()?,
@@ -103,8 +122,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
         limits: settings.server_limits()?,
         connections: settings.connections()?,
-        reads_per_merchant: settings.reads_per_merchant()?,
-        decoder_memory: settings.decoder_memory()?,
+        decoder_memory,
         queue: settings.queue()?,
         gateways: Gateways {
             listen: args.gateways_listen,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
 use farthing_api::{
-    Connections, DecoderMemory, ProviderHost, ProviderKey, ResponseHeaders, ServerLimits, Timeouts,
-    WebhookTiming,
+    ConnectionSettings, DecoderMemory, ProviderHost, ProviderKey, ReadsPerMerchant, ResponseHeaders,
+    ServerLimits, Timeouts, WebhookTiming,
 };
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
@@ -23,6 +23,7 @@ use rust_decimal::Decimal;
 
 use super::prices::Prices;
 use super::provider_keys::ProviderKeys;
+use crate::machine::{MIB, Machine};
 use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;
@@ -32,8 +33,6 @@ const DNS_PORT: u16 = 53;
 /// Values of --forward-response-headers.
 const CONFINED: &str = "confined";
 const UNALTERED: &str = "unaltered";
-
-const MIB: usize = 1024 * 1024;
 
 /// Settings shared by all gateways of an instance.
 #[derive(Debug, Clone, clap::Args)]
@@ -156,18 +155,25 @@ struct Limits {
     #[arg(long, env = "FARTHING_MAX_CALLS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     max_calls_per_merchant: Option<u32>,
     /// Most reads of one merchant's rows at once; 0 is no limit. Further ones wait for up to 5 s. All merchants together
-    /// have those of --read-connections but two.
-    #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    max_reads_per_merchant: u32,
-    /// Connections to Postgres for reads, opened when they are needed.
-    #[arg(long, env = "FARTHING_READ_CONNECTIONS", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=1_000))]
-    read_connections: u32,
-    /// Connections to Postgres for deliveries of webhooks, opened when they are needed.
-    #[arg(long, env = "FARTHING_DELIVERY_CONNECTIONS", default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    delivery_connections: u32,
-    /// Most memory of the decoders of compressed responses, in MiB. Beyond it responses pass without being read.
-    #[arg(long, env = "FARTHING_DECODER_MIB", default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
-    decoder_mib: u32,
+    /// have those of --read-connections but two. The default is 2, and 1 with fewer than six connections for reads.
+    #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_reads_per_merchant: Option<u32>,
+    /// Connections to Postgres, without one for each partition that this gateway leads, and four of a test instance. The
+    /// default is a twelfth of what the server allows, at least 8 and at most 16.
+    #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(8..=2_000))]
+    postgres_connections: Option<u32>,
+    /// Connections to Postgres for reads, opened when they are needed. The default is what the others leave of
+    /// --postgres-connections.
+    #[arg(long, env = "FARTHING_READ_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(3..=1_000))]
+    read_connections: Option<u32>,
+    /// Connections to Postgres for deliveries of webhooks, opened when they are needed. The default is a third of what the
+    /// fixed ones leave of --postgres-connections, at most 4.
+    #[arg(long, env = "FARTHING_DELIVERY_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    delivery_connections: Option<u32>,
+    /// Most memory of the decoders of compressed responses, in MiB. Beyond it responses pass without being read. The default
+    /// is a sixteenth of the machine's memory, at most 256.
+    #[arg(long, env = "FARTHING_DECODER_MIB", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    decoder_mib: Option<u32>,
     /// Most of this memory for the calls of one merchant, in MiB; at most half of it in any case.
     #[arg(long, env = "FARTHING_DECODER_MIB_PER_MERCHANT", default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     decoder_mib_per_merchant: u32,
@@ -260,26 +266,26 @@ impl Settings {
         })
     }
 
-    /// The sizes of the pools of connections to Postgres.
-    pub(super) fn connections(&self) -> Result<Connections> {
-        Ok(Connections {
-            reads: usize::try_from(self.limits.read_connections)?,
-            deliveries: usize::try_from(self.limits.delivery_connections)?,
+    /// The connections to Postgres.
+    pub(super) fn connections(&self) -> Result<ConnectionSettings> {
+        let count = |count: Option<u32>| count.map(usize::try_from).transpose();
+        Ok(ConnectionSettings {
+            all: count(self.limits.postgres_connections)?,
+            reads: count(self.limits.read_connections)?,
+            deliveries: count(self.limits.delivery_connections)?,
+            reads_per_merchant: match count(self.limits.max_reads_per_merchant)? {
+                None => ReadsPerMerchant::Fitting,
+                Some(0) => ReadsPerMerchant::Unlimited,
+                Some(most) => ReadsPerMerchant::Most(most),
+            },
         })
     }
 
-    /// The most reads of one merchant's rows at once; `None` is no limit.
-    pub(super) fn reads_per_merchant(&self) -> Result<Option<usize>> {
-        let most = usize::try_from(self.limits.max_reads_per_merchant)?;
-        Ok((most > 0).then_some(most))
-    }
-
-    /// The memory of the decoders of compressed responses.
-    pub(super) fn decoder_memory(&self) -> Result<DecoderMemory> {
-        Ok(DecoderMemory {
-            gateway: usize::try_from(self.limits.decoder_mib)? * MIB,
-            merchant: usize::try_from(self.limits.decoder_mib_per_merchant)? * MIB,
-        })
+    /// The memory of the decoders of compressed responses, on this machine.
+    pub(super) fn decoder_memory(&self, machine: &Machine) -> Result<DecoderMemory> {
+        let all = self.limits.decoder_mib.unwrap_or_else(|| machine.decoder_mib());
+        let merchant = self.limits.decoder_mib_per_merchant;
+        Ok(DecoderMemory { gateway: usize::try_from(all)? * MIB, merchant: usize::try_from(merchant)? * MIB })
     }
 
     /// The bounds of the queue of commands.

@@ -52,7 +52,7 @@ struct KeyRow {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let url = &args.database.url()?;
+    let url = &args.database.reachable_url().await?;
     let client = connect(url, Role::Gateway).await.context("cannot connect to the database")?;
     let partitions = partitions::load(&client).await.context("cannot read the partitions of the log")?;
     let partitions = partitions.context("the database has no ledger yet: run `farthing migrate` first")?;

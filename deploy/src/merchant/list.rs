@@ -46,7 +46,7 @@ struct MerchantRow {
 
 /// Runs the subcommand.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let url = &args.database.url()?;
+    let url = &args.database.reachable_url().await?;
     let client = connect(url, Role::Gateway).await.context("cannot connect to the database")?;
     let after = args.cursor.map(|id| id.to_string()).unwrap_or_default();
     let rows = client.query(LIST, &[&after, &(i64::from(args.limit) + 1)]).await;

@@ -11,9 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::ApiError;
 use crate::limit_per::LimitPer;
-
-/// The connections for reads that are left to what is short.
-const SHORT: usize = 2;
+use crate::server::turns;
 
 /// The longest wait for a turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,8 +33,10 @@ pub(crate) struct ReadTurn {
 impl ReadTurns {
     /// Turns at so many `connections`, at most `per_merchant` of one merchant at once; further ones wait. `None` is no limit.
     pub(crate) fn new(connections: usize, per_merchant: Option<usize>) -> Self {
-        let reads = connections.saturating_sub(SHORT).max(1);
-        Self { all: Arc::new(Semaphore::new(reads)), per_merchant: per_merchant.map(LimitPer::new) }
+        Self {
+            all: Arc::new(Semaphore::new(turns(connections))),
+            per_merchant: per_merchant.map(LimitPer::new),
+        }
     }
 
     /// Waits for a turn. A merchant's reads wait for its own first, so few of them wait with those of other merchants.

@@ -43,11 +43,15 @@ pub struct Needed {
     pub alone: usize,
 }
 
+/// The connections that the server allows, those in use included.
+pub async fn allowed(client: &Client) -> Result<usize, Error> {
+    let Counted { max_connections, reserved, .. } = count(client).await?;
+    Ok(usize::try_from(max_connections - reserved).unwrap_or_default())
+}
+
 /// Warns with numbers if the connections of this process do not fit beside those in use. Fails if they never can.
 pub async fn check(client: &Client, needed: Needed) -> Result<(), Error> {
-    let row = client.query_one(COUNT, &[]).await?;
-    let (max_connections, reserved, used): (i64, i64, i64) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let Counted { max_connections, reserved, used } = count(client).await?;
     let (always, alone) = (connections(needed.always), connections(needed.alone));
     let allowed = max_connections - reserved;
     if always > allowed {
@@ -67,6 +71,18 @@ pub async fn check(client: &Client, needed: Needed) -> Result<(), Error> {
         );
     }
     Ok(())
+}
+
+/// The connections of a server.
+struct Counted {
+    max_connections: i64,
+    reserved: i64,
+    used: i64,
+}
+
+async fn count(client: &Client) -> Result<Counted, Error> {
+    let row = client.query_one(COUNT, &[]).await?;
+    Ok(Counted { max_connections: row.try_get(0)?, reserved: row.try_get(1)?, used: row.try_get(2)? })
 }
 
 fn connections(count: usize) -> i64 {

@@ -4,9 +4,13 @@
 //! its leadership. Postgres frees the lock at once if the process dies, and after the keepalives of
 //! [`connect`](crate::connect) if the machine dies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_postgres::Client;
+
+use crate::connect::{self, Role};
 
 /// Takes the lock of the name $1 if it is free. The key is the name's 64-bit hash.
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
@@ -46,12 +50,7 @@ impl Leadership {
     }
 
     async fn try_lock(&self) -> Result<bool, tokio_postgres::Error> {
-        self.client.query_one(TRY_LOCK, &[&self.name]).await?.try_get(0)
-    }
-
-    /// Whether the connection has ended, and the lock with it.
-    pub fn is_lost(&self) -> bool {
-        self.client.is_closed()
+        try_lock(&self.client, &self.name).await
     }
 
     /// The connection that holds the lock.
@@ -73,4 +72,86 @@ impl Leadership {
     pub async fn release(self) -> Result<(), tokio_postgres::Error> {
         self.client.query_one(UNLOCK, &[&self.name]).await.map(drop)
     }
+}
+
+/// The locks of a process on one connection: all that a process needs while others do the work. The connection is opened
+/// again after it was lost, and all of the locks with it.
+#[derive(Debug)]
+pub struct Locks {
+    database_url: String,
+    role: Role,
+    /// Drives the connection, also if a task of another runtime opens it.
+    runtime: Handle,
+    connection: tokio::sync::Mutex<Option<Arc<Client>>>,
+}
+
+/// A lock that this process holds until the value is dropped, or the connection of the locks is lost.
+#[derive(Debug)]
+pub struct Held {
+    client: Arc<Client>,
+    name: String,
+}
+
+impl Locks {
+    /// Locks under `role`. The connection is opened when it is first used.
+    pub fn new(database_url: String, role: Role) -> Self {
+        let (runtime, connection) = (Handle::current(), tokio::sync::Mutex::default());
+        Self { database_url, role, runtime, connection }
+    }
+
+    /// Waits until the lock `name` is free, and takes it. Calls `stands_by` while another process has it. Polls, because a
+    /// waiting statement would hold back vacuum for as long as another process leads, and the other locks of this process.
+    pub async fn wait(&self, name: &str, stands_by: impl Fn()) -> Result<Held, tokio_postgres::Error> {
+        let client = self.client().await?;
+        while !try_lock(&client, name).await? {
+            stands_by();
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+        Ok(Held { client, name: name.to_owned() })
+    }
+
+    /// The connection, for short statements. It is opened if it is not open.
+    pub async fn client(&self) -> Result<Arc<Client>, tokio_postgres::Error> {
+        let mut connection = self.connection.lock().await;
+        if let Some(open) = connection.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(Arc::clone(open));
+        }
+        let (database_url, role) = (self.database_url.clone(), self.role);
+        let opened = self.runtime.spawn(async move { connect::connect(&database_url, role).await }).await;
+        match opened {
+            Ok(client) => Ok(Arc::clone(connection.insert(Arc::new(client?)))),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime ends, and all tasks with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Held {
+    /// Whether the connection has ended, and the lock with it.
+    pub fn is_lost(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// The connection that holds the lock, for short statements: the other locks of the process are on it, too.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (client, name) = (Arc::clone(&self.client), std::mem::take(&mut self.name));
+        // Postgres counts how often a session has taken a lock: one that was taken again meanwhile stays held.
+        runtime.spawn(async move {
+            if let Err(error) = client.execute(UNLOCK, &[&name]).await {
+                tracing::debug!(event = "leadership.not_released", name, %error, "a lock ends with its connection");
+            }
+        });
+    }
+}
+
+async fn try_lock(client: &Client, name: &str) -> Result<bool, tokio_postgres::Error> {
+    client.query_one(TRY_LOCK, &[&name]).await?.try_get(0)
 }

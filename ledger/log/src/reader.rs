@@ -218,6 +218,10 @@ impl Reader {
         Ok(Self { client, read, read_heads })
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
     /// Reads the events of a partition after `position`, in order and without a gap: about `limit`, since a record
     /// batch is read whole.
     pub async fn read(&self, partition: Partition, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {

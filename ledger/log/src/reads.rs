@@ -2,12 +2,14 @@
 //!
 //! Invariant: a read returns within [`READ_TIMEOUT`] or fails with [`Error::Unavailable`].
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, Object, Pool};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode};
+use tokio_postgres::Config;
 
-use crate::connect::{self, Role, redacted};
+use crate::connect::{Role, Sessions, redacted};
 use crate::{appender, reader, states};
 
 /// The longest that one read may take, including the wait for a connection.
@@ -15,6 +17,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that one statement may run in the database, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
+
+/// The time after which a connection of a pool that nobody takes is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a read has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,11 +49,25 @@ pub enum PoolError {
 /// A pool of at most `connections` under the gateway's role, opened on demand. Each statement has a timeout, so that an
 /// abandoned read does not keep its connection busy.
 pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
-    let (mut settings, tls) = connect::config(database_url, Role::Gateway)?;
-    let options = settings.get_options().unwrap_or_default().to_owned();
-    settings.options(format!("{options} -c statement_timeout={STATEMENT_TIMEOUT_MS}"));
-    let manager = Manager::new(settings, tls);
-    Ok(Pool::builder(manager).max_size(connections).build()?)
+    let sessions = Sessions::of(database_url, Role::Gateway)?;
+    pool_of(sessions.with(&format!("statement_timeout = {STATEMENT_TIMEOUT_MS}")), connections)
+}
+
+/// A pool of at most `connections` of these sessions, opened on demand. The one that was used last is taken first, so that
+/// those that are not needed become idle.
+pub fn pool_of(sessions: Sessions, connections: usize) -> Result<Pool, PoolError> {
+    let manager = Manager::from_connect(Config::new(), sessions, ManagerConfig::default());
+    Ok(Pool::builder(manager).max_size(connections).queue_mode(QueueMode::Lifo).build()?)
+}
+
+/// Closes the connections of these pools that were not taken for [`IDLE_TIMEOUT`], again and again.
+pub async fn close_idle(pools: Vec<Pool>) -> Infallible {
+    loop {
+        tokio::time::sleep(IDLE_TIMEOUT / 4).await;
+        for pool in &pools {
+            pool.retain(|_, metrics| metrics.last_used() < IDLE_TIMEOUT);
+        }
+    }
 }
 
 /// Bounded reads over pooled connections.
@@ -64,6 +83,12 @@ impl ReadPool {
     /// The pool itself, to see its use.
     pub(crate) const fn pool(&self) -> &Pool {
         &self.0
+    }
+
+    /// Whether all of its connections are in use.
+    pub(crate) fn is_full(&self) -> bool {
+        let status = self.0.status();
+        status.size >= status.max_size && status.available == 0
     }
 
     /// Takes a connection from the pool.

@@ -5,17 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use deadpool_postgres::Object;
 use farthing_core::event::WebhookSettings;
 use farthing_core::ids::{MerchantId, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
-use farthing_log::connect::{self, Role};
-use farthing_log::leadership::Leadership;
 use farthing_log::positions::Positions;
 use farthing_log::tail::{Pace, Page};
 use farthing_telemetry::Counter;
 use tokio::time::Instant;
-use tokio_postgres::Client;
 
 use super::fold::{Known, NewDelivery, OutboxBatch, merchant_of};
 use crate::checkpoint::Advance;
@@ -23,6 +21,7 @@ use crate::column::json;
 use crate::engine::{Error, Source};
 use crate::row::{FromRow as _, row};
 use crate::writer::{Statements, Writer, unnest_rows};
+use crate::writers::{Writers, close_failed};
 
 /// The largest number of events in one transaction.
 const MAX_EVENTS: usize = 1_000;
@@ -38,9 +37,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// The lock of the one process that fills the outbox. The fence keeps the rows right.
 const LOCK: &str = "farthing.webhooks";
-
-/// A batch that a crash loses is folded again from the log.
-const NO_WAIT_FOR_DISK: &str = "SET synchronous_commit = off";
 
 /// Adds the partitions that a new outbox lacks.
 const ADD_PARTITIONS: &str = "\
@@ -114,18 +110,17 @@ pub(crate) async fn fill(source: &Source, deliveries: &Counter) {
 }
 
 async fn follow(
-    Source { database_url, tail, progress }: &Source,
+    Source { locks, writers, tail, progress }: &Source,
     deliveries: &Counter,
 ) -> Result<std::convert::Infallible, Error> {
-    let client = connect::connect(database_url, Role::Projector).await?;
-    client.batch_execute(NO_WAIT_FOR_DISK).await?;
-    let client = Leadership::wait(client, LOCK, || progress.stands_by()).await?.into_client();
-    client.execute(ADD_PARTITIONS, &[]).await?;
-    let cursor = Positions::from_rows(&client.query(CURSOR, &[]).await?)?;
+    let lock = locks.wait(LOCK, || progress.stands_by()).await?;
+    lock.client().execute(ADD_PARTITIONS, &[]).await?;
+    let cursor = Positions::from_rows(&lock.client().query(CURSOR, &[]).await?)?;
     let follower = tail.follow(Pace::Apart);
     // Events up to here are folded. Those after the cursor have no deliveries.
     let mut seen = cursor.clone();
-    let mut outbox = Outbox { client, cursor, statements: Statements::new("webhooks") };
+    let (writers, statements) = (writers.clone(), Statements::new("webhooks"));
+    let mut outbox = Outbox { writers, cursor, statements };
     // Nobody else writes webhooks while the cursor is where this process has moved it.
     let mut known = Known::new();
     let mut written_at = Instant::now();
@@ -141,6 +136,9 @@ async fn follow(
             written_at = Instant::now();
             continue;
         };
+        if lock.is_lost() {
+            return Err(Error::LockLost);
+        }
         outbox.load(&mut known, &page).await?;
         let mut batches: BTreeMap<Partition, OutboxBatch> = BTreeMap::new();
         for entry in page.entries() {
@@ -161,9 +159,9 @@ async fn follow(
     }
 }
 
-/// The outbox, open for writing on a connection of its own.
+/// The outbox, open for writing.
 struct Outbox {
-    client: Client,
+    writers: Writers,
     cursor: Positions,
     statements: Statements,
 }
@@ -182,8 +180,13 @@ impl Outbox {
         }
         let partitions: Vec<i16> = missing.iter().map(|(partition, _)| partition.number()).collect();
         let merchants: Vec<String> = missing.iter().map(|(_, merchant_id)| merchant_id.to_string()).collect();
-        let statement = self.statements.prepared(&self.client, KNOWN).await?;
-        let rows = self.client.query(&statement, &[&partitions, &merchants]).await?;
+        let client = self.writers.connection().await?;
+        let rows = async {
+            let statement = client.prepare_cached(KNOWN).await?;
+            Ok(client.query(&statement, &[&partitions, &merchants]).await?)
+        };
+        let rows = rows.await;
+        let rows = close_failed(client, rows)?;
         known.extend(missing.into_iter().map(|(_, merchant_id)| (merchant_id, BTreeMap::new())));
         for row in rows {
             let webhook = WebhookRow::from_row(&row).map_err(|error| Error::Webhook(error.to_string()))?;
@@ -194,26 +197,35 @@ impl Outbox {
 
     /// Writes batches and moves the cursor to the positions `to`, in one transaction.
     async fn write(&mut self, batches: &[(Partition, OutboxBatch)], to: &Positions) -> Result<(), Error> {
+        let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.cursor, to);
-        let Advance { partitions, before, after } = &advance;
-        if batches.is_empty() {
-            // One statement is a transaction of its own, in one round trip.
-            let statement = self.statements.prepared(&self.client, ADVANCE).await?;
-            if !advance.is_done_by(self.client.execute(&statement, &[partitions, before, after]).await?) {
-                return Err(Error::Fenced);
-            }
-        } else {
-            let transaction = self.client.transaction().await?;
-            let mut writer = Writer::new(&transaction, &mut self.statements);
-            if !advance.is_done_by(writer.execute(ADVANCE, &[partitions, before, after]).await?) {
-                return Err(Error::Fenced);
-            }
-            write_batches(batches, &mut writer).await?;
-            transaction.commit().await?;
-        }
+        let written = write_on(&mut client, &mut self.statements, batches, &advance).await;
+        close_failed(client, written)?;
         self.cursor.clone_from(to);
         Ok(())
     }
+}
+
+async fn write_on(
+    client: &mut Object,
+    statements: &mut Statements,
+    batches: &[(Partition, OutboxBatch)],
+    advance: &Advance,
+) -> Result<(), Error> {
+    let Advance { partitions, before, after } = advance;
+    if batches.is_empty() {
+        // One statement is a transaction of its own, in one round trip.
+        let statement = client.prepare_cached(ADVANCE).await?;
+        let moved = client.execute(&statement, &[partitions, before, after]).await?;
+        return if advance.is_done_by(moved) { Ok(()) } else { Err(Error::Fenced) };
+    }
+    let transaction = client.transaction().await?;
+    let mut writer = Writer::new(&transaction, statements);
+    if !advance.is_done_by(writer.execute(ADVANCE, &[partitions, before, after]).await?) {
+        return Err(Error::Fenced);
+    }
+    write_batches(batches, &mut writer).await?;
+    Ok(transaction.commit().await?)
 }
 
 async fn write_batches(

@@ -12,7 +12,7 @@ SELECT current_setting('max_connections')::bigint - current_setting('superuser_r
     - COALESCE(current_setting('reserved_connections', true)::bigint, 0)";
 
 /// The connections of a gateway in test mode that are not for reads or deliveries: fixed ones, and the test processor's.
-const OTHERS: i64 = 6 + 4;
+const OTHERS: i64 = 4 + 4;
 
 async fn allowed(instance: &Instance) -> i64 {
     instance.log().await.sql.query_one(ALLOWED, &[]).await.unwrap().get(0)

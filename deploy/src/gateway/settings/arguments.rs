@@ -52,19 +52,22 @@ impl Limits {
         let mut arguments = vec![
             format!("--max-connections={}", self.max_connections),
             format!("--max-calls={}", self.max_calls),
-            format!("--max-reads-per-merchant={}", self.max_reads_per_merchant),
-            format!("--read-connections={}", self.read_connections),
-            format!("--delivery-connections={}", self.delivery_connections),
-            format!("--decoder-mib={}", self.decoder_mib),
             format!("--decoder-mib-per-merchant={}", self.decoder_mib_per_merchant),
             format!("--max-queued-commands={}", self.max_queued_commands),
             format!("--max-queued-mib={}", self.max_queued_mib),
             format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
         ];
-        let per_address = self.max_connections_per_address;
-        arguments.extend(per_address.map(|most| format!("--max-connections-per-address={most}")));
-        let per_merchant = self.max_calls_per_merchant;
-        arguments.extend(per_merchant.map(|most| format!("--max-calls-per-merchant={most}")));
+        let given = [
+            ("max-connections-per-address", self.max_connections_per_address),
+            ("max-calls-per-merchant", self.max_calls_per_merchant),
+            ("max-reads-per-merchant", self.max_reads_per_merchant),
+            ("postgres-connections", self.postgres_connections),
+            ("read-connections", self.read_connections),
+            ("delivery-connections", self.delivery_connections),
+            ("decoder-mib", self.decoder_mib),
+        ];
+        let given = given.into_iter().filter_map(|(flag, most)| Some(format!("--{flag}={}", most?)));
+        arguments.extend(given);
         arguments
     }
 }
@@ -139,6 +142,7 @@ mod tests {
             "--max-calls=15",
             "--max-calls-per-merchant=18",
             "--max-reads-per-merchant=19",
+            "--postgres-connections=45",
             "--read-connections=20",
             "--delivery-connections=21",
             "--decoder-mib=16",

@@ -9,7 +9,7 @@ use farthing_core::command::RequestSettings;
 use farthing_core::secret::ServerKey;
 use farthing_egress::tls;
 use farthing_log::appender::QueueLimits;
-use farthing_log::connect::redacted;
+use farthing_log::connect::{SessionsError, redacted};
 use farthing_log::connection_budget;
 use farthing_log::nats::NatsConfig;
 use farthing_log::reads::PoolError;
@@ -18,6 +18,7 @@ use farthing_telemetry::Telemetry;
 use farthing_worker::webhooks::WebhookTiming;
 use ipnet::IpNet;
 
+use super::connections::ConnectionSettings;
 use crate::forward::{DecoderMemory, ResponseHeaders};
 use crate::pages::Pages;
 use crate::providers::catalogue::Catalogue;
@@ -62,10 +63,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The limits of connections and calls in flight.
     pub limits: ServerLimits,
-    /// The sizes of the pools of connections to Postgres.
-    pub connections: Connections,
-    /// The most reads of one merchant's rows at once. Further ones wait. `None` is no limit but that of all merchants.
-    pub reads_per_merchant: Option<usize>,
+    /// The connections to Postgres.
+    pub connections: ConnectionSettings,
     /// The memory of the decoders of compressed responses.
     pub decoder_memory: DecoderMemory,
     /// The bounds of each partition's queue of commands.
@@ -76,15 +75,6 @@ pub struct Config {
     pub webhooks: Option<WebhookTiming>,
     /// What the operator sees.
     pub telemetry: Telemetry,
-}
-
-/// The sizes of a gateway's pools of connections to Postgres.
-#[derive(Debug, Clone, Copy)]
-pub struct Connections {
-    /// For reads, at least 3: two are left to what is short.
-    pub reads: usize,
-    /// For deliveries of webhooks.
-    pub deliveries: usize,
 }
 
 /// How the gateways of an instance work together.
@@ -116,6 +106,17 @@ pub enum Error {
     /// Its connections do not fit into the server.
     #[error(transparent)]
     Connections(#[from] connection_budget::Error),
+    /// The settings of connections contradict each other.
+    #[error("--postgres-connections {all} is too little: {needed} are needed beside those of partitions")]
+    TooFewConnections {
+        /// What was given.
+        all: usize,
+        /// What the other settings need.
+        needed: usize,
+    },
+    /// A pooler shares its sessions.
+    #[error(transparent)]
+    Sessions(#[from] SessionsError),
     /// The database is not migrated.
     #[error("the database has no instance; run `farthing migrate`")]
     NotMigrated,

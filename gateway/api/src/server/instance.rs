@@ -5,18 +5,15 @@ use std::time::{Duration, Instant};
 use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
 use farthing_log::clock::Clock;
-use farthing_log::connect::{self, Role};
+use farthing_log::connect::{self, Role, check_sessions};
 use farthing_log::connection_budget::{self, Needed};
 use farthing_log::reads::ReadPool;
 use farthing_log::{generations, partitions, server_key};
 use farthing_projector::Schemas;
 use tokio_postgres::Client;
 
-use super::{Config, Error, PAYING_CONNECTIONS};
-
-/// Connections beside the pools and those of partitions: two for leases, and one each for appends, heartbeats, the sweeper
-/// and the probe of readiness.
-const FIXED_CONNECTIONS: usize = 6;
+use super::connections::Connections;
+use super::{Config, Error};
 
 /// The time between two looks at what a gateway of a new release waits for.
 const UPGRADE_POLL: Duration = Duration::from_millis(200);
@@ -31,10 +28,12 @@ pub(super) struct Instance {
     pub(super) mode: Mode,
     pub(super) partitions: Partitions,
     pub(super) schemas: Schemas,
+    pub(super) connections: Connections,
 }
 
 /// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
 pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
+    check_sessions(&config.database_url).await?;
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();
     let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
@@ -49,21 +48,32 @@ pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance,
     let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
     let server_key = key.ok_or(Error::NotMigrated)?;
     server_key::check(&client, &server_key, server_key::First::Gateway).await?;
-    connection_budget::check(&client, needed_connections(config, mode, partitions)).await?;
-    Ok(Instance { server_key, mode, partitions, schemas })
+    let connections = chosen_connections(&client, config, mode, partitions).await?;
+    Ok(Instance { server_key, mode, partitions, schemas, connections })
 }
 
-/// The connections that the gateway opens at most.
-fn needed_connections(config: &Config, mode: Mode, partitions: Partitions) -> Needed {
-    let deliveries = if config.webhooks.is_some() { config.connections.deliveries } else { 0 };
-    let paying = match mode {
-        Mode::Test => PAYING_CONNECTIONS,
-        Mode::Live => 0,
-    };
-    Needed {
-        always: config.connections.reads + deliveries + paying + FIXED_CONNECTIONS,
-        alone: partitions.all().len(),
-    }
+/// The connections that fit the server, once it is certain that they can.
+async fn chosen_connections(
+    client: &Client,
+    config: &Config,
+    mode: Mode,
+    partitions: Partitions,
+) -> Result<Connections, Error> {
+    let allowed = connection_budget::allowed(client).await?;
+    let chosen = Connections::chosen(config.connections, allowed, mode, config.webhooks.is_some())?;
+    let Connections { reads, deliveries, reads_per_merchant, .. } = chosen;
+    tracing::info!(
+        event = "postgres.connections_chosen",
+        allowed,
+        all = chosen.all(),
+        reads,
+        deliveries,
+        reads_per_merchant,
+        "the connections to Postgres that this gateway opens at most, without those of the partitions that it leads"
+    );
+    let needed = Needed { always: chosen.all(), alone: partitions.all().len() };
+    connection_budget::check(client, needed).await?;
+    Ok(chosen)
 }
 
 /// The schemas of the read models, once a projector of this release has built them.

@@ -1,6 +1,7 @@
 //! One gateway process: builds its parts, starts them and shuts them down in order.
 
 mod config;
+mod connections;
 mod instance;
 
 use std::net::SocketAddr;
@@ -19,8 +20,8 @@ use farthing_log::leases::{Leads, LedPartitions};
 use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::metrics::{LedgerMetrics, register_pools, register_queues};
 use farthing_log::own_thread;
-use farthing_log::probe::Probe;
-use farthing_log::reads::{ReadPool, pool};
+use farthing_log::probe;
+use farthing_log::reads::{ReadPool, close_idle, pool};
 use farthing_telemetry::{Health, WasServing};
 use farthing_worker::lease;
 use farthing_worker::payments::{self, PaymentMetrics, Payments, Processor, TestProcessor};
@@ -30,7 +31,9 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::config::{Config, Connections, Error, Gateways};
+pub use self::config::{Config, Error, Gateways};
+pub(crate) use self::connections::turns;
+pub use self::connections::{ConnectionSettings, ReadsPerMerchant};
 use self::instance::{Instance, instance, wait_for_states};
 use crate::app::App;
 use crate::checkout::{self, Visits};
@@ -45,10 +48,6 @@ use crate::read_turns::ReadTurns;
 use crate::rest;
 use crate::serve::{ServerLimits, serve};
 use crate::timeouts::Timeouts;
-
-/// Connections of the built-in test processor. They are separate because it stands in for an external service, whose
-/// delays must not block reads.
-const PAYING_CONNECTIONS: usize = 4;
 
 /// How long settlements may take after the grace period.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,7 +97,9 @@ pub async fn run(
     let stop = after_drain(stop, config.drain, &health);
     health.starting("waits for Postgres and the read models of this release");
     let found = stop.run_until_cancelled(instance(&config, &clock)).await;
-    let Some(Instance { server_key, mode, partitions, schemas }) = found.transpose()? else { return Ok(()) };
+    let Some(Instance { server_key, mode, partitions, schemas, connections }) = found.transpose()? else {
+        return Ok(());
+    };
     let pages_url = pages_url(config.pages.url, mode, &pages_socket)?;
     let mint = Arc::new(Mint::default());
     let gateway_id = GatewayId::new(mint.next(clock.now()));
@@ -107,7 +108,8 @@ pub async fn run(
     let abort = CancellationToken::new();
     // Also if the gateway cannot start: the ledger's threads would keep the process.
     let _end = abort.clone().drop_guard();
-    let read_pool = ReadPool::new(pool(&config.database_url, config.connections.reads)?);
+    let pool_of_reads = pool(&config.database_url, connections.reads)?;
+    let read_pool = ReadPool::new(pool_of_reads.clone());
     let (peer_listener, peer_url) = listen_for_gateways(peer_socket, &config.gateways)?;
     let peers = Arc::new(HttpPeers::new(&server_key, abort.clone(), &tasks));
     let ledger_config = LedgerConfig {
@@ -127,13 +129,17 @@ pub async fn run(
     };
     let leaving = Stop { leave: stop.clone(), end: abort.clone() };
     let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
-    add_checks(&health, &config.database_url, &ledger.led());
+    add_checks(&health, &read_pool, &ledger.led());
     register_queues(&metrics, &ledger.led(), &ledger.queues());
-    let delivery_pool = pool(&config.database_url, config.connections.deliveries)?;
-    let paying_pool = paying_pool(mode, &config.database_url)?;
+    // Without deliveries it opens none.
+    let delivery_pool = pool(&config.database_url, connections.deliveries.max(1))?;
+    let paying_pool = paying_pool(mode, &config.database_url, connections.paying)?;
     let mut pools = vec![("webhooks", delivery_pool.clone())];
     pools.extend(paying_pool.clone().map(|pool| ("payments", pool)));
-    register_pools(&metrics, &read_pool, pools);
+    register_pools(&metrics, &read_pool, pools.clone());
+    let pools = pools.into_iter().map(|(_, pool)| pool).chain([pool_of_reads]).collect();
+    let until = abort.clone();
+    tasks.spawn(async move { until.run_until_cancelled(close_idle(pools)).await });
     let settings = config.settings;
     let timeouts = config.timeouts;
     let providers = Providers::new(config.provider_hosts, config.provider_keys, config.catalogue);
@@ -148,7 +154,7 @@ pub async fn run(
     let app = Arc::new(App {
         ledger,
         reads: read_pool,
-        read_turns: ReadTurns::new(config.connections.reads, config.reads_per_merchant),
+        read_turns: ReadTurns::new(connections.reads, connections.reads_per_merchant),
         schemas: schemas.clone(),
         partitions,
         server_key,
@@ -275,21 +281,21 @@ fn after_drain(stop: CancellationToken, drain: Duration, health: &Health) -> Can
 }
 
 /// Adds the checks of whether a gateway can serve.
-fn add_checks(health: &Health, database_url: &str, led: &LedPartitions) {
-    let (probe, led) = (Arc::new(Probe::new(database_url.to_owned())), led.clone());
+fn add_checks(health: &Health, reads: &ReadPool, led: &LedPartitions) {
+    let (reads, led) = (reads.clone(), led.clone());
     health.add_costly_check("postgres", move || {
-        let probe = Arc::clone(&probe);
-        Box::pin(async move { probe.answers().await })
+        let reads = reads.clone();
+        Box::pin(async move { probe::answers(&reads).await })
     });
     health.add_check("leases", move || Box::pin(std::future::ready(led.check())));
 }
 
 /// The connections of the payment processor. There is none for real money yet: the test processor, which takes public card
 /// numbers, exists in test mode alone.
-fn paying_pool(mode: Mode, database_url: &str) -> Result<Option<Pool>, Error> {
+fn paying_pool(mode: Mode, database_url: &str, connections: usize) -> Result<Option<Pool>, Error> {
     Ok(match mode {
         Mode::Live => None,
-        Mode::Test => Some(pool(database_url, PAYING_CONNECTIONS)?),
+        Mode::Test => Some(pool(database_url, connections)?),
     })
 }
 

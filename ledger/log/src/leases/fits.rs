@@ -1,5 +1,6 @@
-//! Which partitions this program can lead. It is read beside the rounds, over a connection of its own: on Citus the heads
-//! are on several servers, and the loss of one of them must not keep a gateway from renewing its leases.
+//! Which partitions this program can lead. It is read beside the rounds, over the connections for reads: on Citus the heads
+//! are on several servers, and the loss of one of them must not keep a gateway from renewing its leases. A gateway that
+//! learns late that it cannot lead does no harm: the epoch and the shape of the head fence it out.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -7,11 +8,9 @@ use std::time::Duration;
 
 use farthing_core::state::{generation, shape};
 use tokio::sync::watch;
-use tokio_postgres::Client;
 
-use super::{Error, ROUND_TIMEOUT};
-use crate::connect::{self, Role};
 use crate::generations::MAX_BEHIND;
+use crate::reads::{self, ReadPool, within};
 
 /// The shapes of the partitions, and how far the states of generation $1 are behind, if they are built.
 const SHAPES: &str = "\
@@ -61,15 +60,13 @@ pub(super) type KnownFits = Option<Arc<[Fit]>>;
 
 /// Reads the fits again and again, with this pause between. While they cannot be read, the last ones stay.
 pub(super) async fn follow(
-    database_url: &str,
-    role: Role,
+    reads: &ReadPool,
     pause: Duration,
     known: &watch::Sender<KnownFits>,
 ) -> Infallible {
-    let (mut connection, mut is_read) = (None, true);
+    let mut is_read = true;
     loop {
-        let read = tokio::time::timeout(ROUND_TIMEOUT, read(&mut connection, database_url, role)).await;
-        match read.unwrap_or(Err(Error::Timeout)) {
+        match read(reads).await {
             Ok(fits) => {
                 is_read = true;
                 known.send_if_modified(|known| {
@@ -82,18 +79,15 @@ pub(super) async fn follow(
                 if is_read {
                     tracing::warn!(event = "leases.shapes_unread", %error, "the shapes of the log cannot be read");
                 }
-                (connection, is_read) = (None, false);
+                is_read = false;
             }
         }
         tokio::time::sleep(pause).await;
     }
 }
 
-async fn read(connection: &mut Option<Client>, database_url: &str, role: Role) -> Result<Arc<[Fit]>, Error> {
-    let client = match connection.take().filter(|client| !client.is_closed()) {
-        Some(client) => client,
-        None => connect::connect(database_url, role).await?,
-    };
-    let rows = connection.insert(client).query(SHAPES, &[&generation()]).await?;
+async fn read(reads: &ReadPool) -> Result<Arc<[Fit]>, reads::Error> {
+    let client = reads.connection().await?;
+    let rows = within(client.query(SHAPES, &[&generation()])).await??;
     Ok(rows.iter().map(Fit::of).collect::<Result<_, _>>()?)
 }

@@ -29,6 +29,7 @@ use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 use crate::metrics::LedgerMetrics;
 use crate::own_thread;
+use crate::reads::ReadPool;
 
 /// Rounds in the time of a lease: a gateway that misses a few of them keeps its partitions.
 const ROUNDS_PER_LEASE: u32 = 6;
@@ -65,6 +66,8 @@ pub struct LeaseConfig {
     pub database_url: String,
     /// The role to work under.
     pub role: Role,
+    /// Connections for reads, for all but the leases themselves.
+    pub reads: ReadPool,
     /// The name of this process in the leases.
     pub gateway: String,
     /// The address for the commands of other gateways; `None` for a process that takes none.
@@ -129,14 +132,12 @@ pub(crate) fn start(
         fits: known_fits,
         is_outdated: false,
     };
-    let (database_url, role) = (leases.config.database_url.clone(), leases.config.role);
+    let (reads, end) = (leases.config.reads.clone(), stop.clone());
     let pause = leases.config.duration / ROUNDS_PER_LEASE;
-    own_thread::spawn(tasks, "leases", move || async move {
-        tokio::select! {
-            () = leases.run(&stop) => {}
-            never = fits::follow(&database_url, role, pause, &fits) => match never {},
-        }
+    tasks.spawn(async move {
+        let _ = end.run_until_cancelled(fits::follow(&reads, pause, &fits)).await;
     });
+    own_thread::spawn(tasks, "leases", move || async move { leases.run(&stop).await });
     known
 }
 
@@ -175,7 +176,7 @@ struct Leases {
 impl Leases {
     async fn run(mut self, stop: &CancellationToken) {
         tokio::select! {
-            _ = self.fits.wait_for(Option::is_some) => {}
+            Ok(_) = self.fits.wait_for(Option::is_some) => {}
             () = stop.cancelled() => return,
         }
         loop {

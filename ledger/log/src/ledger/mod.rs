@@ -149,6 +149,7 @@ impl Ledger {
         let leases = LeaseConfig {
             database_url,
             role,
+            reads: reads.clone(),
             gateway: writer,
             address: config.address,
             delivers: config.delivers,

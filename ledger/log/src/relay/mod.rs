@@ -10,6 +10,7 @@ mod message;
 mod metrics;
 mod stream;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
@@ -23,8 +24,8 @@ use self::feed::Feed;
 pub use self::message::{BATCHES_HEADER, COUNT_HEADER, HASHES_HEADER, NUMBER_HEADER, POSITION_HEADER};
 pub use self::metrics::RelayMetrics;
 use super::backoff::Backoff;
-use super::connect::{self, Role, redacted};
-use super::leadership::Leadership;
+use super::connect::redacted;
+use super::leadership::{Held, Locks};
 use super::nats::NatsConfig;
 use super::nats_names::NatsNames;
 use super::tail::{Follower, Pace, Tail};
@@ -78,10 +79,8 @@ fn nats(error: impl std::fmt::Display) -> Error {
 /// The settings of a relay.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
-    /// The database of the log.
-    pub database_url: String,
-    /// The role to read under.
-    pub role: Role,
+    /// The locks of the process. The relay reads the log's end over their connection.
+    pub locks: Arc<Locks>,
     /// The NATS servers.
     pub nats: NatsConfig,
     /// The number of servers that store the stream.
@@ -126,15 +125,14 @@ async fn lead(
     tail: &Tail,
     metrics: &RelayMetrics,
 ) -> Result<std::convert::Infallible, Error> {
-    let client = connect::connect(&config.database_url, config.role).await?;
-    let leadership = Leadership::wait(client, LOCK, || metrics.stands_by()).await?;
-    let partitions = partitions::load(leadership.client()).await?.ok_or(Error::NoPartitions)?;
+    let lock = config.locks.wait(LOCK, || metrics.stands_by()).await?;
+    let partitions = partitions::load(lock.client()).await?.ok_or(Error::NoPartitions)?;
     let connecting = config.nats.connect(|options| {
         options.name("farthing relay").retry_on_initial_connect().skip_subject_validation(true)
     });
     let client = connecting.await.map_err(nats)?;
     let relay = Relay {
-        leadership,
+        lock,
         client,
         names: config.nats.names.clone(),
         replicas: config.replicas,
@@ -147,7 +145,7 @@ async fn lead(
 
 /// The relay that holds the lock.
 struct Relay<'a> {
-    leadership: Leadership,
+    lock: Held,
     client: Client,
     names: NatsNames,
     replicas: usize,
@@ -185,12 +183,12 @@ impl Relay<'_> {
 
     /// Publishes a partition until something fails.
     async fn publish_feed(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
-        let db = self.leadership.client();
+        let db = self.lock.client();
         let client = self.client.clone();
         let mut feed = Feed::resume(client, db, &self.names, partition, self.replicas).await?;
         loop {
             self.metrics.published(partition, feed.acknowledged());
-            if self.leadership.is_lost() {
+            if self.lock.is_lost() {
                 return Err(Error::LockLost);
             }
             feed.step(&self.follower).await?;

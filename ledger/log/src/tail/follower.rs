@@ -19,15 +19,13 @@ pub struct Follower {
     id: u64,
     pace: Pace,
     lag: Mutex<Lag>,
-    /// Held while the follower's own connection is made.
-    connecting: tokio::sync::Mutex<()>,
 }
 
 /// Where a follower is behind the window.
 #[derive(Debug, Default)]
 struct Lag {
     partitions: BTreeSet<Partition>,
-    /// The follower's own connection, while it is behind in any partition.
+    /// The connection of those that are behind, while this follower is in any partition.
     reader: Option<Arc<Reader>>,
     /// The partition whose turn is first in the next page, so that a busy one does not keep the others out.
     first: Option<Partition>,
@@ -50,7 +48,7 @@ impl Drop for Follower {
 
 impl Follower {
     pub(super) fn new(shared: Arc<Shared>, id: u64, pace: Pace) -> Self {
-        Self { shared, id, pace, lag: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self { shared, id, pace, lag: Mutex::default() }
     }
 
     /// Waits for events after the position of any partition in `after` and returns about `max` of them. After a failure
@@ -142,7 +140,7 @@ impl Follower {
         Found { page, behind }
     }
 
-    /// Reads on the follower's own connection, which is dropped when a read fails.
+    /// Reads on the connection of those that are behind, which this follower leaves when a read fails.
     async fn read_behind<T>(&self, read: impl AsyncFnOnce(&Reader) -> Result<T, Error>) -> Result<T, Error> {
         let found = read(&*self.reader().await?).await;
         if found.is_err() {
@@ -151,13 +149,12 @@ impl Follower {
         found
     }
 
-    /// The follower's own connection.
+    /// The connection of those that are behind.
     async fn reader(&self) -> Result<Arc<Reader>, Error> {
-        let _connecting = self.connecting.lock().await;
         if let Some(reader) = self.lag().reader.clone() {
             return Ok(reader);
         }
-        let reader = Arc::new(Reader::connect(&self.shared.database_url, self.shared.role).await?);
+        let reader = self.shared.reader_behind().await?;
         self.lag().reader = Some(Arc::clone(&reader));
         Ok(reader)
     }
@@ -174,8 +171,8 @@ impl Follower {
 }
 
 impl Lag {
-    /// Of the partitions in `after`, the follower is behind in those of `behind`. Its connection is dropped once it is
-    /// behind in none.
+    /// Of the partitions in `after`, the follower is behind in those of `behind`. It leaves the connection of those
+    /// that are behind once it is behind in none.
     fn record(&mut self, after: &Positions, behind: &[(Partition, i64)]) {
         for (partition, _) in after.iter() {
             self.partitions.remove(&partition);

@@ -2,7 +2,7 @@
 //! so that each event is read and decoded once for all of them.
 //!
 //! Invariant: a follower sees every event of a partition, in order. A follower that falls behind the window reads on a
-//! separate connection until it has caught up.
+//! separate connection until it has caught up; all of those that are behind share it.
 
 mod follower;
 mod front;
@@ -10,7 +10,7 @@ mod heads;
 mod page;
 mod window;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
@@ -26,7 +26,7 @@ use self::window::{Lookup, Window};
 use super::connect::Role;
 use super::nats::NatsConfig;
 use super::positions::Positions;
-use super::reader::Error;
+use super::reader::{Error, Reader};
 use super::wake_up;
 
 /// Events read at once in all partitions, and the rest of the last record batch of each.
@@ -65,6 +65,8 @@ struct Shared {
     role: Role,
     window: Mutex<Window>,
     front: tokio::sync::Mutex<Front>,
+    /// The connection of the followers that are behind the window, while there are any. Locked while it is made.
+    behind: tokio::sync::Mutex<Weak<Reader>>,
     heads: Arc<SeenHeads>,
     followers_moved: Notify,
     /// Notifies the followers that the window has new events.
@@ -86,6 +88,7 @@ impl Tail {
             role: config.role,
             window: Mutex::default(),
             front: tokio::sync::Mutex::new(Front::new(notifications)),
+            behind: tokio::sync::Mutex::default(),
             heads: Arc::default(),
             followers_moved: Notify::new(),
             news: Notify::new(),
@@ -108,6 +111,17 @@ impl Tail {
 impl Shared {
     fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection of the followers that are behind the window.
+    async fn reader_behind(&self) -> Result<Arc<Reader>, Error> {
+        let mut behind = self.behind.lock().await;
+        if let Some(open) = behind.upgrade().filter(|reader| !reader.is_closed()) {
+            return Ok(open);
+        }
+        let reader = Arc::new(Reader::connect(&self.database_url, self.role).await?);
+        *behind = Arc::downgrade(&reader);
+        Ok(reader)
     }
 
     /// Waits until there may be events after the positions `after`, all at the end of the window. One follower at a time

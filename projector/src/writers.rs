@@ -1,0 +1,46 @@
+//! The connections over which rows are written: a few, which the read models, the idle spans and the webhook outbox share.
+//! Most of them have nothing to write most of the time. A statement is prepared once on each connection.
+
+use std::convert::Infallible;
+
+use deadpool_postgres::{Object, Pool, PoolError};
+use farthing_log::connect::{Role, Sessions};
+use farthing_log::reads::{close_idle, pool_of};
+
+use crate::engine::Error;
+
+/// A batch that a crash loses is folded again from the log.
+const NO_WAIT_FOR_DISK: &str = "synchronous_commit = off";
+
+/// The connections. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Writers(Pool);
+
+impl Writers {
+    /// At most so many `connections`, opened when they are needed.
+    pub(crate) fn new(database_url: &str, connections: usize) -> Result<Self, Error> {
+        let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK);
+        Ok(Self(pool_of(sessions, connections).map_err(|error| Error::NoConnection(error.to_string()))?))
+    }
+
+    /// Closes connections that are not needed, again and again.
+    pub(crate) async fn close_idle(self) -> Infallible {
+        close_idle(vec![self.0]).await
+    }
+
+    /// A connection, once one is free. One on which something failed is closed by [`close_failed`].
+    pub(crate) async fn connection(&self) -> Result<Object, Error> {
+        self.0.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Error::Database(error),
+            error => Error::NoConnection(error.to_string()),
+        })
+    }
+}
+
+/// Closes a connection on which something failed, if it did: what is prepared on it may no longer be right.
+pub(crate) fn close_failed<T>(connection: Object, result: Result<T, Error>) -> Result<T, Error> {
+    if result.is_err() {
+        drop(Object::take(connection));
+    }
+    result
+}
