@@ -113,7 +113,7 @@ impl Collector {
 }
 
 fn read(span: &Message) -> Span {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     Span {
         name: span.name.clone(),
         trace_id: hex(&span.trace_id),

@@ -91,12 +91,14 @@ impl HttpClient for CollectorClient {
             request.headers_mut().insert(name, value.clone());
         }
         let client = self.client.clone();
-        // The library sends from a thread of its own, without a runtime.
-        let exchange = self.runtime.spawn(tokio::time::timeout(REQUEST_TIMEOUT, async move {
+        // The library sends from a thread of its own, without a runtime: even a timer must be made within it.
+        let exchange = async move {
             let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
             let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
-        }));
+        };
+        let exchange =
+            self.runtime.spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, exchange).await });
         exchange.await??
     }
 }
