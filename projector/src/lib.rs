@@ -38,6 +38,6 @@ pub use self::engine::Error;
 pub use self::prune::{prune, running};
 pub use self::rebuild::{RebuildReport, rebuild, verify};
 pub use self::row::Unreadable;
-pub use self::run::{Config, run};
+pub use self::run::{Config, FIXED_CONNECTIONS, run};
 pub use self::schemas::{Schemas, unbuilt};
 pub use farthing_schema::read_model::ReadModel;

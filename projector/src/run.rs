@@ -27,7 +27,7 @@ const START_RETRY: Duration = Duration::from_secs(1);
 
 /// The connections of a projector beside those that write: for its locks, for the tail, and for readers that are behind the
 /// tail. One that stands by has the first alone.
-const FIXED_CONNECTIONS: usize = 3;
+pub const FIXED_CONNECTIONS: usize = 3;
 
 /// The addresses of the log and of the feed.
 #[derive(Debug, Clone)]

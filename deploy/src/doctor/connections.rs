@@ -1,16 +1,11 @@
 //! The budget of connections: what the running processes may open at most against what the server allows.
 
 use anyhow::Result;
+use farthing_api::{PAYING_CONNECTIONS, connection_share};
+use farthing_projector::FIXED_CONNECTIONS;
 
 use super::finding::Finding;
 use super::session::Session;
-
-/// The connections of a gateway beside its pools and those of its partitions (docs/running.md, Connections to Postgres).
-const FIXED_OF_GATEWAY: i64 = 5;
-/// Those of the test payment processor, in test mode.
-const PAYING: i64 = 4;
-/// The connections of a projector.
-const OF_PROJECTOR: i64 = 15;
 
 /// The limits, and the sessions of clients. Whose sessions they are is all that a login without further rights sees.
 const USE: &str = "\
@@ -29,11 +24,13 @@ SELECT (SELECT count(*) FROM ledger.gateways WHERE expires_at > clock_timestamp(
        (SELECT count(*) FROM ledger.heads),
        (SELECT mode = 'test' FROM ledger.instance)";
 
-/// The sizes of a gateway's pools.
+/// The settings of the processes about their connections.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pools {
-    pub(super) reads: u32,
-    pub(super) deliveries: u32,
+pub(super) struct Given {
+    /// Those of each gateway. Without a setting it follows the server.
+    pub(super) of_gateway: Option<u32>,
+    /// Those of a projector for rows.
+    pub(super) for_rows: u16,
 }
 
 /// The connections of the server.
@@ -50,11 +47,11 @@ struct Use {
 }
 
 /// Checks the budget.
-pub(super) async fn check(session: &Session, pools: Pools) -> Finding {
-    session.check("postgres.connections", read(session, pools)).await
+pub(super) async fn check(session: &Session, given: Given) -> Finding {
+    session.check("postgres.connections", read(session, given)).await
 }
 
-async fn read(session: &Session, pools: Pools) -> Result<Finding> {
+async fn read(session: &Session, given: Given) -> Result<Finding> {
     let row = session.client.query_one(USE, &[]).await?;
     let found = Use {
         max_connections: row.try_get(0)?,
@@ -67,49 +64,57 @@ async fn read(session: &Session, pools: Pools) -> Result<Finding> {
     let needed = match session.client.query_one(PROCESSES, &[]).await {
         Ok(row) => {
             let (gateways, partitions): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-            Some(needed(gateways, partitions, row.try_get::<_, Option<bool>>(2)?.unwrap_or(true), pools))
+            let is_test = row.try_get::<_, Option<bool>>(2)?.unwrap_or(true);
+            Some(needed(gateways, partitions, is_test, found.allowed(), given))
         }
         Err(_) => None,
     };
     Ok(judge(found, needed))
 }
 
-/// The connections that so many gateways and a projector open at most.
-fn needed(gateways: i64, partitions: i64, is_test: bool, pools: Pools) -> i64 {
-    let paying = if is_test { PAYING } else { 0 };
-    let of_gateway = i64::from(pools.reads) + i64::from(pools.deliveries) + FIXED_OF_GATEWAY + paying;
-    let of_partitions = if gateways > 0 { partitions } else { 0 };
-    gateways * of_gateway + of_partitions + OF_PROJECTOR
+impl Use {
+    /// What the server allows.
+    const fn allowed(&self) -> i64 {
+        self.max_connections - self.reserved
+    }
 }
 
-fn judge(
-    Use { max_connections, reserved, used, elsewhere, of_database }: Use,
-    needed: Option<i64>,
-) -> Finding {
+/// The connections that so many gateways and a projector open at most (docs/running.md, Connections to Postgres).
+fn needed(gateways: i64, partitions: i64, is_test: bool, allowed: i64, given: Given) -> i64 {
+    let count = |connections: usize| i64::try_from(connections).unwrap_or(i64::MAX);
+    let share = || count(connection_share(usize::try_from(allowed).unwrap_or_default()));
+    let paying = if is_test { count(PAYING_CONNECTIONS) } else { 0 };
+    let of_gateway = given.of_gateway.map_or_else(share, i64::from) + paying;
+    let of_partitions = if gateways > 0 { partitions } else { 0 };
+    let of_projector = i64::from(given.for_rows) + count(FIXED_CONNECTIONS);
+    gateways * of_gateway + of_partitions + of_projector
+}
+
+fn judge(found: Use, needed: Option<i64>) -> Finding {
     let check = "postgres.connections";
-    let allowed = max_connections - reserved;
-    let mut found = format!("{used} of {allowed} connections are in use");
-    let advice = "raise `max_connections`, or lower the sizes of the gateways' pools";
+    let (allowed, Use { used, elsewhere, of_database, .. }) = (found.allowed(), found);
+    let mut text = format!("{used} of {allowed} connections are in use");
+    let advice = "raise `max_connections`, or lower --postgres-connections of the gateways";
     if used >= allowed {
-        return Finding::failed(check, found, advice);
+        return Finding::failed(check, text, advice);
     }
     if let Some(needed) = needed {
-        found = format!("{found}; the running gateways and a projector open up to {needed}");
+        text = format!("{text}; the running gateways and a projector open up to {needed}");
         if elsewhere > 0 {
-            found = format!("{found}, beside {elsewhere} in other databases");
+            text = format!("{text}, beside {elsewhere} in other databases");
         }
         if needed + elsewhere > allowed {
-            return Finding::warning(check, found, advice);
+            return Finding::warning(check, text, advice);
         }
         if of_database >= 0 && needed > of_database {
-            let found = format!("{found}, and the database allows {of_database}");
-            return Finding::warning(check, found, "raise its CONNECTION LIMIT");
+            let text = format!("{text}, and the database allows {of_database}");
+            return Finding::warning(check, text, "raise its CONNECTION LIMIT");
         }
     }
     if used * 10 >= allowed * 9 {
-        return Finding::warning(check, found, advice);
+        return Finding::warning(check, text, advice);
     }
-    Finding::ok(check, found)
+    Finding::ok(check, text)
 }
 
 #[cfg(test)]
@@ -117,14 +122,13 @@ mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
 
-    const POOLS: Pools = Pools { reads: 8, deliveries: 4 };
-
     #[test]
     fn the_connections_needed_are_those_of_the_documents() {
-        assert_eq!(needed(4, 8, false, POOLS), 4 * 17 + 8 + 15);
-        assert_eq!(needed(3, 8, true, POOLS), 3 * 21 + 8 + 15);
-        assert_eq!(needed(6, 8, false, Pools { reads: 4, deliveries: 2 }), 6 * 11 + 8 + 15);
-        assert_eq!(needed(0, 8, false, POOLS), 15);
+        let usual = Given { of_gateway: None, for_rows: 4 };
+        assert_eq!(needed(10, 8, false, 97, usual), 10 * 8 + 8 + 7);
+        assert_eq!(needed(6, 8, true, 97, usual), 6 * 12 + 8 + 7);
+        assert_eq!(needed(4, 8, false, 97, Given { of_gateway: Some(16), for_rows: 4 }), 4 * 16 + 8 + 7);
+        assert_eq!(needed(0, 8, false, 97, usual), 7);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn judge_append_only(triggers: &[(String, String, bool)]) -> Finding {
         match triggers.iter().find(|(found, ..)| found == name) {
             None => wrong.push(format!("there is no trigger {name}")),
             Some((_, fires, _)) if fires != "A" => {
-                wrong.push(format!("the trigger {name} does not always fire"))
+                wrong.push(format!("the trigger {name} does not always fire"));
             }
             Some((.., false)) => wrong.push(format!("the function of the trigger {name} was changed")),
             Some(_) => {}
@@ -150,13 +150,12 @@ async fn key_of_instance(session: &Session, key: &KeyOverride) -> Result<Finding
             return Ok(Finding::failed(check, found, "give the key that the gateways use"));
         }
     };
-    let key = match given {
-        Some(key) => key,
-        None => {
-            let row = session.client.query_opt(INSTANCE_KEY, &[]).await?;
-            let row = row.context("the database has no instance: run `farthing migrate`")?;
-            ServerKey::from_hex(row.try_get(0)?).context("the server key in the database is malformed")?
-        }
+    let key = if let Some(key) = given {
+        key
+    } else {
+        let row = session.client.query_opt(INSTANCE_KEY, &[]).await?;
+        let row = row.context("the database has no instance: run `farthing migrate`")?;
+        ServerKey::from_hex(row.try_get(0)?).context("the server key in the database is malformed")?
     };
     Ok(judge_key(server_key::is_of_instance(&session.client, &key).await?))
 }

@@ -27,7 +27,7 @@ use farthing_core::partition::Partitions;
 use farthing_log::nats::NatsConfig;
 use farthing_log::positions::Positions;
 
-use self::connections::Pools;
+use self::connections::Given;
 use self::finding::Finding;
 use self::nats::{Nats as NatsConnection, Reached};
 use self::report::Report;
@@ -49,14 +49,14 @@ pub(crate) struct Args {
     #[arg(long, env = "FARTHING_FEED_REPLICAS", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(1..=5))]
     feed_replicas: u8,
-    /// A gateway's connections for reads, as the gateways are given them.
-    #[arg(long, env = "FARTHING_READ_CONNECTIONS", value_name = "N", default_value_t = 8,
-        value_parser = clap::value_parser!(u32).range(3..=1_000))]
-    read_connections: u32,
-    /// A gateway's connections for deliveries of webhooks, as the gateways are given them.
-    #[arg(long, env = "FARTHING_DELIVERY_CONNECTIONS", value_name = "N", default_value_t = 4,
-        value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    delivery_connections: u32,
+    /// A gateway's connections to Postgres, as the gateways are given them.
+    #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(8..=2_000))]
+    postgres_connections: Option<u32>,
+    /// A projector's connections for rows, as it is given them.
+    #[arg(long, env = "FARTHING_WRITE_CONNECTIONS", value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    write_connections: u16,
     /// How long a check may take, in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..=300))]
     timeout_seconds: u64,
@@ -106,8 +106,8 @@ async fn examine(args: Args) -> Vec<Finding> {
     if let Some(session) = &session {
         findings.push(Finding::ok("postgres.reached", "Postgres takes the login"));
         findings.extend(server::check(session).await);
-        let pools = Pools { reads: args.read_connections, deliveries: args.delivery_connections };
-        findings.push(connections::check(session, pools).await);
+        let given = Given { of_gateway: args.postgres_connections, for_rows: args.write_connections };
+        findings.push(connections::check(session, given).await);
         findings.extend(tls::check(session).await);
         findings.extend(disk::check(session).await);
         findings.extend(rights::check(session).await);
@@ -119,7 +119,7 @@ async fn examine(args: Args) -> Vec<Finding> {
     }
     match nats {
         Ok(None) => {
-            findings.push(Finding::skipped("nats.reached", "no --nats-url is given: there is no feed"))
+            findings.push(Finding::skipped("nats.reached", "no --nats-url is given: there is no feed"));
         }
         Ok(Some(config)) => {
             findings.extend(

@@ -1,6 +1,5 @@
 //! The NATS server: its version, JetStream, limits and TLS.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -11,7 +10,6 @@ use farthing_core::partition::Partitions;
 use farthing_log::nats::NatsConfig;
 use farthing_log::nats_greeting::{self, Greeting};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::disk::bytes;
 use super::finding::Finding;
@@ -51,7 +49,7 @@ struct Account {
     limits: Limits,
     /// Limits for each number of replicas, in place of `limits`.
     #[serde(default)]
-    tiers: BTreeMap<String, IgnoredAny>,
+    tiers: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Limits of an account; below zero without one.

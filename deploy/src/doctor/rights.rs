@@ -155,7 +155,7 @@ fn judge_login(login: &Login) -> Finding {
     let (check, name) = ("rights.login", &login.name);
     if login.is_superuser || login.is_owner {
         let excess = login.excess().unwrap_or_default();
-        if !login.is_superuser && !(login.is_gateway && login.is_projector) {
+        if !(login.is_superuser || login.is_gateway && login.is_projector) {
             let found = format!("{name} owns the database and is not a member of both roles");
             return Finding::failed(check, found, format!("GRANT {GATEWAY}, {PROJECTOR} TO {name}"));
         }

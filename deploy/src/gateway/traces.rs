@@ -75,7 +75,7 @@ impl TraceArgs {
         }
         let headers = match (&self.otlp_headers_file, of_traces("HEADERS")) {
             (Some(file), _) => {
-                headers(&secret_file::first_line(file)?).with_context(|| file.display().to_string())?
+                headers(&secret_file::first_line("--otlp-headers-file", file)?).context("--otlp-headers-file")?
             }
             (None, Some((text, name))) => headers(&text).context(name)?,
             (None, None) => HeaderMap::new(),

@@ -32,6 +32,9 @@ pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
 pub use self::serve::ServerLimits;
-pub use self::server::{Addresses, Config, ConnectionSettings, Error, Gateways, ReadsPerMerchant, run};
+pub use self::server::{
+    Addresses, Config, ConnectionSettings, Error, Gateways, PAYING_CONNECTIONS, ReadsPerMerchant, connection_share,
+    run,
+};
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

@@ -7,7 +7,7 @@ use super::Error;
 
 /// Connections of the built-in test processor. They are separate because it stands in for an external service, whose
 /// delays must not block reads.
-pub(super) const PAYING: usize = 4;
+pub const PAYING: usize = 4;
 
 /// The connections that wait for nothing else: one each for leases, heartbeats, the sweeper and appends.
 const FIXED: usize = 4;
@@ -72,7 +72,7 @@ impl Connections {
         mode: Mode,
         delivers: bool,
     ) -> Result<Self, Error> {
-        let all = settings.all.unwrap_or_else(|| (allowed / SHARE).clamp(FEWEST, MOST));
+        let all = settings.all.unwrap_or_else(|| share(allowed));
         let left = all.saturating_sub(FIXED);
         let deliveries = match (delivers, settings.deliveries) {
             (false, _) => 0,
@@ -104,6 +104,12 @@ impl Connections {
     pub(super) const fn all(&self) -> usize {
         FIXED + self.reads + self.deliveries + self.paying
     }
+}
+
+/// The connections that a gateway takes without a setting on a server that allows so many, apart from those of partitions
+/// and of the test processor.
+pub fn share(allowed: usize) -> usize {
+    (allowed / SHARE).clamp(FEWEST, MOST)
 }
 
 /// How many of the connections for reads are for reads of merchants' rows. The others are left to what is short.

@@ -33,7 +33,9 @@ use tokio_util::task::TaskTracker;
 
 pub use self::config::{Config, Error, Gateways};
 pub(crate) use self::connections::turns;
-pub use self::connections::{ConnectionSettings, ReadsPerMerchant};
+pub use self::connections::{
+    ConnectionSettings, PAYING as PAYING_CONNECTIONS, ReadsPerMerchant, share as connection_share,
+};
 use self::instance::{Instance, instance, wait_for_states};
 use crate::app::App;
 use crate::checkout::{self, Visits};

@@ -201,10 +201,10 @@ fn each_fault_of_a_database_is_found_by_its_check() {
     run(async {
         let instance = Instance::shared().await;
         let url = migrated(instance, "doctor_faults").await;
-        let (database, login) = (instance.name_of("doctor_faults"), instance.name_of("doctor_limited"));
+        let (name, login) = (instance.name_of("doctor_faults"), instance.name_of("doctor_limited"));
         let log = Log::open(&url).await;
         let sql = async |statement: &str| {
-            let statement = statement.replace("{database}", &database).replace("{login}", &login);
+            let statement = statement.replace("{database}", &name).replace("{login}", &login);
             log.sql.batch_execute(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
         };
         sql("CREATE ROLE {login} LOGIN").await;
