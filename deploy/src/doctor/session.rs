@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use farthing_log::connect::{self, PostgresTls, Role, redacted};
+use farthing_log::connect::{self, PostgresTls, redacted};
 use tokio_postgres::Client;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
@@ -34,14 +34,15 @@ impl Session {
     /// Connects with the rights of the login. The error is for people.
     pub(super) async fn open(database_url: &str, limit: Duration) -> Result<Self, String> {
         let opened = async {
-            let (mut config, tls) = connect::config(database_url, Role::Owner)?;
+            let (mut config, tls) = connect::settings_of(database_url)?;
             config.application_name(NAME).connect_timeout(limit);
             let (client, connection) = config.connect(tls.clone()).await?;
             // It ends when the client is dropped.
             tokio::spawn(connection);
             let milliseconds = limit.saturating_sub(MARGIN).as_millis().max(1);
             let settings = format!(
-                "SET default_transaction_read_only = on; SET statement_timeout = {milliseconds}; \
+                "SET search_path = pg_catalog, pg_temp; SET default_transaction_read_only = on; \
+                 SET statement_timeout = {milliseconds}; \
                  SET lock_timeout = {milliseconds}"
             );
             client.batch_execute(&settings).await?;

@@ -74,9 +74,8 @@ impl TraceArgs {
             );
         }
         let headers = match (&self.otlp_headers_file, of_traces("HEADERS")) {
-            (Some(file), _) => {
-                headers(&secret_file::first_line("--otlp-headers-file", file)?).context("--otlp-headers-file")?
-            }
+            (Some(file), _) => headers(&secret_file::first_line("--otlp-headers-file", file)?)
+                .context("--otlp-headers-file")?,
             (None, Some((text, name))) => headers(&text).context(name)?,
             (None, None) => HeaderMap::new(),
         };

@@ -33,8 +33,8 @@ pub use self::peers::HttpPeers;
 pub use self::providers::{BUILT_IN, ProviderHost, ProviderKey, catalogue};
 pub use self::serve::ServerLimits;
 pub use self::server::{
-    Addresses, Config, ConnectionSettings, Error, Gateways, PAYING_CONNECTIONS, ReadsPerMerchant, connection_share,
-    run,
+    Addresses, Config, ConnectionSettings, Error, Gateways, PAYING_CONNECTIONS, ReadsPerMerchant,
+    connection_share, run,
 };
 pub use self::timeouts::Timeouts;
 pub use farthing_worker::webhooks::WebhookTiming;

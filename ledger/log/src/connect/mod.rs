@@ -53,8 +53,9 @@ pub fn check(database_url: &str) -> Result<(), SettingsError> {
     }
 }
 
-/// The connection settings of `database_url`, and its TLS.
-fn settings_of(database_url: &str) -> Result<(Config, PostgresTls), tokio_postgres::Error> {
+/// The connection settings of `database_url`, and its TLS. A session of them has the rights of its login, and none of the
+/// settings that [`Sessions`] begin with.
+pub fn settings_of(database_url: &str) -> Result<(Config, PostgresTls), tokio_postgres::Error> {
     let Settings { mut config, tls } = match database_url::settings(database_url) {
         Ok(settings) => settings,
         Err(SettingsError::Postgres(error)) => return Err(error),
