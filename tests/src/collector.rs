@@ -1,11 +1,13 @@
 //! A collector of traces, as a test has one: it takes spans over OTLP and decodes them with OpenTelemetry's own types.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -85,7 +87,7 @@ impl Collector {
 
     /// What it got, decoded.
     pub fn messages(&self) -> Vec<ExportTraceServiceRequest> {
-        let decode = |call: &Arc<Call>| ExportTraceServiceRequest::decode(&call.body[..]);
+        let decode = |call: &Arc<Call>| ExportTraceServiceRequest::decode(&plain(&call.body)[..]);
         let decoded: Result<_, _> = self.requests().iter().map(decode).collect();
         decoded.expect("a request can be decoded")
     }
@@ -110,6 +112,16 @@ impl Collector {
         })
         .await
     }
+}
+
+/// A body without its compression. Rotel compresses, whatever it is told.
+fn plain(body: &[u8]) -> Vec<u8> {
+    if !body.starts_with(&[0x1f, 0x8b]) {
+        return body.to_vec();
+    }
+    let mut plain = Vec::new();
+    GzDecoder::new(body).read_to_end(&mut plain).expect("gzip can be decoded");
+    plain
 }
 
 fn read(span: &Message) -> Span {

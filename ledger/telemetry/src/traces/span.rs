@@ -142,9 +142,9 @@ mod tests {
         assert_eq!(names(&ended), ["work", "root"]);
         let spans = ended.0.lock().unwrap().clone();
         let [work, root] = &spans[..] else { panic!("{spans:?}") };
-        let named = parent::read(&traceparent).unwrap();
+        let asked_within = parent::read(&traceparent).unwrap();
         assert_eq!(
-            (named.trace_id(), named.span_id()),
+            (asked_within.trace_id(), asked_within.span_id()),
             (root.span_context.trace_id(), work.span_context.span_id())
         );
         assert_eq!(
