@@ -1,4 +1,4 @@
-//! PgBouncer before the Postgres server of an instance.
+//! `PgBouncer` before the Postgres server of an instance.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

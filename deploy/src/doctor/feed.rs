@@ -266,7 +266,7 @@ mod tests {
                 Config { max_messages: 9, discard: DiscardPolicy::New, ..as_created() },
                 "refuses new messages beyond it",
             ),
-            (Config { max_age: Duration::from_secs(60), ..as_created() }, "has a limit"),
+            (Config { max_age: Duration::from_mins(1), ..as_created() }, "has a limit"),
             (
                 Config { retention: RetentionPolicy::WorkQueue, ..as_created() },
                 "drops messages that were read",

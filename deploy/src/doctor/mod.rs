@@ -176,7 +176,8 @@ async fn examine_nats(
                     findings.extend(feed::check(&nats, session, names, partitions, replicas, heads).await);
                 }
                 _ => {
-                    findings.push(Finding::skipped("feed.streams", "the partitions of the log are not known"))
+                    findings
+                        .push(Finding::skipped("feed.streams", "the partitions of the log are not known"));
                 }
             }
         }

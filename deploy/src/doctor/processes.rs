@@ -197,7 +197,7 @@ mod tests {
     fn each_partition_has_a_leader() {
         let led = (0, Some("gw_1".to_owned()), true);
         assert_eq!(judge_leases(&[]).verdict, Verdict::Failed);
-        assert_eq!(judge_leases(&[led.clone()]).verdict, Verdict::Ok);
+        assert_eq!(judge_leases(std::slice::from_ref(&led)).verdict, Verdict::Ok);
         let found = judge_leases(&[led, (1, Some("gw_2".to_owned()), false), (2, None, false)]);
         assert_eq!(found.verdict, Verdict::Failed);
         assert_eq!(found.found, "partitions without a leader: 1 (last: gw_2), 2");

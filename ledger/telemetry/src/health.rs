@@ -68,6 +68,9 @@ impl fmt::Debug for Health {
     }
 }
 
+/// When a check was made, and what came out.
+type Kept = (Instant, Result<(), String>);
+
 impl Health {
     /// The process starts, and waits for `what`.
     pub fn starting(&self, what: &'static str) {
@@ -103,7 +106,7 @@ impl Health {
     /// Adds a check that costs something. However many ask, it is made once at a time, and at most once a second.
     pub fn add_costly_check(&self, name: &'static str, check: impl Fn() -> Outcome + Send + Sync + 'static) {
         let check = Arc::new(check);
-        let kept: Arc<tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>> = Arc::default();
+        let kept: Arc<tokio::sync::Mutex<Option<Kept>>> = Arc::default();
         self.add_check(name, move || {
             let (check, kept) = (Arc::clone(&check), Arc::clone(&kept));
             Box::pin(async move {

@@ -19,7 +19,8 @@ fn fails(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 fn last_line(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}"));
-    text.lines().map(line).last().unwrap_or_else(|| panic!("nothing is logged"))
+    let mut lines: Vec<Value> = text.lines().map(line).collect();
+    lines.pop().unwrap_or_else(|| panic!("nothing is logged"))
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! PgBouncer between the processes and Postgres: session mode works, the others are refused.
+//! `PgBouncer` between the processes and Postgres: session mode works, the others are refused.
 
 use std::process::Stdio;
 

@@ -80,7 +80,7 @@ fn each_alert_fires_when_it_should_and_only_then() {
     }
 }
 
-/// The metrics as Prometheus's older text has them, which the linter reads: OpenMetrics names a family of counters without
+/// The metrics as Prometheus's older text has them, which the linter reads: `OpenMetrics` names a family of counters without
 /// `_total`.
 fn as_older_text(text: &str) -> String {
     let counters: BTreeSet<&str> =
@@ -225,7 +225,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Prometheus takes every sample of every process: it reads OpenMetrics strictly.
+/// Prometheus takes every sample of every process: it reads `OpenMetrics` strictly.
 async fn all_are_scraped(prometheus: &Prometheus) {
     eventually_ok("every process is scraped", async || {
         let up = prometheus.query("up == 1").await.len();

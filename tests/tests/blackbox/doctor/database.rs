@@ -237,9 +237,9 @@ fn each_fault_of_a_database_is_found_by_its_check() {
         unseen.expect("lag.read_models", "warning", "plans is 3 events behind");
         unseen.expect("lag.webhook_outbox", "warning", "webhook_outbox is 3 events behind");
         sql(LONG_UNSEEN).await;
-        let long = doctor(&url, &[]).await;
-        long.expect("lag.read_models", "failed", "plans is 4 events behind");
-        long.expect("lag.webhook_outbox", "failed", "");
+        let unseen_for_long = doctor(&url, &[]).await;
+        unseen_for_long.expect("lag.read_models", "failed", "plans is 4 events behind");
+        unseen_for_long.expect("lag.webhook_outbox", "failed", "");
     });
 }
 
