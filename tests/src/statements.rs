@@ -87,7 +87,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 fn is_statement(text: &str) -> bool {
     let mut words = text.split_whitespace();
-    words.next().is_some_and(|word| VERBS.contains(&word)) && words.next().is_some()
+    // A path follows the verb of a request, and of no statement.
+    words.next().is_some_and(|word| VERBS.contains(&word))
+        && words.next().is_some_and(|word| !word.starts_with('/'))
 }
 
 /// An arm of a macro that the file defines: its parameters and its expansion.

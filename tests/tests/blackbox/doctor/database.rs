@@ -50,10 +50,10 @@ const FAULTS: [Fault; 23] = [
         "ALTER TABLE ledger.batches ALTER COLUMN events SET COMPRESSION lz4",
     ),
     (
-        "ALTER DATABASE {database} CONNECTION LIMIT 7",
+        "ALTER DATABASE {database} CONNECTION LIMIT 6",
         "postgres.connections",
         "warning",
-        "the database allows 7",
+        "the database allows 6",
         "ALTER DATABASE {database} CONNECTION LIMIT -1",
     ),
     (
