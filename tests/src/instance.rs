@@ -461,11 +461,26 @@ pub fn kill(pid: u32) {
     signal(pid, "KILL");
 }
 
-/// Sends a signal. Does nothing if the process has ended.
+/// Sends a signal. Does nothing if the process has ended. Returns from `STOP` when the process stands still: on a busy
+/// machine its threads go on for a while after the signal was sent.
 pub fn signal(pid: u32, name: &str) {
     let mut kill = Command::new("kill");
     kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
     kill.status().expect("kill can be run");
+    while name == "STOP" && is_moving(pid) {
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a thread of the process runs or may run. Where Linux does not tell, none does.
+fn is_moving(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name in parentheses: stopped, a zombie, or dead.
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        !matches!(state, None | Some('T' | 't' | 'Z' | 'X'))
+    })
 }
 
 /// The address in a URL of the form `http://host:port/…`.
