@@ -49,7 +49,7 @@ pub async fn run(config: Config, stop: CancellationToken, ready: impl FnOnce() +
     let telemetry = config.telemetry;
     telemetry.health.starting("waits for Postgres");
     let database_url = config.database_url;
-    let locks = Arc::new(Locks::new(database_url.clone(), Role::Projector));
+    let locks = Arc::new(Locks::new(database_url.clone(), Role::Projector, lock_of_process()));
     let found =
         stop.run_until_cancelled(wait_for_read_models(&database_url, &locks, config.write_connections));
     match found.await {
@@ -111,6 +111,12 @@ fn spawn<P: Projection>(
         // A batch that is cancelled rolls back; it is folded again after the next start.
         let _ = stop.run_until_cancelled(project::<P>(&source, &idle_spans)).await;
     });
+}
+
+/// The lock of a projector. Those of two releases both work during an upgrade, if their read models differ.
+fn lock_of_process() -> String {
+    let versions: Vec<_> = ReadModel::ALL.into_iter().map(|model| model.version().to_string()).collect();
+    format!("farthing projector {}", versions.join(" "))
 }
 
 /// Waits for Postgres. Fails when there is no generation of this program's version: the operator must migrate the

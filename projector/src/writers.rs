@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use deadpool_postgres::{Object, Pool, PoolError};
 use farthing_log::connect::{Role, Sessions};
-use farthing_log::reads::{close_idle, pool_of};
+use farthing_log::reads::{close_idle, pool_of, take};
 
 use crate::engine::Error;
 
@@ -30,7 +30,7 @@ impl Writers {
 
     /// A connection, once one is free. One on which something failed is closed by [`close_failed`].
     pub(crate) async fn connection(&self) -> Result<Object, Error> {
-        self.0.get().await.map_err(|error| match error {
+        take(&self.0).await.map_err(|error| match error {
             PoolError::Backend(error) => Error::Database(error),
             error => Error::NoConnection(error.to_string()),
         })

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use farthing_api::{PAYING_CONNECTIONS, connection_share};
 use farthing_projector::FIXED_CONNECTIONS;
+use tokio_postgres::error::SqlState;
 
 use super::finding::Finding;
 use super::session::Session;
@@ -67,7 +68,8 @@ async fn read(session: &Session, given: Given) -> Result<Finding> {
             let is_test = row.try_get::<_, Option<bool>>(2)?.unwrap_or(true);
             Some(needed(gateways, partitions, is_test, found.allowed(), given))
         }
-        Err(_) => None,
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => None,
+        Err(error) => return Err(error.into()),
     };
     Ok(judge(found, needed))
 }

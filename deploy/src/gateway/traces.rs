@@ -38,7 +38,10 @@ impl TraceArgs {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let Some(settings) = self.settings(variable)? else { return Ok(Traces::default()) };
         let traces = Traces::start(&settings, &metrics).context("traces cannot be sent")?;
-        tracing::info!(event = "traces.started", endpoint = %settings.endpoint, "traces are sent to a collector");
+        let host = settings.endpoint.authority().map(ToString::to_string);
+        // The query may hold a key.
+        let path = settings.endpoint.path().to_owned();
+        tracing::info!(event = "traces.started", host, path, "traces are sent to a collector");
         Ok(traces)
     }
 

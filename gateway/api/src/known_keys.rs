@@ -26,13 +26,6 @@ use crate::error::{ApiError, AuthError};
 /// The most keys that are remembered; of the others, each call costs a look-up.
 const MAX_KEYS: usize = 65_536;
 
-/// The most concurrent look-ups of keys that are not known to exist: half of the connections for reads, so that
-/// strangers leave the other half to everyone else.
-const LOOKUPS: usize = 4;
-
-/// The most concurrent look-ups of such keys for callers of one address.
-const LOOKUPS_PER_ADDRESS: usize = LOOKUPS / 2;
-
 /// The longest wait for a look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -53,14 +46,15 @@ pub(crate) struct KnownKeys {
 /// Permission to look up a key.
 type Turn<'a> = (OwnedSemaphorePermit, SemaphorePermit<'a>);
 
-impl Default for KnownKeys {
-    fn default() -> Self {
-        let per_address = PerAddress::new(LOOKUPS_PER_ADDRESS);
-        Self { found: Cache::new(MAX_KEYS), lookups: Semaphore::new(LOOKUPS), per_address }
-    }
-}
-
 impl KnownKeys {
+    /// No keys. Of so many connections for `reads`, half look up keys that are not known to exist, so that strangers leave
+    /// the other half to everyone else; and half of those for callers of one address.
+    pub(crate) fn new(reads: usize) -> Self {
+        let lookups = (reads / 2).max(1);
+        let per_address = PerAddress::new((lookups / 2).max(1));
+        Self { found: Cache::new(MAX_KEYS), lookups: Semaphore::new(lookups), per_address }
+    }
+
     /// The owner of the key of a caller at `address`. Refuses one whose key does not exist.
     pub(crate) async fn owner_of(
         &self,
@@ -204,6 +198,10 @@ mod tests {
     use super::*;
     use crate::peers::HttpPeers;
 
+    const READS: usize = 8;
+    const LOOKUPS: usize = 4;
+    const LOOKUPS_PER_ADDRESS: usize = 2;
+
     const OWNER: Owner =
         Owner { partition: Partition::new(5), merchant_id: MerchantId::new(Ulid::from_parts(1, 1)) };
 
@@ -238,7 +236,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_of_unknown_keys_are_bounded_and_a_known_key_needs_none() {
-        let (keys, server_key) = (KnownKeys::default(), ServerKey::random());
+        let (keys, server_key) = (KnownKeys::new(READS), ServerKey::random());
         let (ledger, reads) = unreachable_ledger().await;
         let caller = |raw| Caller::SecretKey(server_key.hash(raw));
         keys.found.insert(state_key(&caller("known")), OWNER);
@@ -265,7 +263,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_of_strangers_at_one_address_do_not_keep_another_address_waiting() {
-        let keys = KnownKeys::default();
+        let keys = KnownKeys::new(READS);
         let [stranger, other] = [1, 2].map(|last| CallerAddress::of(IpAddr::from([192, 0, 2, last])));
         let mut turns = Vec::new();
         for _ in 0..LOOKUPS_PER_ADDRESS {
@@ -282,7 +280,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_wait_for_the_same_key_share_a_look_up() {
-        let (keys, server_key) = (KnownKeys::default(), ServerKey::random());
+        let (keys, server_key) = (KnownKeys::new(READS), ServerKey::random());
         let (ledger, reads) = unreachable_ledger().await;
         let (caller, address) =
             (Caller::SecretKey(server_key.hash("key")), CallerAddress::of(IpAddr::from([192, 0, 2, 1])));

@@ -80,6 +80,8 @@ impl Leadership {
 pub struct Locks {
     database_url: String,
     role: Role,
+    /// The lock of the process itself.
+    process: String,
     /// Drives the connection, also if a task of another runtime opens it.
     runtime: Handle,
     connection: tokio::sync::Mutex<Option<Arc<Client>>>,
@@ -93,17 +95,18 @@ pub struct Held {
 }
 
 impl Locks {
-    /// Locks under `role`. The connection is opened when it is first used.
-    pub fn new(database_url: String, role: Role) -> Self {
+    /// Locks under `role`. The connection is opened when it is first used. One of all processes with the lock `process`
+    /// works: the others would have connections for their part of the work, too.
+    pub fn new(database_url: String, role: Role, process: String) -> Self {
         let (runtime, connection) = (Handle::current(), tokio::sync::Mutex::default());
-        Self { database_url, role, runtime, connection }
+        Self { database_url, role, process, runtime, connection }
     }
 
-    /// Waits until the lock `name` is free, and takes it. Calls `stands_by` while another process has it. Polls, because a
+    /// Waits until this process works and the lock `name` is free, and takes it. Calls `stands_by` meanwhile. Polls, because a
     /// waiting statement would hold back vacuum for as long as another process leads, and the other locks of this process.
     pub async fn wait(&self, name: &str, stands_by: impl Fn()) -> Result<Held, tokio_postgres::Error> {
         let client = self.client().await?;
-        while !try_lock(&client, name).await? {
+        while !(try_lock(&client, &self.process).await? && try_lock(&client, name).await?) {
             stands_by();
             tokio::time::sleep(RETRY_INTERVAL).await;
         }

@@ -11,7 +11,7 @@ const ALIVE: &str = "SELECT 1";
 /// The longest time that Postgres may take: less than the time of a check of readiness.
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Whether Postgres answers in time over a connection of `reads`, or all of them are in use. The error holds no secret.
+/// Whether Postgres answers in time over a connection of `reads`, or all that it has are in use. The error holds no secret.
 pub async fn answers(reads: &ReadPool) -> Result<(), String> {
     let asked = async {
         let connection = reads.connection().await.map_err(|error| error.to_string())?;
@@ -23,7 +23,7 @@ pub async fn answers(reads: &ReadPool) -> Result<(), String> {
             tracing::debug!(event = "postgres.probe_failed", error, "Postgres does not answer");
             Err("Postgres does not answer".to_owned())
         }
-        Err(_) if reads.is_full() => Ok(()),
+        Err(_) if reads.is_busy() => Ok(()),
         Err(_) => Err("Postgres does not answer in time".to_owned()),
     }
 }

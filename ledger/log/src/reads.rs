@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode};
 use tokio_postgres::Config;
+use tokio_postgres::error::SqlState;
 
 use crate::connect::{Role, Sessions, redacted};
 use crate::{appender, reader, states};
@@ -17,6 +18,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that one statement may run in the database, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
+
+/// The pause before a connection is wanted again of a server that had none left.
+const FULL_SERVER_RETRY: Duration = Duration::from_millis(20);
 
 /// The time after which a connection of a pool that nobody takes is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -60,6 +64,20 @@ pub fn pool_of(sessions: Sessions, connections: usize) -> Result<Pool, PoolError
     Ok(Pool::builder(manager).max_size(connections).queue_mode(QueueMode::Lifo).build()?)
 }
 
+/// Takes a connection from `pool`. If the server has none left, waits for one of those that the pool has.
+pub async fn take(pool: &Pool) -> Result<Object, deadpool_postgres::PoolError> {
+    loop {
+        match pool.get().await {
+            Err(deadpool_postgres::PoolError::Backend(error))
+                if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) && pool.status().size > 0 =>
+            {
+                tokio::time::sleep(FULL_SERVER_RETRY).await;
+            }
+            taken => return taken,
+        }
+    }
+}
+
 /// Closes the connections of these pools that were not taken for [`IDLE_TIMEOUT`], again and again.
 pub async fn close_idle(pools: Vec<Pool>) -> Infallible {
     loop {
@@ -85,15 +103,15 @@ impl ReadPool {
         &self.0
     }
 
-    /// Whether all of its connections are in use.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether all connections that it has are in use.
+    pub(crate) fn is_busy(&self) -> bool {
         let status = self.0.status();
-        status.size >= status.max_size && status.available == 0
+        status.size > 0 && status.available == 0
     }
 
     /// Takes a connection from the pool.
     pub async fn connection(&self) -> Result<Object, Error> {
-        within(async { self.0.get().await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
+        within(async { take(&self.0).await.map_err(|why| Error::Unavailable(why.to_string())) }).await?
     }
 }
 

@@ -170,7 +170,7 @@ pub async fn run(
         pages_url,
         response_headers: config.response_headers,
         timeouts,
-        known_keys: KnownKeys::default(),
+        known_keys: KnownKeys::new(connections.reads),
         visits: Visits::default(),
         payments,
         metrics: ApiMetrics::new(&metrics),

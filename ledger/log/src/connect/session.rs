@@ -22,6 +22,9 @@ const PLANS: &str = "SET jit = off;";
 const KEEPALIVES: &str =
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;";
 
+/// A session that holds a lock is idle for most of its life.
+const IDLE: &str = "SET idle_session_timeout = 0;";
+
 /// Where names without a schema are looked up: among Postgres's own alone, after which come the session's temporary tables.
 /// Otherwise a role that may create schemas could put functions in the way of a role with more rights.
 const SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_temp;";
@@ -157,7 +160,8 @@ fn beginning(role: Role, given: &str) -> String {
     let plans = if given.contains("jit") { "" } else { PLANS };
     let name = role.name().unwrap_or("login");
     let role = role.name().map(|role| format!("SET ROLE {role};")).unwrap_or_default();
-    format!("{REFUSE_USED} {plans} {KEEPALIVES} {SEARCH_PATH} {role} {}", mark(name))
+    // The path comes first: what follows names functions and operators.
+    format!("{SEARCH_PATH} {REFUSE_USED} {plans} {KEEPALIVES} {IDLE} {role} {}", mark(name))
 }
 
 fn mark(name: &str) -> String {
@@ -184,7 +188,7 @@ mod tests {
             let sessions = Sessions::of(url, role).unwrap().with("statement_timeout = '5s'");
             assert_eq!(sessions.config.get_options(), Some("-c search_path=evil -c role=owner"));
             let begin = &sessions.begin;
-            assert!(begin.starts_with("DO ") && begin.contains(SEARCH_PATH), "{begin}");
+            assert!(begin.starts_with(SEARCH_PATH), "{begin}");
             assert_eq!(begin.contains("SET ROLE"), sets_role.is_some(), "{begin}");
             assert!(sets_role.is_none_or(|set| begin.contains(set)), "{begin}");
             assert!(begin.contains(PLANS) && begin.ends_with(" SET statement_timeout = '5s';"), "{begin}");

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use opentelemetry::trace::{Link, SpanKind, TraceId};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{ParentBasedSampler, Sampler, SamplingDecision, SamplingResult, ShouldSample};
+use opentelemetry_sdk::trace::{
+    IdGenerator as _, ParentBasedSampler, RandomIdGenerator, Sampler, SamplingDecision, SamplingResult,
+    ShouldSample,
+};
 
 use super::budget::Budget;
 use super::settings::Sampling;
@@ -45,7 +48,9 @@ impl ShouldSample for Bounded {
     ) -> SamplingResult {
         let decided = parent.is_some_and(|parent| parent.get::<FromGateway>().is_some());
         let sampler = if decided { &Sampler::AlwaysOn } else { &self.sampler };
-        let mut result = sampler.should_sample(parent, trace_id, name, kind, attributes, links);
+        // A share is decided by a trace id. A caller's may be made so that it is always within the share.
+        let drawn = if decided { trace_id } else { RandomIdGenerator::default().new_trace_id() };
+        let mut result = sampler.should_sample(parent, drawn, name, kind, attributes, links);
         if !decided && result.decision == SamplingDecision::RecordAndSample && !self.budget.take() {
             result.decision = SamplingDecision::Drop;
         }
@@ -91,6 +96,15 @@ mod tests {
             assert_eq!(is_traced(&sampler, &caller(true)), asked, "{name}");
             assert_eq!(is_traced(&sampler, &caller(false)), not_asked, "{name}");
         }
+    }
+
+    #[test]
+    fn no_trace_id_of_a_caller_is_always_within_the_share() {
+        let sampling = Sampling::named(Some("traceidratio"), Some("0.5")).unwrap();
+        let sampler = sampler(&sampling, &Arc::new(Budget::new(10_000, Counter::default())));
+        // By its lowest bytes it would be within any share.
+        let traced = (0..1_000).filter(|_| is_traced(&sampler, &caller(true))).count();
+        assert!((300..700).contains(&traced), "{traced}");
     }
 
     #[test]
