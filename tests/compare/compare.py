@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -104,6 +105,7 @@ class Build:
 
     def __init__(self, name, program, folder, options):
         self.name, self.program, self.options = name, program, options
+        self.is_stock = "all" in options.stock or name in options.stock
         self.folder = os.path.join(folder, name)
         os.mkdir(self.folder)
         self.processes = []
@@ -138,9 +140,15 @@ class Build:
         pages = ["--pages-listen", "127.0.0.1:0"] if self.has_pages else []
         process = self.spawn(f"gateway-{number}", [
             self.program, "gateway", "--database-url", self.url, "--nats-url", self.nats_url, "--listen",
-            f"127.0.0.1:{port}", "--allow-address", "127.0.0.0/8", "--ready-file", ready] + pages)
+            f"127.0.0.1:{port}", "--allow-address", "127.0.0.0/8", "--ready-file", ready,
+            *pages, *self.arguments()])
         eventually("a gateway", lambda: os.path.exists(ready))
         self.gateways.append((process, port))
+
+    def arguments(self):
+        """Further arguments of its gateways."""
+        of_all = (given.split("=", 1) for given in self.options.gateway)
+        return [argument for name, arguments in of_all if name == self.name for argument in shlex.split(arguments)]
 
     def spawn(self, name, command, **more):
         log = open(os.path.join(self.folder, name + ".log"), "w")
@@ -160,13 +168,13 @@ class Build:
         self.port = free_port()
         command = [f"{bin}/postgres", "-D", data, "-p", str(self.port), "-c", "unix_socket_directories=",
                    "-c", "listen_addresses=127.0.0.1"]
-        settings = [] if self.options.stock else LAUNCHER_SETTINGS
+        settings = [] if self.is_stock else LAUNCHER_SETTINGS
         for setting in settings + self.options.set:
             command += ["-c", setting]
         self.postgres = self.spawn("postgres", command, cwd="/", **as_user)
         self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres"
         eventually("Postgres", lambda: self.sql("SELECT 1") == "1")
-        if not self.options.stock:
+        if not self.is_stock:
             # Segments to recycle, as in a server that has run for a while.
             self.sql("ALTER SYSTEM SET min_wal_size = '2GB'")
             self.sql("SELECT pg_reload_conf()")
@@ -344,7 +352,10 @@ def main():
     parser.add_argument("--gateways", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--merchants", type=int, default=1, help="merchants that the calls are of, in turn")
-    parser.add_argument("--stock", action="store_true", help="Postgres with its default settings")
+    parser.add_argument("--stock", action="append", default=[], metavar="NAME|all",
+                        help="Postgres with its default settings")
+    parser.add_argument("--gateway", action="append", default=[], metavar="NAME=ARGUMENTS",
+                        help="further arguments of the gateways of a build")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Postgres")
     parser.add_argument("--keep", action="store_true", help="keep the folder with data and logs")
     options = parser.parse_args()
@@ -414,7 +425,8 @@ def measure(options, folder, builds, mock, mock_port, proxy, proxy_port):
                 results.setdefault((build.name, width), []).append(calls)
     print(f"\n{options.rounds} rounds of {options.seconds} s; medians. Gateways {options.gateways}, partitions "
           f"{options.partitions}, merchants {options.merchants}; Postgres "
-          f"{'with its defaults' if options.stock else 'as the launcher sets it'} {' '.join(options.set)}\n")
+          f"{'with its defaults for ' + ', '.join(options.stock) if options.stock else 'as the launcher sets it'} "
+          f"{' '.join(options.set)} {' '.join(options.gateway)}\n")
     print("| connections | | calls/s | of nginx | p50 ms | p99 ms | errors | lag in events, shown after ms, p99 lag ms |")
     print("|---|---|---|---|---|---|---|---|")
     for width in widths:
