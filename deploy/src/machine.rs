@@ -3,6 +3,8 @@
 
 use std::num::{NonZero, NonZeroUsize};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Bytes.
 pub(crate) const MIB: usize = 1024 * 1024;
 
@@ -16,6 +18,20 @@ const FEWEST_DECODER_MIB: usize = 16;
 /// Their share of the memory.
 const DECODER_SHARE: usize = 16;
 
+/// The most calls in flight by default, and the fewest. A call takes 1 MiB at the most: the part of its request that is
+/// read ahead, and pieces of its bodies on their way.
+const MOST_CALLS: usize = 2_048;
+const FEWEST_CALLS: usize = 64;
+
+/// The most memory that commands for one partition wait in by default, in MiB, and the least; and its share of the memory.
+const MOST_QUEUED_MIB: usize = 16;
+const LEAST_QUEUED_MIB: usize = 2;
+const QUEUE_SHARE: usize = 256;
+
+/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, look-ups of names,
+/// and idle connections to providers.
+const OTHER_FILES: usize = 256;
+
 /// What a process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
@@ -23,6 +39,8 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     /// The memory, in MiB, of the machine or of the process's control group; `None` where it cannot be read.
     pub(crate) memory_mib: Option<usize>,
+    /// The files that the process may have open; `None`: any number.
+    pub(crate) open_files: Option<usize>,
 }
 
 /// The flag for the number of threads.
@@ -50,7 +68,19 @@ impl Machine {
         let limit = limits.iter().find_map(|file| text(file)?.trim().parse::<usize>().ok());
         let all = text("/proc/meminfo").and_then(|meminfo| total_memory(&meminfo));
         let memory_mib = [limit, all].into_iter().flatten().min().map(|bytes| bytes / MIB);
-        Self { cores, memory_mib }
+        let open_files =
+            getrlimit(Resource::Nofile).current.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        Self { cores, memory_mib, open_files }
+    }
+
+    /// This machine, once the process may have as many open files as it can allow itself. Shells allow few by default,
+    /// for programs that can wait for few.
+    pub(crate) fn find_for_a_server() -> Self {
+        let files = getrlimit(Resource::Nofile);
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
+            tracing::debug!(%error, "the limit of open files stays");
+        }
+        Self::find()
     }
 
     /// The threads that serve, unless a flag says otherwise.
@@ -61,10 +91,43 @@ impl Machine {
     }
 
     /// The memory of the decoders of compressed responses, in MiB: a sixteenth of all.
-    pub(crate) fn decoder_mib(&self) -> u32 {
+    pub(crate) fn decoder_mib(&self) -> usize {
         let share = self.memory_mib.map_or(MOST_DECODER_MIB, |memory| memory / DECODER_SHARE);
-        u32::try_from(share.clamp(FEWEST_DECODER_MIB, MOST_DECODER_MIB)).unwrap_or(u32::MAX)
+        share.clamp(FEWEST_DECODER_MIB, MOST_DECODER_MIB)
     }
+
+    /// The calls in flight: one for each MiB of the memory, as far as the open files allow.
+    pub(crate) fn calls(&self) -> usize {
+        let by_memory = self.memory_mib.unwrap_or(MOST_CALLS);
+        let by_files = self.files_for_calls().unwrap_or(MOST_CALLS);
+        by_memory.min(by_files).clamp(FEWEST_CALLS, MOST_CALLS)
+    }
+
+    /// The connections of callers: two for each of the `calls`, as far as the open files allow.
+    pub(crate) fn connections(&self, calls: usize) -> usize {
+        let by_files = self.files_for_calls().map_or(usize::MAX, |calls| calls * 2);
+        calls.saturating_mul(2).min(by_files).max(calls.min(FEWEST_CALLS))
+    }
+
+    /// The memory of the commands that wait for one partition, in MiB.
+    pub(crate) fn queued_mib(&self) -> usize {
+        let share = self.memory_mib.map_or(MOST_QUEUED_MIB, |memory| memory / QUEUE_SHARE);
+        share.clamp(LEAST_QUEUED_MIB, MOST_QUEUED_MIB)
+    }
+
+    /// The open files that so many connections and calls need. There are as many connections to the pages as to the API, and
+    /// each call has one to its provider.
+    pub(crate) const fn files_of(connections: usize, calls: usize) -> usize {
+        connections.saturating_mul(2).saturating_add(calls).saturating_add(OTHER_FILES)
+    }
+
+    /// The calls that the open files allow, with two connections for each.
+    fn files_for_calls(&self) -> Option<usize> {
+        Some(self.open_files?.saturating_sub(OTHER_FILES) / Self::FILES_PER_CALL)
+    }
+
+    /// A call's own to its provider, and two connections at each of the two addresses.
+    const FILES_PER_CALL: usize = 5;
 }
 
 /// Half of the cores. The other half is for the servers that a role waits on; and a task that stays on its thread costs less
@@ -85,7 +148,7 @@ mod tests {
     use super::*;
 
     const fn machine(cores: usize, memory_mib: Option<usize>) -> Machine {
-        Machine { cores, memory_mib }
+        Machine { cores, memory_mib, open_files: None }
     }
 
     #[test]
@@ -101,6 +164,42 @@ mod tests {
         {
             assert_eq!(machine(1, memory).decoder_mib(), decoders);
         }
+    }
+
+    #[test]
+    fn calls_and_connections_follow_the_memory_and_the_open_files() {
+        for (memory, files, calls, connections) in [
+            (None, None, 2_048, 4_096),
+            (Some(16), None, 64, 128),
+            (Some(512), None, 512, 1_024),
+            (Some(65_536), Some(1_048_576), 2_048, 4_096),
+            (Some(65_536), Some(65_536), 2_048, 4_096),
+            (Some(65_536), Some(4_096), 768, 1_536),
+            (Some(65_536), Some(1_024), 153, 306),
+            (Some(65_536), Some(256), 64, 64),
+        ] {
+            let machine = Machine { cores: 1, memory_mib: memory, open_files: files };
+            let found = machine.calls();
+            assert_eq!((found, machine.connections(found)), (calls, connections), "{machine:?}");
+            if files.is_some_and(|files| files > 1_000) {
+                assert!(Machine::files_of(connections, calls) <= files.unwrap(), "{machine:?}");
+            }
+        }
+        let few_files = Machine { open_files: Some(1_024), ..machine(1, None) };
+        assert_eq!(few_files.connections(10_000), 306, "whatever the flag for calls says");
+    }
+
+    #[test]
+    fn queues_have_a_share_of_the_memory_within_bounds() {
+        for (memory, queue) in [(None, 16), (Some(64), 2), (Some(1_024), 4), (Some(65_536), 16)] {
+            assert_eq!(machine(1, memory).queued_mib(), queue);
+        }
+    }
+
+    #[test]
+    fn a_server_may_have_as_many_open_files_as_it_can_allow_itself() {
+        let most = getrlimit(Resource::Nofile).maximum.map(|most| usize::try_from(most).unwrap());
+        assert_eq!(Machine::find_for_a_server().open_files, most);
     }
 
     #[test]

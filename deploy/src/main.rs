@@ -141,11 +141,11 @@ fn run(role: Role) -> Result<ExitCode> {
     let done = match role {
         Role::Doctor(args) => return Ok(one_thread("error")?.block_on(doctor::run(*args))),
         Role::Gateway(args) => {
-            let machine = Machine::find();
+            let machine = Machine::find_for_a_server();
             runtime(args.log_format(), args.threads(&machine))?.block_on(gateway::run(*args, machine))
         }
         Role::Projector(args) => {
-            let machine = Machine::find();
+            let machine = Machine::find_for_a_server();
             runtime(args.log_format(), args.threads(&machine))?.block_on(projector::run(args, machine))
         }
         Role::Migrate(args) => one_thread("warn")?.block_on(migrate::run(&args)),

@@ -16,7 +16,7 @@ use self::traces::TraceArgs;
 use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
-use crate::machine::{MIB, Machine, Threads};
+use crate::machine::{Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
 
@@ -97,16 +97,8 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     let traces = operator.telemetry.traces.clone();
     let threads = args.threads(&machine);
     let settings = args.settings;
-    let decoder_memory = settings.decoder_memory(&machine)?;
-    tracing::info!(
-        event = "settings.chosen",
-        cores = machine.cores,
-        memory_mib = machine.memory_mib,
-        threads,
-        decoder_mib = decoder_memory.gateway / MIB,
-        decoder_mib_per_merchant = decoder_memory.merchant / MIB,
-        "what this gateway uses of the machine"
-    );
+    let limits = settings.limits.on(&machine)?;
+    limits.log(&machine, threads);
     let config = Config {
         database_url: args.database.url()?,
         nats: args.nats.config()?,
@@ -120,10 +112,10 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
         pages: Pages { listen: args.pages_listen, url: args.pages_url },
         response_headers: settings.response_headers(),
         timeouts: settings.timeouts(Duration::from_secs(args.grace_seconds)),
-        limits: settings.server_limits()?,
-        connections: settings.connections()?,
-        decoder_memory,
-        queue: settings.queue()?,
+        limits: limits.server,
+        connections: settings.limits.connections()?,
+        decoder_memory: limits.decoder_memory,
+        queue: limits.queue,
         gateways: Gateways {
             listen: args.gateways_listen,
             url: args.gateways_url,

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "dev")]
 mod arguments;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,20 +11,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
-use farthing_api::{
-    ConnectionSettings, DecoderMemory, ProviderHost, ProviderKey, ReadsPerMerchant, ResponseHeaders,
-    ServerLimits, Timeouts, WebhookTiming,
-};
+use farthing_api::{ProviderHost, ProviderKey, ResponseHeaders, Timeouts, WebhookTiming};
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
-use farthing_log::appender::QueueLimits;
 use http::uri::Authority;
 use ipnet::IpNet;
 use rust_decimal::Decimal;
 
+use self::limits::Limits;
 use super::prices::Prices;
 use super::provider_keys::ProviderKeys;
-use crate::machine::{MIB, Machine};
 use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;
@@ -44,7 +41,7 @@ pub(crate) struct Settings {
     #[command(flatten)]
     timeouts: TimeoutFlags,
     #[command(flatten)]
-    limits: Limits,
+    pub(super) limits: Limits,
     #[command(flatten)]
     webhooks: Webhooks,
 }
@@ -137,57 +134,6 @@ struct TimeoutFlags {
     silence: u64,
 }
 
-/// Flags that bound the work in progress. Beyond them a call gets 503 with `Retry-After`.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Limits")]
-struct Limits {
-    /// Most connections of callers. Further ones wait until they are accepted.
-    #[arg(long, env = "FARTHING_MAX_CONNECTIONS", default_value_t = 4_096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    max_connections: u32,
-    /// Most connections of one address, of IPv6 of one /64 network; 0 is no limit. Further ones are closed at once. The
-    /// default is half of --max-connections.
-    #[arg(long, env = "FARTHING_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    max_connections_per_address: Option<u32>,
-    /// Most calls in flight.
-    #[arg(long, env = "FARTHING_MAX_CALLS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    max_calls: u32,
-    /// Most calls in flight of one merchant; 0 is no limit. The default is half of --max-calls.
-    #[arg(long, env = "FARTHING_MAX_CALLS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    max_calls_per_merchant: Option<u32>,
-    /// Most reads of one merchant's rows at once; 0 is no limit. Further ones wait for up to 5 s. All merchants together
-    /// have those of --read-connections but two. The default is 2, and 1 with fewer than six connections for reads.
-    #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    max_reads_per_merchant: Option<u32>,
-    /// Connections to Postgres, without one for each partition that this gateway leads, and four of a test instance. The
-    /// default is a twelfth of what the server allows, at least 8 and at most 16.
-    #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(8..=2_000))]
-    postgres_connections: Option<u32>,
-    /// Connections to Postgres for reads, opened when they are needed. The default is what the others leave of
-    /// --postgres-connections.
-    #[arg(long, env = "FARTHING_READ_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(3..=1_000))]
-    read_connections: Option<u32>,
-    /// Connections to Postgres for deliveries of webhooks, opened when they are needed. The default is a third of what the
-    /// fixed ones leave of --postgres-connections, at most 4.
-    #[arg(long, env = "FARTHING_DELIVERY_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    delivery_connections: Option<u32>,
-    /// Most memory of the decoders of compressed responses, in MiB. Beyond it responses pass without being read. The default
-    /// is a sixteenth of the machine's memory, at most 256.
-    #[arg(long, env = "FARTHING_DECODER_MIB", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
-    decoder_mib: Option<u32>,
-    /// Most of this memory for the calls of one merchant, in MiB; at most half of it in any case.
-    #[arg(long, env = "FARTHING_DECODER_MIB_PER_MERCHANT", default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
-    decoder_mib_per_merchant: u32,
-    /// Most commands that wait for one partition of the ledger. Settlements do not count.
-    #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", default_value_t = 2_048, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    max_queued_commands: u32,
-    /// Most memory of commands that wait for one partition of the ledger, in MiB.
-    #[arg(long, env = "FARTHING_MAX_QUEUED_MIB", default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
-    max_queued_mib: u32,
-    /// Longest time that a command waits for the ledger.
-    #[arg(long, env = "FARTHING_QUEUE_TIMEOUT_SECONDS", default_value_t = 5, value_name = "N", value_parser = seconds())]
-    queue_timeout_seconds: u64,
-}
-
 /// Flags for the delivery of webhooks and its retries.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Webhooks")]
@@ -252,51 +198,6 @@ impl Settings {
         }
     }
 
-    /// The limits of connections and calls in flight.
-    pub(super) fn server_limits(&self) -> Result<ServerLimits> {
-        let limits = &self.limits;
-        let (connections, calls) =
-            (usize::try_from(limits.max_connections)?, usize::try_from(limits.max_calls)?);
-        Ok(ServerLimits {
-            connections,
-            connections_per_address: of_one(limits.max_connections_per_address, connections)?,
-            calls,
-            calls_per_merchant: of_one(limits.max_calls_per_merchant, calls)?,
-            strangers: None,
-        })
-    }
-
-    /// The connections to Postgres.
-    pub(super) fn connections(&self) -> Result<ConnectionSettings> {
-        let count = |count: Option<u32>| count.map(usize::try_from).transpose();
-        Ok(ConnectionSettings {
-            all: count(self.limits.postgres_connections)?,
-            reads: count(self.limits.read_connections)?,
-            deliveries: count(self.limits.delivery_connections)?,
-            reads_per_merchant: match count(self.limits.max_reads_per_merchant)? {
-                None => ReadsPerMerchant::Fitting,
-                Some(0) => ReadsPerMerchant::Unlimited,
-                Some(most) => ReadsPerMerchant::Most(most),
-            },
-        })
-    }
-
-    /// The memory of the decoders of compressed responses, on this machine.
-    pub(super) fn decoder_memory(&self, machine: &Machine) -> Result<DecoderMemory> {
-        let all = self.limits.decoder_mib.unwrap_or_else(|| machine.decoder_mib());
-        let merchant = self.limits.decoder_mib_per_merchant;
-        Ok(DecoderMemory { gateway: usize::try_from(all)? * MIB, merchant: usize::try_from(merchant)? * MIB })
-    }
-
-    /// The bounds of the queue of commands.
-    pub(super) fn queue(&self) -> Result<QueueLimits> {
-        Ok(QueueLimits {
-            commands: usize::try_from(self.limits.max_queued_commands)?,
-            bytes: usize::try_from(self.limits.max_queued_mib)? * MIB,
-            timeout: Duration::from_secs(self.limits.queue_timeout_seconds),
-        })
-    }
-
     /// The timeout and the retries of webhook deliveries.
     pub(super) fn webhook_timing(&self) -> WebhookTiming {
         WebhookTiming {
@@ -305,15 +206,6 @@ impl Settings {
             give_up_after: Duration::from_secs(self.webhooks.give_up),
         }
     }
-}
-
-/// The most that one address or one merchant may have of `all`: half, unless `most` says otherwise; 0 is no limit.
-fn of_one(most: Option<u32>, all: usize) -> Result<Option<usize>> {
-    Ok(match most {
-        None => Some(all.div_ceil(2)),
-        Some(0) => None,
-        Some(most) => Some(usize::try_from(most)?),
-    })
 }
 
 fn seconds() -> clap::builder::RangedU64ValueParser<u64> {

@@ -49,26 +49,25 @@ impl TimeoutFlags {
 
 impl Limits {
     fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![
-            format!("--max-connections={}", self.max_connections),
-            format!("--max-calls={}", self.max_calls),
+        let set = [
             format!("--decoder-mib-per-merchant={}", self.decoder_mib_per_merchant),
-            format!("--max-queued-commands={}", self.max_queued_commands),
-            format!("--max-queued-mib={}", self.max_queued_mib),
             format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
         ];
         let given = [
+            ("max-connections", self.max_connections),
             ("max-connections-per-address", self.max_connections_per_address),
+            ("max-calls", self.max_calls),
             ("max-calls-per-merchant", self.max_calls_per_merchant),
             ("max-reads-per-merchant", self.max_reads_per_merchant),
             ("postgres-connections", self.postgres_connections),
             ("read-connections", self.read_connections),
             ("delivery-connections", self.delivery_connections),
             ("decoder-mib", self.decoder_mib),
+            ("max-queued-commands", self.max_queued_commands),
+            ("max-queued-mib", self.max_queued_mib),
         ];
         let given = given.into_iter().filter_map(|(flag, most)| Some(format!("--{flag}={}", most?)));
-        arguments.extend(given);
-        arguments
+        set.into_iter().chain(given).collect()
     }
 }
 
