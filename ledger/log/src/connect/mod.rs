@@ -21,6 +21,15 @@ pub use self::session::{Sessions, SessionsError, check_sessions};
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// When an idle connection begins to ask whether the server is there, how often, and how many answers may be missing.
+/// Postgres asks in the same way whether its client is there (`session.rs`).
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// How long what was sent may be unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+
 /// The rights of a process in the database (see `schema/migrations/V2__roles.sql`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -64,7 +73,25 @@ pub fn settings_of(database_url: &str) -> Result<(Config, PostgresTls), tokio_po
         Err(_) => Settings { config: Config::from_str(database_url)?, tls: PostgresTls::unchecked() },
     };
     config.connect_timeout(CONNECT_TIMEOUT);
+    notice_lost_servers(&mut config);
     Ok((config, tls))
+}
+
+/// Lets a connection fail within half a minute if the network swallows it, as it does when the machine of the server is lost.
+/// The system's defaults take two hours for an idle connection, and 15 minutes for one that waits. What the URL says wins.
+fn notice_lost_servers(config: &mut Config) {
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        config.keepalives_idle(KEEPALIVE_IDLE);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(KEEPALIVE_RETRIES);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(UNACKNOWLEDGED);
+    }
 }
 
 /// Connects under `role`.
@@ -80,5 +107,28 @@ pub fn redacted(error: &tokio_postgres::Error) -> String {
         (Some(reported), _) => format!("{} (SQLSTATE {})", reported.message(), reported.code().code()),
         (None, Some(cause)) => format!("{error}: {cause}"),
         (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_server_is_noticed_within_half_a_minute_unless_the_url_says_otherwise() {
+        let (config, _) = settings_of("postgres://a@h/b").unwrap();
+        let idle = config.get_keepalives_idle();
+        let asked = config.get_keepalives_interval().unwrap() * config.get_keepalives_retries().unwrap();
+        assert!(config.get_keepalives() && idle + asked <= Duration::from_secs(30));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&UNACKNOWLEDGED));
+
+        let (config, _) = settings_of(
+            "postgres://a@h/b?keepalives_idle=70&keepalives_interval=7&keepalives_retries=9&tcp_user_timeout=99",
+        )
+        .unwrap();
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(70));
+        assert_eq!(config.get_keepalives_interval(), Some(Duration::from_secs(7)));
+        assert_eq!(config.get_keepalives_retries(), Some(9));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(99)));
     }
 }
