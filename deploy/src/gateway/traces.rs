@@ -82,6 +82,11 @@ impl TraceArgs {
             (None, Some((text, name))) => headers(&text).context(name)?,
             (None, None) => HeaderMap::new(),
         };
+        for name in ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"] {
+            // The library takes its default for what it cannot read.
+            let is_number = |text: String| text.parse::<u32>().is_ok_and(|number| number > 0);
+            ensure!(variable(name).is_none_or(is_number), "{name} must be a whole number above 0");
+        }
         let sampler = (variable("OTEL_TRACES_SAMPLER"), variable("OTEL_TRACES_SAMPLER_ARG"));
         let sampling = Sampling::named(sampler.0.as_deref(), sampler.1.as_deref());
         Ok(Some(TraceSettings {
@@ -160,6 +165,8 @@ mod tests {
             ([ENDPOINT], ("OTEL_EXPORTER_OTLP_HEADERS", "secret"), "OTEL_EXPORTER_OTLP_HEADERS"),
             ([ENDPOINT], ("OTEL_TRACES_SAMPLER", "xray"), "OTEL_TRACES_SAMPLER"),
             ([ENDPOINT], ("OTEL_TRACES_EXPORTER", "zipkin"), "OTEL_TRACES_EXPORTER"),
+            ([ENDPOINT], ("OTEL_BSP_SCHEDULE_DELAY", "5s"), "OTEL_BSP_SCHEDULE_DELAY"),
+            ([ENDPOINT], ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"), "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
         ] {
             let refused = settings(&flags, &[variable]).map(|_| ()).unwrap_err();
             assert!(refused.contains(name) && !refused.contains("secret"), "{refused}");

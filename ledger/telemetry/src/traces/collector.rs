@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use farthing_tls::ServerCheck;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::uri::Scheme;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -84,12 +85,19 @@ impl fmt::Debug for CollectorClient {
     }
 }
 
+/// A header with its name. No name of a collector's headers has several values.
+fn named((name, value): (Option<HeaderName>, HeaderValue)) -> Option<(HeaderName, HeaderValue)> {
+    Some((name?, value))
+}
+
 #[async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        for (name, value) in &self.headers {
-            request.headers_mut().insert(name, value.clone());
-        }
+        // The library adds the headers of OpenTelemetry's variables, even if a file has others.
+        let own = [CONTENT_TYPE, CONTENT_ENCODING, USER_AGENT];
+        let own =
+            own.into_iter().filter_map(|name| Some((name.clone(), request.headers().get(name)?.clone())));
+        *request.headers_mut() = own.chain(self.headers.clone().into_iter().filter_map(named)).collect();
         let client = self.client.clone();
         // The library sends from a thread of its own, without a runtime: even a timer must be made within it.
         let exchange = async move {
@@ -100,5 +108,47 @@ impl HttpClient for CollectorClient {
         let exchange =
             self.runtime.spawn(async move { tokio::time::timeout(REQUEST_TIMEOUT, exchange).await });
         exchange.await??
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::super::settings::{Sampling, headers};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_collector_gets_the_headers_of_the_settings_and_no_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\nspans") {
+                assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            String::from_utf8(head).unwrap().to_ascii_lowercase()
+        });
+        let client = CollectorClient::new(&TraceSettings {
+            endpoint: format!("http://{address}/v1/traces").parse().unwrap(),
+            headers: headers("x-tenant=ours").unwrap(),
+            authorities: None,
+            sampling: Sampling::named(None, None).unwrap(),
+            per_second: 1,
+        })
+        .unwrap();
+        let request = Request::post(format!("http://{address}/v1/traces"))
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .header("authorization", "of a variable")
+            .header("x-tenant", "of a variable")
+            .body(Bytes::from_static(b"spans"))
+            .unwrap();
+        client.send_bytes(request).await.unwrap();
+        let received = received.await.unwrap();
+        assert!(received.contains("content-type: application/x-protobuf\r\n"), "{received}");
+        assert!(received.contains("x-tenant: ours\r\n") && !received.contains("of a variable"), "{received}");
     }
 }
