@@ -103,10 +103,11 @@ impl Machine {
         by_memory.min(by_files).clamp(FEWEST_CALLS, MOST_CALLS)
     }
 
-    /// The connections of callers: two for each of the `calls`, as far as the open files allow.
+    /// The connections of callers: two for each of the `calls`, or of those that this machine allows, as far as the open files
+    /// do. Where calls are limited to few, those beyond them need connections for their answer.
     pub(crate) fn connections(&self, calls: usize) -> usize {
         let by_files = self.files_for_calls().map_or(usize::MAX, |calls| calls * 2);
-        calls.saturating_mul(2).min(by_files).max(calls.min(FEWEST_CALLS))
+        calls.max(self.calls()).saturating_mul(2).min(by_files).max(FEWEST_CALLS)
     }
 
     /// The memory of the commands that wait for one partition, in MiB.
@@ -186,7 +187,10 @@ mod tests {
             }
         }
         let few_files = Machine { open_files: Some(1_024), ..machine(1, None) };
-        assert_eq!(few_files.connections(10_000), 306, "whatever the flag for calls says");
+        for calls in [1, 10_000] {
+            assert_eq!(few_files.connections(calls), 306, "whatever the flag for calls says");
+        }
+        assert_eq!(machine(1, None).connections(10_000), 20_000);
     }
 
     #[test]

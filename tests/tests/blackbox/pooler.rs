@@ -84,7 +84,9 @@ fn a_session_has_the_rights_of_its_process_and_leaves_nothing_to_the_next() {
         gateway.batch_execute(changes).await.unwrap();
         drop(gateway);
         let owner = connect(url, Role::Owner).await.unwrap();
-        assert_eq!(settings(&owner).await, ("farthing off pg_catalog, pg_temp 0".to_owned(), session));
+        let login = connect(&database_url, Role::Owner).await.unwrap();
+        let login: String = login.query_one("SELECT session_user::text", &[]).await.unwrap().get(0);
+        assert_eq!(settings(&owner).await, (format!("{login} off pg_catalog, pg_temp 0"), session));
         let held = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'";
         assert_eq!(owner.query_one(held, &[]).await.unwrap().get::<_, i64>(0), 0);
     });

@@ -12,8 +12,8 @@ use crate::machine::{MIB, Machine};
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(in crate::gateway) struct Limits {
-    /// Most connections of callers. Further ones wait until they are accepted. The default is twice --max-calls, as far as
-    /// the files that the process may have open allow.
+    /// Most connections of callers. Further ones wait until they are accepted. The default is twice --max-calls or
+    /// its default, whichever is more, as far as the files that the process may have open allow.
     #[arg(long, env = "FARTHING_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) max_connections: Option<u32>,
     /// Most connections of one address, of IPv6 of one /64 network; 0 is no limit. Further ones are closed at once. The
