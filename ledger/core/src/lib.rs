@@ -20,6 +20,7 @@ pub mod plan;
 pub mod pricing;
 pub mod release;
 pub mod secret;
+pub mod size_hint;
 pub mod spending;
 pub mod state;
 mod text;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::meter::{Price, RateType, Terms, Tier, TierType, Tiers};
 use crate::model_price::ModelPrice;
 use crate::money::{Amount, Error, round_line};
+pub use crate::size_hint::{InputLimit, SizeHint};
 use crate::usage::Usage;
 
 /// Tokens that a listed rate pays for.
@@ -167,15 +168,6 @@ pub fn service_charge(fee: Amount, rate: Decimal) -> Result<Amount, Error> {
     round_line(fee.decimal().checked_mul(rate).ok_or(Error::OutOfRange)?)
 }
 
-/// The size of a call as far as it is known before the call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SizeHint {
-    /// The output limit in the request body, in tokens.
-    pub max_output_tokens: Option<u64>,
-    /// The bytes of the body, an upper bound of its tokens and characters.
-    pub input_bytes: u64,
-}
-
 /// A bound of a cost, as far as it is known before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
@@ -216,6 +208,15 @@ pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
         .and_then(|line| line.units(Decimal::ONE, price.per_request)?.rounded())
         .and_then(|input| input.plus(Line::default().tokens(output, highest_output)?.rounded()?));
     Bound::at_most(bound)
+}
+
+/// The maximum provider's cost of a call, at the model's own limits where its body sets none (completion.md section 10).
+pub fn max_model_cost_by_model(price: &ModelPrice, hint: SizeHint) -> Bound {
+    match hint.by_model() {
+        Some(size) => max_model_cost(price, size),
+        None if price.is_per_request_only() => max_model_cost(price, hint),
+        None => Bound::Unknown,
+    }
 }
 
 /// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
@@ -400,7 +401,8 @@ mod tests {
     #[test]
     fn a_price_per_request_is_known_before_the_call_and_lengths_never_are() {
         let price = |text: &str| serde_json::from_str::<ModelPrice>(text).unwrap();
-        let hint = SizeHint { max_output_tokens: Some(1_000_000), input_bytes: 1_000_000 };
+        let hint =
+            SizeHint { max_output_tokens: Some(1_000_000), input_bytes: 1_000_000, ..SizeHint::default() };
         let maximum = |text: &str, hint| max_model_cost(&price(text), hint);
         let amount = |text: &str| text.parse().unwrap();
         assert_eq!(maximum(r#"{"per_request":"0.25"}"#, SizeHint::default()), Bound::Exact(amount("0.25")));
@@ -410,8 +412,18 @@ mod tests {
         assert_eq!(maximum(both, SizeHint { max_output_tokens: None, ..hint }), Bound::Unknown);
         let embedding = SizeHint { max_output_tokens: None, ..hint };
         assert_eq!(maximum(r#"{"input_per_1m":"1"}"#, embedding), Bound::AtMost(amount("1")));
-        let endless = SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: u64::MAX };
+        let endless =
+            SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: u64::MAX, ..SizeHint::default() };
         assert_eq!(maximum(both, endless), Bound::AtMost(Amount::MAX));
+        // Without an output limit in the body, the model's own limits a call; without a known input, nothing does.
+        let open = SizeHint { max_output_tokens: None, model_output_tokens: Some(2_000_000), ..hint };
+        let by_model = |text: &str, hint| max_model_cost_by_model(&price(text), hint);
+        assert_eq!(maximum(both, open), Bound::Unknown);
+        assert_eq!(by_model(both, open), Bound::AtMost(amount("7")));
+        assert_eq!(by_model(both, SizeHint { model_output_tokens: None, ..open }), Bound::Unknown);
+        let unread = SizeHint { input_limit: InputLimit::Unknown, ..hint };
+        assert_eq!(by_model(both, unread), Bound::Unknown);
+        assert_eq!(by_model(r#"{"per_request":"0.25"}"#, unread), Bound::Exact(amount("0.25")));
     }
 
     #[test]
@@ -460,7 +472,8 @@ mod tests {
                 ],
                 ..ModelPrice::default()
             };
-            let hint = SizeHint { input_bytes: size.0, max_output_tokens: Some(size.1) };
+            let hint =
+                SizeHint { input_bytes: size.0, max_output_tokens: Some(size.1), ..SizeHint::default() };
             let input = size.0 * part.0 / 100;
             let usage = Usage {
                 tokens: Split { input, output: size.1 * part.1 / 100 },

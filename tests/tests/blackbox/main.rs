@@ -66,6 +66,7 @@ mod spellings;
 mod spend_key_cycles;
 mod spend_key_list;
 mod spend_keys;
+mod spend_limits;
 mod sql;
 mod streaming;
 mod subscription_events;
