@@ -222,7 +222,7 @@ pub fn max_model_cost_by_model(price: &ModelPrice, hint: SizeHint) -> Bound {
 /// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
 ///
 /// Exact for `requests`. For tokens, an upper bound from the output limit. Unknown for characters and seconds, because
-/// nothing in a call limits them. A percentage fee is known as exactly as the cost.
+/// nothing in a call limits them. A percentage fee is known as exactly as the cost, where one tier is left.
 pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
     let price = &terms.price;
     let rate = price.tiers.highest_rate_from(tier_usage);
@@ -235,7 +235,8 @@ pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) 
             (TierType::Requests, _) => line_cost(price.tier_type, rate, Decimal::ONE).map(Bound::Exact),
             (TierType::Tokens1m, Some(output)) => {
                 let units = Decimal::from(output) + Decimal::from(hint.input_bytes);
-                Ok(Bound::at_most(line_cost(price.tier_type, rate, units)))
+                let lines = rounded_lines(&price.tiers, tier_usage);
+                Ok(Bound::at_most(line_cost(price.tier_type, rate, units).and_then(|fee| fee.plus(lines))))
             }
             (TierType::Tokens1m, None) | (TierType::Characters1m | TierType::Minutes, _) => {
                 Ok(Bound::Unknown)
@@ -250,11 +251,20 @@ fn percentage_bound(price: &Price, tier_usage: Decimal, cost: Bound) -> Result<B
         let exact = rate.decimal().checked_mul(cost.decimal()).ok_or(Error::OutOfRange)?;
         round_line(exact.checked_div(Decimal::ONE_HUNDRED).ok_or(Error::OutOfRange)?)
     };
+    let lines = rounded_lines(&price.tiers, tier_usage);
     match cost {
-        Bound::Exact(cost) => percentage(cost).map(Bound::Exact),
-        Bound::AtMost(cost) => Ok(Bound::at_most(percentage(cost))),
+        Bound::Exact(cost) if lines.is_zero() => percentage(cost).map(Bound::Exact),
+        Bound::Exact(cost) | Bound::AtMost(cost) => {
+            Ok(Bound::at_most(percentage(cost).and_then(|fee| fee.plus(lines))))
+        }
         Bound::Unknown => Ok(Bound::Unknown),
     }
+}
+
+/// What rounding can add to a fee over the tiers from `tier_usage` on: a unit of the last digit for each line but one.
+fn rounded_lines(tiers: &Tiers, tier_usage: Decimal) -> Amount {
+    let left = tiers.spans().filter(|(_, end)| end.is_none_or(|end| end > tier_usage)).count();
+    Amount::last_digits(u32::try_from(left.saturating_sub(1)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
