@@ -14,6 +14,8 @@ mod findings;
 mod framing;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod hold_property;
 mod provider_text;
 mod request;
 mod scanner;
