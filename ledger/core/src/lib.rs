@@ -9,6 +9,7 @@ pub mod event;
 pub mod hold_scope;
 pub mod idempotency;
 pub mod ids;
+pub mod metadata;
 pub mod meter;
 pub mod model_price;
 pub mod money;

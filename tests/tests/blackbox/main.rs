@@ -21,6 +21,7 @@ mod customers_wallet;
 mod default_server;
 mod doctor;
 mod documented;
+mod every_generation;
 mod feed;
 mod full_scenario;
 mod given_servers;

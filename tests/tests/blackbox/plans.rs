@@ -1,7 +1,7 @@
 //! Plans (subscription configs in the older vocabulary) and their credit bundles.
 
 use farthing_tests::client::Request;
-use farthing_tests::merchant::Merchant;
+use farthing_tests::merchant::{Merchant, deleted};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
@@ -257,7 +257,7 @@ fn bundles_are_listed_by_plan_and_deleted_with_it() {
         }
 
         let path = format!("/v1/subscription_configs/{plan_id}");
-        assert_eq!(merchant.delete(&path).await.expect(200), json!({"success": true}));
+        assert_eq!(merchant.delete(&path).await.expect(200), deleted(&plan_id.to_string()));
         merchant.get(&path).await.refused(404, "plan_not_found");
         merchant.delete(&path).await.refused(404, "plan_not_found");
         merchant.patch(&path, &json!({"name": "x"})).await.refused(404, "plan_not_found");

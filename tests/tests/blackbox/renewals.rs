@@ -56,7 +56,7 @@ impl DailyProbe {
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
         let customer = merchant.post("/v1/customers", &json!({})).await.expect(201);
         let body = json!({"customer_id": customer["customer_id"], "plan_id": plan["plan_id"]});
-        Self(id_of(&merchant.post("/v1/subscriptions", &body).await.expect(201)))
+        Self(id_of(&merchant.post("/v1/subscriptions", &body).await.expect(201)["subscription"].clone()))
     }
 
     /// Waits until its next cycle has begun; then cancels it.

@@ -2,7 +2,7 @@
 //! limits, every shape of a report of usage and every payer. The body is read, the call opened, the report read and the
 //! call settled by the code that does so in a gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
@@ -198,6 +198,7 @@ impl Shop {
             wallet_id,
             reference_id: None,
             metadata: BTreeMap::new(),
+            metadata_literals: BTreeSet::new(),
             personal: PersonalData::default(),
             now,
         });

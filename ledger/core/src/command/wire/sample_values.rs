@@ -184,6 +184,7 @@ pub(super) fn spend_key() -> SpendKeySnapshot {
 
 pub(super) fn webhook_settings() -> WebhookSettings {
     WebhookSettings {
+        name: Some(text("orders")),
         url: text("https://example.com/?a=b"),
         topics: Some(vec![Topic::ALL[2]]),
         enabled: false,
@@ -201,6 +202,7 @@ pub(super) fn create_customer() -> CreateCustomer {
         wallet_id: WALLET,
         reference_id: Some(text("u/1")),
         metadata: metadata(),
+        metadata_literals: metadata().into_keys().take(1).collect(),
         personal: personal(),
         now: now(),
     }
