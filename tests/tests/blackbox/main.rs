@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod billing;
+mod broken_off_calls;
 mod budget;
 mod bundle_purchases;
 mod call_metrics;
