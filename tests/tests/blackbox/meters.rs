@@ -99,7 +99,10 @@ fn only_name_tiers_and_payers_can_change() {
             (
                 "/v1/products/calls",
                 json!({"tiers": [{"start": 0, "rate": "0.2"}, {"start": "10", "rate": 1}]}),
-                json!({"tiers": [{"start": 0, "rate": "0.2000000000"}, {"start": 10, "rate": "1.0000000000"}]}),
+                json!({"tiers": [
+                    {"start": 0, "rate": "0.2000000000", "type": "requests"},
+                    {"start": 10, "rate": "1.0000000000", "type": "requests"},
+                ]}),
             ),
             (
                 "/v1/meters/calls",
@@ -109,7 +112,7 @@ fn only_name_tiers_and_payers_can_change() {
             (
                 "/v1/products/calls",
                 json!({"billingBasis": "requests", "feeStructure": {"fixedFee": 0.3}}),
-                json!({"tiers": [{"start": 0, "rate": "0.3000000000"}]}),
+                json!({"tiers": [{"start": 0, "rate": "0.3000000000", "type": "requests"}]}),
             ),
             ("/v1/meters/calls", json!({"meter_slug": "calls", "rate_type": "fixed", "more": 1}), json!({})),
         ] {

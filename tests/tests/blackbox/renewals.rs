@@ -282,7 +282,7 @@ fn a_new_card_pays_a_failed_renewal_and_the_cycles_keep_their_anchor() {
 
         // A cancellation during dunning ends the subscription at once: nothing is retried.
         let path = format!("/v1/subscriptions/{id}");
-        let ended = merchant.delete(&path).await.expect(200);
+        let ended = merchant.delete(&path).await.expect(200)["subscription"].clone();
         assert_eq!((&ended["status"], &ended["pending_change"]), (&json!("cancelled"), &Value::Null));
         let probe = DailyProbe::begin(&merchant).await;
         merchant.clock_to(retry_at(&failed) + TimeDelta::hours(1)).await;

@@ -61,7 +61,10 @@ impl Shop {
         }
         if let Some(fact) = self.till.facts.get(before) {
             let Event::Request(RequestEvent::Opened(event)) = &fact.event else { panic!("{fact:?}") };
-            assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
+            let used = event.spend_key.unwrap();
+            assert_eq!(used.spend_key_id, id);
+            // What the call can be charged, if its usage does not become known, is part of what it takes of the limit.
+            assert!(used.held(event.hold).unwrap() >= event.hold.total().unwrap(), "{event:?}");
         }
     }
 
