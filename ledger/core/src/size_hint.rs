@@ -32,7 +32,6 @@ pub enum InputLimit {
 }
 
 impl InputLimit {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     fn is_body(&self) -> bool {
         *self == Self::Body
     }

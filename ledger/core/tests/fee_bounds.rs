@@ -1,6 +1,8 @@
 //! The bound of a fee covers every fee of a call within its size, to the last digit: each tier of a fee is rounded for
 //! itself.
 
+#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
+
 use farthing_core::ids::MeterId;
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Terms, Tier, TierType, Tiers, TokenBasis};
 use farthing_core::money::Amount;

@@ -36,7 +36,7 @@ const KIB_IN_ALL: u64 = 24 * 1024;
 /// Pieces of a streamed answer; the last one reports the usage.
 const PIECES: u64 = 6;
 
-/// Pseudo-random numbers (SplitMix64).
+/// Pseudo-random numbers by `SplitMix64`.
 #[derive(Debug, Clone)]
 struct Random(u64);
 
@@ -276,7 +276,7 @@ fn calls_that_are_broken_off_at_random_leave_nothing_behind() {
         let count: u64 = count.unwrap_or(CALLS);
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let mut random = Random(seed);
-        println!("seed {seed}");
+        eprintln!("seed {seed}");
         let scene = Scene::new().await;
         let merchant = &scene.merchant;
         // The caches, the pools and the connections that are kept are filled first.
@@ -306,7 +306,7 @@ fn calls_that_are_broken_off_at_random_leave_nothing_behind() {
         let after = resident_kib(scene.gateway.pid());
         let allowed = KIB_IN_ALL + KIB_PER_CALL * count;
         assert!(after <= kib + allowed, "{kib} KiB before and {after} KiB after {count} calls");
-        println!(
+        eprintln!(
             "{count} calls in {took:?}, all ended after {quiet:?}; with the {} before: {opened} opened, {metered} \
              metered, {failed} failed; held {held}, settled {settled}, released {released}; sockets {sockets} before \
              and {} after; resident {kib} KiB before and {after} KiB after",

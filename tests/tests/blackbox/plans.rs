@@ -257,7 +257,7 @@ fn bundles_are_listed_by_plan_and_deleted_with_it() {
         }
 
         let path = format!("/v1/subscription_configs/{plan_id}");
-        assert_eq!(merchant.delete(&path).await.expect(200), deleted(&plan_id.to_string()));
+        assert_eq!(merchant.delete(&path).await.expect(200), deleted(&plan_id));
         merchant.get(&path).await.refused(404, "plan_not_found");
         merchant.delete(&path).await.refused(404, "plan_not_found");
         merchant.patch(&path, &json!({"name": "x"})).await.refused(404, "plan_not_found");

@@ -121,6 +121,7 @@ impl<T: Serialize> IntoResponse for Reply<T> {
 
 /// The response of a deletion (completion.md section 10). A deletion that fails is an error.
 #[derive(Debug, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(super) struct Deleted {
     /// Always true.
     success: bool,

@@ -57,9 +57,9 @@ impl KeyLimits<'_> {
         self.key.settings.spend_limit.is_some()
     }
 
-    /// Checks the limits for one more call with this hold on the wallets, and with `held` of the spend limit. Returns the
+    /// Checks the limits for one more call with this hold on the wallets, and with `needed` of the spend limit. Returns the
     /// use of the key to record in the call's events.
-    pub(super) fn admit(&self, hold: Hold, held: Amount, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
+    pub(super) fn admit(&self, hold: Hold, needed: Amount, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
         let at = self.spending.instant(now);
         let settings = &self.key.settings;
         if let Some(limit) = settings.request_limit
@@ -77,13 +77,13 @@ impl KeyLimits<'_> {
         if let Some(limit) = settings.spend_limit {
             let window = self.spending.window(limit.cycle, at);
             let left = limit.amount.minus(window.spent.plus(window.held)?)?;
-            if held > left {
+            if needed > left {
                 let left = left.max(Amount::ZERO);
-                return Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed: held }));
+                return Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }));
             }
         }
-        let held = (held != hold.total()?).then_some(held);
-        Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at, held })
+        let differs = needed != hold.total()?;
+        Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at, held: differs.then_some(needed) })
     }
 }
 
