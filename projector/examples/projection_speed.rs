@@ -101,6 +101,7 @@ impl Workload {
                 wallet_id: *wallet_id,
                 reference_id: Some(format!("customer-{at}")),
                 metadata: BTreeMap::new(),
+                metadata_literals: std::collections::BTreeSet::new(),
             }));
             events.push(Event::from(WalletCredited {
                 credit_id: CreditId::new(self.mint.next(self.now)),

@@ -295,6 +295,11 @@ impl Merchant {
     }
 }
 
+/// What a deletion of `id` answers.
+pub fn deleted(id: &str) -> Value {
+    json!({"success": true, "deleted": true, "id": id})
+}
+
 /// A body, for requests that stream.
 pub fn chunks(pieces: &[&str]) -> Body {
     Body::Chunks(pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect())

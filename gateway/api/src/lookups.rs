@@ -3,10 +3,10 @@
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use farthing_core::command::wire::WireCommand;
-use farthing_core::ids::{CustomerId, MerchantId, MeterId};
+use farthing_core::ids::{CustomerId, MerchantId, MeterId, PlanId};
 use farthing_core::partition::Partition;
 use farthing_core::secret::Mode;
-use farthing_core::state::{Meter, State, StateKey};
+use farthing_core::state::{Meter, Plan, State, StateKey};
 use farthing_log::appender;
 
 use crate::app::App;
@@ -74,6 +74,18 @@ impl App {
         };
         match self.state(merchant_id, StateKey::Customer(id)).await? {
             Some(State::Customer(customer)) if customer.merchant_id == merchant_id => Ok(Some(id)),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The merchant's plan, from the authoritative state.
+    pub(crate) async fn plan(
+        &self,
+        merchant_id: MerchantId,
+        plan_id: PlanId,
+    ) -> Result<Option<Box<Plan>>, ApiError> {
+        match self.state(merchant_id, StateKey::Plan(plan_id)).await? {
+            Some(State::Plan(plan)) if plan.merchant_id == merchant_id => Ok(Some(plan)),
             Some(_) | None => Ok(None),
         }
     }

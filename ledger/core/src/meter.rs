@@ -131,8 +131,8 @@ pub enum TiersError {
     /// A start is not a whole number above the previous one, or is above 10^15.
     #[error("tier starts must be whole numbers in ascending order, at most 10^15")]
     Start(usize),
-    /// A rate is negative or above 10^6.
-    #[error("a rate must be between 0 and 1000000")]
+    /// A rate is negative. An amount is at most 10^12.
+    #[error("a rate must be between 0 and 1000000000000")]
     Rate(usize),
 }
 
@@ -151,7 +151,7 @@ impl Tiers {
             if !plain || tier.start <= before {
                 return Err(TiersError::Start(at));
             }
-            if tier.rate.is_negative() || tier.rate.decimal() > Decimal::from(1_000_000) {
+            if tier.rate.is_negative() {
                 return Err(TiersError::Rate(at));
             }
             before = tier.start;

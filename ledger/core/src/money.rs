@@ -54,6 +54,11 @@ impl Amount {
         Ok(Self(value.normalize()))
     }
 
+    /// So many units of the last digit, 10^-10 each.
+    pub fn last_digits(count: u32) -> Self {
+        Self(Decimal::new(count.into(), SCALE).normalize())
+    }
+
     /// The exact value.
     pub const fn decimal(self) -> Decimal {
         self.0

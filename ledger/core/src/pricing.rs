@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::meter::{Price, RateType, Terms, Tier, TierType, Tiers};
 use crate::model_price::ModelPrice;
 use crate::money::{Amount, Error, round_line};
+pub use crate::size_hint::{InputLimit, SizeHint};
 use crate::usage::Usage;
 
 /// Tokens that a listed rate pays for.
@@ -167,15 +168,6 @@ pub fn service_charge(fee: Amount, rate: Decimal) -> Result<Amount, Error> {
     round_line(fee.decimal().checked_mul(rate).ok_or(Error::OutOfRange)?)
 }
 
-/// The size of a call as far as it is known before the call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SizeHint {
-    /// The output limit in the request body, in tokens.
-    pub max_output_tokens: Option<u64>,
-    /// The bytes of the body, an upper bound of its tokens and characters.
-    pub input_bytes: u64,
-}
-
 /// A bound of a cost, as far as it is known before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
@@ -218,10 +210,19 @@ pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
     Bound::at_most(bound)
 }
 
+/// The maximum provider's cost of a call, at the model's own limits where its body sets none (completion.md section 10).
+pub fn max_model_cost_by_model(price: &ModelPrice, hint: SizeHint) -> Bound {
+    match hint.by_model() {
+        Some(size) => max_model_cost(price, size),
+        None if price.is_per_request_only() => max_model_cost(price, hint),
+        None => Bound::Unknown,
+    }
+}
+
 /// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
 ///
 /// Exact for `requests`. For tokens, an upper bound from the output limit. Unknown for characters and seconds, because
-/// nothing in a call limits them. A percentage fee is known as exactly as the cost.
+/// nothing in a call limits them. A percentage fee is known as exactly as the cost, where one tier is left.
 pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
     let price = &terms.price;
     let rate = price.tiers.highest_rate_from(tier_usage);
@@ -234,7 +235,8 @@ pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) 
             (TierType::Requests, _) => line_cost(price.tier_type, rate, Decimal::ONE).map(Bound::Exact),
             (TierType::Tokens1m, Some(output)) => {
                 let units = Decimal::from(output) + Decimal::from(hint.input_bytes);
-                Ok(Bound::at_most(line_cost(price.tier_type, rate, units)))
+                let lines = rounded_lines(&price.tiers, tier_usage);
+                Ok(Bound::at_most(line_cost(price.tier_type, rate, units).and_then(|fee| fee.plus(lines))))
             }
             (TierType::Tokens1m, None) | (TierType::Characters1m | TierType::Minutes, _) => {
                 Ok(Bound::Unknown)
@@ -249,11 +251,20 @@ fn percentage_bound(price: &Price, tier_usage: Decimal, cost: Bound) -> Result<B
         let exact = rate.decimal().checked_mul(cost.decimal()).ok_or(Error::OutOfRange)?;
         round_line(exact.checked_div(Decimal::ONE_HUNDRED).ok_or(Error::OutOfRange)?)
     };
+    let lines = rounded_lines(&price.tiers, tier_usage);
     match cost {
-        Bound::Exact(cost) => percentage(cost).map(Bound::Exact),
-        Bound::AtMost(cost) => Ok(Bound::at_most(percentage(cost))),
+        Bound::Exact(cost) if lines.is_zero() => percentage(cost).map(Bound::Exact),
+        Bound::Exact(cost) | Bound::AtMost(cost) => {
+            Ok(Bound::at_most(percentage(cost).and_then(|fee| fee.plus(lines))))
+        }
         Bound::Unknown => Ok(Bound::Unknown),
     }
+}
+
+/// What rounding can add to a fee over the tiers from `tier_usage` on: a unit of the last digit for each line but one.
+fn rounded_lines(tiers: &Tiers, tier_usage: Decimal) -> Amount {
+    let left = tiers.spans().filter(|(_, end)| end.is_none_or(|end| end > tier_usage)).count();
+    Amount::last_digits(u32::try_from(left.saturating_sub(1)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -400,7 +411,8 @@ mod tests {
     #[test]
     fn a_price_per_request_is_known_before_the_call_and_lengths_never_are() {
         let price = |text: &str| serde_json::from_str::<ModelPrice>(text).unwrap();
-        let hint = SizeHint { max_output_tokens: Some(1_000_000), input_bytes: 1_000_000 };
+        let hint =
+            SizeHint { max_output_tokens: Some(1_000_000), input_bytes: 1_000_000, ..SizeHint::default() };
         let maximum = |text: &str, hint| max_model_cost(&price(text), hint);
         let amount = |text: &str| text.parse().unwrap();
         assert_eq!(maximum(r#"{"per_request":"0.25"}"#, SizeHint::default()), Bound::Exact(amount("0.25")));
@@ -410,8 +422,18 @@ mod tests {
         assert_eq!(maximum(both, SizeHint { max_output_tokens: None, ..hint }), Bound::Unknown);
         let embedding = SizeHint { max_output_tokens: None, ..hint };
         assert_eq!(maximum(r#"{"input_per_1m":"1"}"#, embedding), Bound::AtMost(amount("1")));
-        let endless = SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: u64::MAX };
+        let endless =
+            SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: u64::MAX, ..SizeHint::default() };
         assert_eq!(maximum(both, endless), Bound::AtMost(Amount::MAX));
+        // Without an output limit in the body, the model's own limits a call; without a known input, nothing does.
+        let open = SizeHint { max_output_tokens: None, model_output_tokens: Some(2_000_000), ..hint };
+        let by_model = |text: &str, hint| max_model_cost_by_model(&price(text), hint);
+        assert_eq!(maximum(both, open), Bound::Unknown);
+        assert_eq!(by_model(both, open), Bound::AtMost(amount("7")));
+        assert_eq!(by_model(both, SizeHint { model_output_tokens: None, ..open }), Bound::Unknown);
+        let unread = SizeHint { input_limit: InputLimit::Unknown, ..hint };
+        assert_eq!(by_model(both, unread), Bound::Unknown);
+        assert_eq!(by_model(r#"{"per_request":"0.25"}"#, unread), Bound::Exact(amount("0.25")));
     }
 
     #[test]
@@ -460,7 +482,8 @@ mod tests {
                 ],
                 ..ModelPrice::default()
             };
-            let hint = SizeHint { input_bytes: size.0, max_output_tokens: Some(size.1) };
+            let hint =
+                SizeHint { input_bytes: size.0, max_output_tokens: Some(size.1), ..SizeHint::default() };
             let input = size.0 * part.0 / 100;
             let usage = Usage {
                 tokens: Split { input, output: size.1 * part.1 / 100 },

@@ -230,7 +230,13 @@ mod tests {
         let ulid = Mint::default().next(DateTime::UNIX_EPOCH);
         let (customer_id, wallet_id) = (CustomerId::new(ulid), WalletId::new(ulid));
         let reference_id = Some("ada".to_owned());
-        let created = CustomerCreated { customer_id, wallet_id, reference_id, metadata: BTreeMap::new() };
+        let created = CustomerCreated {
+            customer_id,
+            wallet_id,
+            reference_id,
+            metadata: BTreeMap::new(),
+            metadata_literals: std::collections::BTreeSet::new(),
+        };
         let created = Event::from(created);
         let batch: ConnectionBatch = sample::fold(vec![created.clone()]);
         let row = &batch.new[&customer_id];

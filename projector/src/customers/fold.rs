@@ -7,6 +7,7 @@ use farthing_core::event::{
     CustomerCreated, CustomerEvent, CustomerUpdated, Event, Recorded, Subscriber, SubscriptionEvent,
 };
 use farthing_core::ids::{CustomerId, MerchantId, PlanId};
+use farthing_core::metadata;
 use farthing_core::plan::PlanTerms;
 use farthing_schema::read_model::ReadModel;
 
@@ -53,7 +54,7 @@ impl NewCustomer {
             merchant_id: merchant_id.to_string(),
             wallet_id: event.wallet_id.to_string(),
             reference_id: event.reference_id.as_deref().map(storable),
-            metadata: json(&event.metadata),
+            metadata: json(&metadata::join(&event.metadata, &event.metadata_literals)),
             created_at,
             deleted_at: None,
             subscription: None,
@@ -104,7 +105,8 @@ impl CustomerBatch {
             let to = change.to.as_deref().map(storable);
             NewValue(to)
         });
-        let metadata = event.metadata.as_ref().map(json);
+        let metadata = event.metadata.as_ref();
+        let metadata = metadata.map(|texts| json(&metadata::join(texts, &event.metadata_literals)));
         if reference_id.is_some() || metadata.is_some() {
             self.change(
                 event.customer_id,
@@ -173,6 +175,8 @@ impl Projection for CustomerBatch {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use farthing_core::event::{ContactPart, CustomerDeleted, ReferenceChange};
     use farthing_core::ids::{Mint, WalletId};
 
@@ -188,7 +192,8 @@ mod tests {
             customer_id,
             wallet_id: WalletId::new(customer_id.ulid()),
             reference_id: Some("a\0b".to_owned()),
-            metadata: [("team".to_owned(), "blue".to_owned())].into(),
+            metadata: [("size".to_owned(), "1.50".to_owned()), ("team".to_owned(), "blue".to_owned())].into(),
+            metadata_literals: ["size".to_owned()].into(),
         })
     }
 
@@ -196,7 +201,14 @@ mod tests {
         let change = ReferenceChange { from: None, to: to.map(str::to_owned) };
         let reference_id = Some(change);
         let contact = Vec::new();
-        Event::from(CustomerUpdated { customer_id, revision, reference_id, metadata: None, contact })
+        Event::from(CustomerUpdated {
+            customer_id,
+            revision,
+            reference_id,
+            metadata: None,
+            metadata_literals: BTreeSet::new(),
+            contact,
+        })
     }
 
     fn deleted(customer_id: CustomerId) -> Event {
@@ -211,7 +223,7 @@ mod tests {
         let batch: CustomerBatch = sample::fold(vec![created(id), opened]);
         let row = &batch.new[&id];
         assert_eq!(row.reference_id.as_deref(), Some("a\u{FFFD}b"));
-        assert_eq!(row.metadata, r#"{"team":"blue"}"#);
+        assert_eq!(row.metadata, r#"{"size":1.50,"team":"blue"}"#);
         assert!(sample::fold::<CustomerBatch>(vec![Event::from(Box::new(sample::opened()))]).is_empty());
     }
 
@@ -235,6 +247,7 @@ mod tests {
             revision: 2,
             reference_id: None,
             metadata,
+            metadata_literals: BTreeSet::new(),
             contact: Vec::new(),
         };
         let batch: CustomerBatch = sample::fold(vec![renamed(id, 1, None), Event::from(update.clone())]);

@@ -1,9 +1,8 @@
 //! Finds and lists customers.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
 use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::metadata::Metadata;
 use serde::{Deserialize, Serialize};
 
 use crate::query::{self, Error, Listed, Page, PartitionClient, findable, text};
@@ -46,7 +45,7 @@ row! {
         /// The merchant's own identifier.
         pub reference_id: Option<String> = plain,
         /// Free key-value pairs.
-        pub metadata: BTreeMap<String, String> = json,
+        pub metadata: Metadata = json,
         /// When it was created.
         pub created_at: DateTime<Utc> = plain,
         /// The active subscription.

@@ -106,6 +106,9 @@ pub const LIST_BUNDLES: &str = select_bundles!(
      ORDER BY created_at DESC, credit_bundle_id DESC LIMIT $5"
 );
 
+/// A merchant's bundle by id.
+pub const FIND_BUNDLE: &str = select_bundles!("AND credit_bundle_id = $3");
+
 /// A plan's bundles, newest first.
 pub const LIST_BUNDLES_OF: &str = select_bundles!(
     "AND plan_id = $3 AND (created_at, credit_bundle_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
@@ -168,6 +171,15 @@ pub async fn list_bundles(
         None => query::list(db, LIST_BUNDLES, &[text(&merchant)], &start, page).await,
         Some(plan) => query::list(db, LIST_BUNDLES_OF, &[text(&merchant), text(&plan)], &start, page).await,
     }
+}
+
+/// The merchant's credit bundle `id`.
+pub async fn find_bundle(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    id: CreditBundleId,
+) -> Result<Option<BundleRow>, Error> {
+    query::first(db, FIND_BUNDLE, &[text(&merchant_id.to_string()), text(&id.to_string())]).await
 }
 
 /// The plans with their bundles and the slugs of their meters.

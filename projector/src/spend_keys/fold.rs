@@ -63,7 +63,7 @@ pub(super) struct Spending {
 
 impl SpendKeyBatch {
     fn admit(&mut self, key: Option<KeyUse>) {
-        let Some(KeyUse { spend_key_id, admitted_at }) = key else { return };
+        let Some(KeyUse { spend_key_id, admitted_at, .. }) = key else { return };
         self.used.insert(spend_key_id, admitted_at);
         for cycle in Cycle::ALL {
             let spending = self.spending.entry((spend_key_id, cycle, cycle.start(admitted_at)));
@@ -73,7 +73,7 @@ impl SpendKeyBatch {
 
     /// Adds the cost of a call to the cycles of its admission, by the same rule as the decisions.
     fn settle(&mut self, key: Option<KeyUse>, cost: Amount) {
-        let Some(KeyUse { spend_key_id, admitted_at }) = key else { return };
+        let Some(KeyUse { spend_key_id, admitted_at, .. }) = key else { return };
         for cycle in Cycle::ALL {
             let spending = self.spending.entry((spend_key_id, cycle, cycle.start(admitted_at)));
             // Amounts have at most 22 digits, so the sum of a batch has at most 28.
@@ -179,7 +179,7 @@ mod tests {
     fn a_call_counts_in_every_cycle_of_its_admission() {
         let spend_key_id = key();
         let opened = |at: &str| {
-            let spend_key = Some(KeyUse { spend_key_id, admitted_at: at.parse().unwrap() });
+            let spend_key = Some(KeyUse { spend_key_id, admitted_at: at.parse().unwrap(), held: None });
             Event::from(Box::new(RequestOpened { spend_key, ..sample::opened() }))
         };
         // A Sunday's last millisecond and the Monday after it.

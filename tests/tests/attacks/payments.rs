@@ -216,7 +216,7 @@ fn no_body_takes_an_id_of_another_merchant() {
         let method = other.post("/v1/payment_methods", &card).await.expect(201);
         own.post("/v1/payment_methods", &card).await.expect(201);
         let asked = json!({"customer_id": customer.id, "plan_id": mine["plan_id"]});
-        let subscription = own.post("/v1/subscriptions", &asked).await.expect(201);
+        let subscription = own.post("/v1/subscriptions", &asked).await.expect(201)["subscription"].clone();
         let subscription = format!("/v1/subscriptions/{}", text(&subscription["subscription_id"]));
         let plan_path = format!("/v1/plans/{}", text(&mine["plan_id"]));
         let before = (own.events().await.len(), other.events().await.len());

@@ -1,6 +1,6 @@
 //! Connections: the older API form of customers, with their wallets and secrets.
 
-use farthing_tests::merchant::{Customer, Merchant, forward, token};
+use farthing_tests::merchant::{Customer, Merchant, deleted, forward, token};
 use farthing_tests::provider::json;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
@@ -53,7 +53,7 @@ fn a_deleted_connection_is_a_deleted_customer() {
         let credential = token(&json!({"secret_key": merchant.secret_key, "connection_secret": secret}));
         merchant.fetch(&credential, &endpoint.url).await.expect(200);
 
-        assert_eq!(merchant.delete("/v1/connections/ada").await.expect(200), json!({"success": true}));
+        assert_eq!(merchant.delete("/v1/connections/ada").await.expect(200), deleted(&customer.id));
 
         for gateway in 0..2 {
             let call = forward("GET", &endpoint.url).bearer(&credential);

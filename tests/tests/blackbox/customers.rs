@@ -1,7 +1,7 @@
 //! Customers: lists, partial changes and deletion, with what a deletion erases and what it keeps.
 
 use farthing_tests::client::{Request, Response};
-use farthing_tests::merchant::{Customer, Merchant, encoded, forward, token};
+use farthing_tests::merchant::{Customer, Merchant, deleted, encoded, forward, token};
 use farthing_tests::provider::{Gate, Step, json};
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
@@ -226,8 +226,8 @@ fn a_deletion_is_immediate_and_keeps_the_history() {
         let request = merchant.shown(&answer.request_id(), "completed").await;
         let key = merchant.post("/v1/spend_keys", &json!({"name": "k", "customer_id": id})).await.expect(201);
 
-        let deleted = merchant.delete(&path_of(&made)).await.expect(200);
-        assert_eq!(deleted, json!({"success": true}));
+        let gone = merchant.delete(&path_of(&made)).await.expect(200);
+        assert_eq!(gone, deleted(&id));
 
         for name in ["ada", &id] {
             for (method, tail) in [("GET", ""), ("GET", "/subscription"), ("PATCH", ""), ("DELETE", "")] {
@@ -344,7 +344,7 @@ fn one_of_several_concurrent_deletions_succeeds() {
             let answer = deletion.await.unwrap();
             if answer.status == 200 {
                 successes += 1;
-                assert_eq!(answer.json(), json!({"success": true}));
+                assert_eq!(answer.json(), deleted(customer["customer_id"].as_str().unwrap()));
             } else {
                 answer.refused(404, "customer_not_found");
             }

@@ -200,8 +200,10 @@ impl Walk {
             assert_eq!(subscription["plan"][name], plan[name], "{name}");
         }
         let customer = self.merchant.get("/v1/customers/ada").await.expect(200);
-        let short =
-            json!({"subscription_id": self.subscription_id, "plan_id": plan_id, "name": plan["name"]});
+        let short = json!({
+            "subscription_id": self.subscription_id, "active_subscription_id": self.subscription_id,
+            "plan_id": plan_id, "subscription_config_id": plan_id, "name": plan["name"],
+        });
         assert_eq!(customer["subscription"], short);
         let connection = self.merchant.get("/v1/connections/ada").await.expect(200);
         assert_eq!((&connection["previous_usage_reset"], &connection["next_usage_reset"]), cycle);
@@ -365,7 +367,7 @@ fn a_subscription_from_checkout_to_cancellation() {
 
         // Cancellation at the end of the cycle: the plan's credit expires, the rest is kept and drawn.
         let path = format!("/v1/subscriptions/{}", walk.subscription_id);
-        let ending = walk.merchant.delete(&path).await.expect(200);
+        let ending = walk.merchant.delete(&path).await.expect(200)["subscription"].clone();
         let pending = json!({"type": "cancellation", "effective_at": ending["cycle_end_at"]});
         assert_eq!((&ending["pending_change"], &ending["status"]), (&pending, &json!("active")));
         walk.has(["7.412119068", "4.71606", "0.042064534"]).await;

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod billing;
+mod broken_off_calls;
 mod budget;
 mod bundle_purchases;
 mod call_metrics;
@@ -21,6 +22,7 @@ mod customers_wallet;
 mod default_server;
 mod doctor;
 mod documented;
+mod every_generation;
 mod feed;
 mod full_scenario;
 mod given_servers;
@@ -66,6 +68,7 @@ mod spellings;
 mod spend_key_cycles;
 mod spend_key_list;
 mod spend_keys;
+mod spend_limits;
 mod sql;
 mod streaming;
 mod subscription_events;

@@ -132,7 +132,8 @@ fn many_calls_that_use_up_a_plans_credit_buy_one_bundle() {
         let bundle = &plan["credit_bundles"][0]["credit_bundle_id"];
         let subscribe =
             json!({"customer_id": customer.id, "plan_id": plan["plan_id"], "auto_top_up_bundle_id": bundle});
-        let subscription = merchant.post("/v1/subscriptions", &subscribe).await.expect(201);
+        let subscription =
+            merchant.post("/v1/subscriptions", &subscribe).await.expect(201)["subscription"].clone();
         let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         let credential = merchant.billing(&customer, &meter);
         let (answered, _) = storm(&merchant, &credential, &endpoint.url).await;

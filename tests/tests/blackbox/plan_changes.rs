@@ -167,7 +167,7 @@ fn a_downgrade_begins_at_the_end_of_the_cycle_and_the_last_request_counts() {
         };
         let shown = merchant.subscribe(&customer, &cheap, Means::None).await;
         assert_eq!(shown["pending_change"], wish(&cheap));
-        let shown = merchant.delete(&path).await.expect(200);
+        let shown = merchant.delete(&path).await.expect(200)["subscription"].clone();
         let end = json!({"type": "cancellation", "effective_at": began["cycle_end_at"]});
         assert_eq!(shown["pending_change"], end);
         let shown = merchant.subscribe(&customer, &free, Means::None).await;

@@ -24,7 +24,8 @@ fn a_plans_credit_pays_for_its_meters_calls_and_rolls_over_into_the_next_cycle()
         });
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
         let subscribe = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
-        let subscription = merchant.post("/v1/subscriptions", &subscribe).await.expect(201);
+        let subscription =
+            merchant.post("/v1/subscriptions", &subscribe).await.expect(201)["subscription"].clone();
         let id = subscription["subscription_id"].as_str().unwrap();
         merchant.post("/v1/subscriptions", &subscribe).await.refused(409, "subscription_already_active");
 
@@ -61,7 +62,8 @@ fn a_plans_credit_pays_for_its_meters_calls_and_rolls_over_into_the_next_cycle()
         assert_eq!(credits(&merchant, id).await["total_remaining"], json!("0.0000000000"));
 
         // The subscription ends with its cycle, and its credit expires.
-        let pending = merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200);
+        let pending =
+            merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200)["subscription"].clone();
         assert_eq!(pending["status"], json!("active"));
         assert_eq!(pending["pending_change"]["type"], json!("cancellation"));
         merchant.post("/v1/test_clock", &json!({"advance_seconds": 32 * DAY})).await.expect(200);

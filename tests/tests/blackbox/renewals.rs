@@ -56,7 +56,7 @@ impl DailyProbe {
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
         let customer = merchant.post("/v1/customers", &json!({})).await.expect(201);
         let body = json!({"customer_id": customer["customer_id"], "plan_id": plan["plan_id"]});
-        Self(id_of(&merchant.post("/v1/subscriptions", &body).await.expect(201)))
+        Self(id_of(&merchant.post("/v1/subscriptions", &body).await.expect(201)["subscription"].clone()))
     }
 
     /// Waits until its next cycle has begun; then cancels it.
@@ -282,7 +282,7 @@ fn a_new_card_pays_a_failed_renewal_and_the_cycles_keep_their_anchor() {
 
         // A cancellation during dunning ends the subscription at once: nothing is retried.
         let path = format!("/v1/subscriptions/{id}");
-        let ended = merchant.delete(&path).await.expect(200);
+        let ended = merchant.delete(&path).await.expect(200)["subscription"].clone();
         assert_eq!((&ended["status"], &ended["pending_change"]), (&json!("cancelled"), &Value::Null));
         let probe = DailyProbe::begin(&merchant).await;
         merchant.clock_to(retry_at(&failed) + TimeDelta::hours(1)).await;

@@ -90,7 +90,10 @@ fn a_meter_shows_its_price_and_its_slug_is_unique() {
         assert!(made["product_secret"].as_str().unwrap().starts_with("prds_"));
         assert_eq!(
             made["tiers"],
-            json!([{"start": 0, "rate": "5.0000000000"}, {"start": 1_000_000, "rate": "3.0000000000"}])
+            json!([
+                {"start": 0, "rate": "5.0000000000", "type": "tokens_1m"},
+                {"start": 1_000_000, "rate": "3.0000000000", "type": "tokens_1m"},
+            ])
         );
         for (name, value) in [
             ("name", "Chat Output!"),

@@ -73,7 +73,8 @@ fn the_start_and_the_end_of_each_subscription_are_delivered_once_and_in_order() 
         let id = began["subscription_id"].as_str().unwrap();
         merchant.comes_to(id, "subscription.renewed", 1).await;
         merchant.comes_to(changing["subscription_id"].as_str().unwrap(), "subscription.renewed", 1).await;
-        let ending = merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200);
+        let ending =
+            merchant.delete(&format!("/v1/subscriptions/{id}")).await.expect(200)["subscription"].clone();
         merchant.clock_to(instant(&ending["cycle_end_at"])).await;
         merchant.comes_to(id, "subscription.cancelled", 1).await;
         // The same customer subscribes again.

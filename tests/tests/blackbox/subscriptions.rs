@@ -24,7 +24,7 @@ async fn free_plan(merchant: &Merchant, credit: &str) -> Value {
 
 async fn subscribe(merchant: &Merchant, customer: &Customer, plan: &Value) -> Value {
     let body = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
-    merchant.post("/v1/subscriptions", &body).await.expect(201)
+    merchant.post("/v1/subscriptions", &body).await.expect(201)["subscription"].clone()
 }
 
 #[test]
@@ -39,14 +39,15 @@ fn a_subscription_begins_with_its_credit_and_is_shown_everywhere() {
         assert_eq!(before["has_credit_balance"], false);
 
         let body = json!({"connection_id": "ada", "subscription_config_id": plan["plan_id"]});
-        let made = merchant.post("/v1/subscriptions", &body).await.expect(201);
+        let made = merchant.post("/v1/subscriptions", &body).await.expect(201)["subscription"].clone();
         let subscription_id = id(&made, "subscription_id");
         assert!(subscription_id.starts_with("sub_"), "{made}");
         let plan_id = plan["plan_id"].clone();
         let wallet_id = before["wallet"]["wallet_id"].clone();
         let started_at = made["started_at"].clone();
         let expected = json!({
-            "subscription_id": subscription_id, "plan_id": plan_id, "subscription_config_id": plan_id,
+            "subscription_id": subscription_id, "active_subscription_id": subscription_id,
+            "plan_id": plan_id, "subscription_config_id": plan_id,
             "customer_id": customer_id, "connection_id": customer_id, "wallet_id": wallet_id,
             "status": "active", "auto_top_up_bundle_id": null, "started_at": started_at, "cancelled_at": null,
             "cycle_start_at": started_at, "cycle_end_at": made["cycle_end_at"], "pending_change": null,
@@ -71,7 +72,10 @@ fn a_subscription_begins_with_its_credit_and_is_shown_everywhere() {
             assert_eq!(merchant.get(path).await.expect(200), json!({"subscription": made}), "{path}");
         }
         let shown = merchant.get("/v1/customers/ada").await.expect(200);
-        let short = json!({"subscription_id": subscription_id, "plan_id": plan_id, "name": "Free"});
+        let short = json!({
+            "subscription_id": subscription_id, "active_subscription_id": subscription_id,
+            "plan_id": plan_id, "subscription_config_id": plan_id, "name": "Free",
+        });
         assert_eq!(shown["subscription"], short);
         let connection = merchant.get("/v1/connections/ada").await.expect(200);
         assert_eq!(connection["has_credit_balance"], true);
@@ -83,10 +87,12 @@ fn a_subscription_begins_with_its_credit_and_is_shown_everywhere() {
 
         let day: u32 = started_at.as_str().unwrap()[8..10].parse().unwrap();
         let older = json!([{
-            "active_subscription_id": subscription_id, "wallet_id": wallet_id, "subscription_config_id": plan_id,
+            "active_subscription_id": subscription_id, "subscription_id": subscription_id, "wallet_id": wallet_id,
+            "customer_id": customer_id, "connection_id": customer_id,
+            "subscription_config_id": plan_id, "plan_id": plan_id,
             "started_at": started_at, "billing_anchor": day, "status": "active", "created_at": started_at,
             "subscription_config": {
-                "subscription_config_id": plan_id, "merchant_id": merchant.id, "name": "Free",
+                "subscription_config_id": plan_id, "plan_id": plan_id, "merchant_id": merchant.id, "name": "Free",
                 "period_amount": "0.0000000000", "rollover_type": "none", "created_at": plan["created_at"],
             },
             "wallet": {
@@ -211,11 +217,16 @@ fn a_cancelled_subscription_ends_with_its_cycle() {
         let plan = free_plan(&merchant, "1").await;
         let made = subscribe(&merchant, &customer, &plan).await;
         let path = format!("/v1/subscriptions/{}", id(&made, "subscription_id"));
-        let ending = merchant.delete(&path).await.expect(200);
+        let cancelled = merchant.delete(&path).await.expect(200);
+        let ending = cancelled["subscription"].clone();
+        let answer = json!({
+            "success": true, "deleted": true, "id": made["subscription_id"], "subscription": ending,
+        });
+        assert_eq!(cancelled, answer);
         let pending = json!({"type": "cancellation", "effective_at": made["cycle_end_at"]});
         assert_eq!((&ending["pending_change"], &ending["status"]), (&pending, &json!("active")));
         assert_eq!(merchant.get(&path).await.expect(200), ending);
-        assert_eq!(merchant.delete(&path).await.expect(200), ending, "a second cancellation changes nothing");
+        assert_eq!(merchant.delete(&path).await.expect(200), answer, "a second cancellation changes nothing");
     });
 }
 

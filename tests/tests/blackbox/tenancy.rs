@@ -72,7 +72,8 @@ impl Owner {
         });
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);
         let subscription = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
-        let subscription = merchant.post("/v1/subscriptions", &subscription).await.expect(201);
+        let subscription =
+            merchant.post("/v1/subscriptions", &subscription).await.expect(201)["subscription"].clone();
         let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Self {
             subscription_id: text(&subscription, "subscription_id"),
@@ -106,6 +107,7 @@ impl Owner {
             "deliveries" => vec![self.webhook_event_id.clone()],
             "plans" | "subscription_configs" | "subscription-configs" => vec![self.plan_id.clone()],
             "subscriptions" => vec![self.subscription_id.clone()],
+            "credit_bundles" => vec![self.credit_bundle_id.clone()],
             _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
         }
     }

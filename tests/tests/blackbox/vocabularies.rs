@@ -1,7 +1,7 @@
 //! Two vocabularies, one API: the same scenario in the older terms (connections, products) and in the newer ones (customers,
 //! meters) has the same result.
 
-use farthing_tests::merchant::{Merchant, token};
+use farthing_tests::merchant::{Merchant, deleted, token};
 use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::{Value, json};
@@ -132,8 +132,8 @@ async fn walk(words: &Words) -> Seen {
     seen.0.push(json!(merchant.balance(&made).await));
 
     // Deletion of both.
-    for path in [path, format!("{}/ada", words.customers)] {
-        assert_eq!(merchant.delete(&path).await.expect(200), json!({"success": true}));
+    for (path, id) in [(path, &meter_id), (format!("{}/ada", words.customers), &made.id)] {
+        assert_eq!(merchant.delete(&path).await.expect(200), deleted(id));
         assert_eq!(merchant.get(&path).await.status, 404);
     }
     let kinds = merchant.events().await.into_iter().map(|event| event.kind).collect::<Vec<_>>();

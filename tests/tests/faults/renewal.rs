@@ -190,7 +190,7 @@ impl Shop {
     async fn both_die_while_payments_are_under_way(&self, times: usize, ends: &str) {
         let held = self.day_of_a_silent_processor(times).await;
         let path = format!("/v1/subscriptions/{ends}");
-        let shown = self.merchant.delete(&path).await.expect(200);
+        let shown = self.merchant.delete(&path).await.expect(200)["subscription"].clone();
         assert_eq!(shown["pending_change"]["type"], "cancellation", "{shown}");
         assert_eq!(shown["pending_change"]["effective_at"], shown["cycle_end_at"]);
         self.both_die(&held).await;

@@ -177,6 +177,7 @@ async fn customer(
         wallet_id: WalletId::new(app.mint.next(now)),
         reference_id: session.created.reference_id.clone(),
         metadata: std::collections::BTreeMap::new(),
+        metadata_literals: std::collections::BTreeSet::new(),
         personal: person.clone().unwrap_or_default(),
         now,
     };

@@ -28,12 +28,15 @@ pub(crate) enum LimitError {
         /// Until the next cycle; `None` if the limit never resets.
         retry_after_seconds: Option<u64>,
     },
-    /// 402: the rest of the spend key's limit does not cover the hold.
-    #[error("The rest of the spend key's limit, {left}, does not cover this call's hold of {needed}.")]
+    /// 402: the rest of the spend key's limit does not cover the most that the call can cost.
+    #[error(
+        "The rest of the spend key's limit, {left}, does not cover the most that this call can cost, {needed}. Set an output \
+         limit in the body, such as max_tokens, or a lower one."
+    )]
     SpendLimitExceeded {
         /// The limit less the money spent and held.
         left: Amount,
-        /// The hold.
+        /// The upper bound of the call's cost.
         needed: Amount,
     },
     /// 400: the merchant has the maximum number of webhooks.

@@ -23,6 +23,7 @@ mod provider_response;
 mod request_body;
 mod response_recorder;
 mod settlement;
+mod size;
 mod turns;
 mod usage;
 

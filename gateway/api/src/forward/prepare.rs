@@ -8,7 +8,6 @@ use farthing_core::command::{Caller, OpenRequest};
 use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
-use farthing_core::pricing::SizeHint;
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
@@ -19,6 +18,7 @@ use super::forwarder::Forwarder;
 use super::headers::{self, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
+use super::size;
 use super::usage::{Shape, read_request, requesting_usage, unpriced_member};
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
@@ -116,7 +116,7 @@ pub(super) async fn prepare(
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
     drop(receiving);
     let _preparing = trace.stage("prepare");
-    let options = json.as_deref().map(read_request).unwrap_or_default();
+    let mut options = json.as_deref().map(read_request).unwrap_or_default();
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
     if let Some(name) = credential::header_with_one(&outgoing_headers) {
@@ -150,9 +150,11 @@ pub(super) async fn prepare(
         return Err(ApiError::issue([name], "must be given once in the body, in exactly this spelling"));
     }
     // A provider ignores the body's model if the URL names one.
-    let model = providers::model_within(&target).map(str::to_owned).or(options.model);
+    let model = providers::model_within(&target).map(str::to_owned).or_else(|| options.model.take());
     let list_price =
         app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
+    let limits = app.providers.max_tokens(provider, model.as_deref());
+    let size = size::of_call(&options, json.as_deref().filter(|_| on_spend_key), known_bytes, limits);
     let mut usage_requested_by = UsageRequestedBy::Caller;
     let mut usage_limit = UsageLimit::default();
     if let Key::Managed(key) = provider_key {
@@ -223,7 +225,7 @@ pub(super) async fn prepare(
         model,
         list_price,
         metadata,
-        size: SizeHint { max_output_tokens: options.max_output_tokens, input_bytes: known_bytes },
+        size,
         settings: app.settings,
         now: request_id.made_at(),
     };

@@ -225,6 +225,40 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     }
 }
 
+/// A field that may be absent, but not `null`. The field needs `#[serde(default)]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Given<T>(pub(crate) Option<T>);
+
+impl<T> Default for Given<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GivenValue<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for GivenValue<T> {
+            type Value = Given<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value that is not null")
+            }
+
+            fn visit_none<E>(self) -> Result<Given<T>, E> {
+                Ok(Given(None))
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<Given<T>, D::Error> {
+                T::deserialize(value).map(|value| Given(Some(value)))
+            }
+        }
+
+        deserializer.deserialize_newtype_struct(reader::GIVEN, GivenValue(PhantomData))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

@@ -68,6 +68,9 @@ impl Problem {
 
 const REQUIRED: &str = "is required";
 
+/// The name by which [`super::Given`] asks for a value that may be absent but not `null`.
+pub(super) const GIVEN: &str = "farthing::Given";
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -161,6 +164,15 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Problem> {
+        if name == GIVEN {
+            return match self.node.value() {
+                Value::Absent => visitor.visit_none(),
+                Value::Json(raw) if raw.get() == "null" => Err(Problem::new("must not be null")),
+                Value::Json(_) | Value::Query | Value::Parameter(_) | Value::Repeated => {
+                    visitor.visit_newtype_struct(self)
+                }
+            };
+        }
         match self.node.value() {
             Value::Json(raw) if !self.is_null() => {
                 let mut json = serde_json::Deserializer::from_str(raw.get());

@@ -8,6 +8,7 @@ use std::fmt;
 
 use farthing_core::event::ProviderKeyType;
 use farthing_core::model_price::ListPrice;
+use farthing_core::usage::Split;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
@@ -191,6 +192,12 @@ impl Providers {
         }
         let listed = model.and_then(|model| self.catalogue.find(name, model));
         listed.map_or(ListPrice::Unlisted, |listed| ListPrice::Listed(listed.price.clone()))
+    }
+
+    /// The most tokens of one input and of one answer of `model`, as the catalogue has them.
+    pub(crate) fn max_tokens(&self, provider: Recognised<'_>, model: Option<&str>) -> Split<Option<u64>> {
+        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+        listed.map(|listed| listed.max_tokens).unwrap_or_default()
     }
 
     /// The usage that a call for `model` may report, if it asks for at most so many answers.

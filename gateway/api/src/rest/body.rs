@@ -1,5 +1,6 @@
 //! Request bodies as JSON text of at most 1 MiB, and responses as JSON.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,15 +119,23 @@ impl<T: Serialize> IntoResponse for Reply<T> {
     }
 }
 
-/// The response of a deletion.
+/// The response of a deletion (completion.md section 10). A deletion that fails is an error.
 #[derive(Debug, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(super) struct Deleted {
+    /// Always true.
     success: bool,
+    /// Always true.
+    deleted: bool,
+    /// The id of what was deleted.
+    id: String,
 }
 
 impl Deleted {
-    /// `{"success": true}`. A deletion that fails is an error.
-    pub(super) const DONE: Self = Self { success: true };
+    /// The response of the deletion of `id`.
+    pub(super) fn id(id: impl Display) -> Self {
+        Self { success: true, deleted: true, id: id.to_string() }
+    }
 }
 
 /// A decimal shown as a JSON number, with all its digits.

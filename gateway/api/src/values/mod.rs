@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use farthing_core::command::MeterRef;
 use farthing_core::ids::CustomerId;
+use farthing_core::metadata;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -62,8 +63,8 @@ mod numbers;
 mod times;
 
 pub(crate) use self::numbers::{
-    AmountInput, BundlePriceInput, Count, CreditInput, FundingAmount, Number, PageLimit, PositionInput,
-    PositiveAmountInput, PriceInput, UsageCount, UsageSeconds,
+    AmountInput, BundlePriceInput, Count, CreditInput, FundingAmount, MetadataValueInput, Number, PageLimit,
+    PositionInput, PositiveAmountInput, PriceInput, RateInput, UsageCount, UsageSeconds,
 };
 pub(crate) use self::times::{Instant, LocalInstant};
 
@@ -104,15 +105,15 @@ fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_seq(Items(max, std::marker::PhantomData))
 }
 
-/// Reads an object of [`MetadataKey`]s and [`Text`]s.
-fn pairs<'de, D: Deserializer<'de>>(
+/// Reads an object of [`MetadataKey`]s and values that convert into `T`.
+fn pairs<'de, D: Deserializer<'de>, V: Deserialize<'de> + Into<T>, T>(
     deserializer: D,
     max: usize,
-) -> Result<BTreeMap<String, String>, D::Error> {
-    struct Pairs(usize);
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Pairs<V, T>(usize, std::marker::PhantomData<(V, T)>);
 
-    impl<'de> Visitor<'de> for Pairs {
-        type Value = BTreeMap<String, String>;
+    impl<'de, V: Deserialize<'de> + Into<T>, T> Visitor<'de> for Pairs<V, T> {
+        type Value = BTreeMap<String, T>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("an object")
@@ -123,14 +124,39 @@ fn pairs<'de, D: Deserializer<'de>>(
                 return Err(A::Error::custom(rules::TOO_MANY_PAIRS));
             }
             let mut metadata = BTreeMap::new();
-            while let Some((MetadataKey(key), Text(value))) = pairs.next_entry()? {
-                metadata.insert(key, value);
+            while let Some((MetadataKey(key), value)) = pairs.next_entry::<MetadataKey, V>()? {
+                metadata.insert(key, value.into());
             }
             Ok(metadata)
         }
     }
 
-    deserializer.deserialize_map(Pairs(max))
+    deserializer.deserialize_map(Pairs(max, std::marker::PhantomData::<(V, T)>))
+}
+
+/// Reads the metadata of a request.
+fn texts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    max: usize,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    pairs::<D, Text, String>(deserializer, max)
+}
+
+/// Reads the metadata of a customer.
+fn scalars<'de, D: Deserializer<'de>>(deserializer: D, max: usize) -> Result<metadata::Metadata, D::Error> {
+    pairs::<D, MetadataValueInput, metadata::MetadataValue>(deserializer, max)
+}
+
+impl From<Text> for String {
+    fn from(Text(text): Text) -> Self {
+        text
+    }
+}
+
+impl From<MetadataValueInput> for metadata::MetadataValue {
+    fn from(MetadataValueInput(value): MetadataValueInput) -> Self {
+        value
+    }
 }
 
 /// A list of at most `MAX` items. A longer list is one issue, and none of its items is read. A field documents its
@@ -258,11 +284,22 @@ value! {
 
 value! {
     /// Key-value pairs: at most 100, keys of ASCII letters, digits and underscores, values of 1 to 255 characters.
-    Metadata(BTreeMap<String, String>) = pairs(rules::MAX_METADATA_PAIRS),
+    Metadata(BTreeMap<String, String>) = texts(rules::MAX_METADATA_PAIRS),
     Object::builder()
         .schema_type(SchemaType::Type(Type::Object))
         .property_names(Some(MetadataKey::schema()))
         .additional_properties(Some(AdditionalProperties::RefOr(text_schema().into())))
+        .max_properties(Some(rules::MAX_METADATA_PAIRS))
+}
+
+value! {
+    /// Key-value pairs of a customer: at most 100, keys of ASCII letters, digits and underscores; a value is a string of 1 to
+    /// 255 characters, a number of at most 255 characters, or a boolean.
+    CustomerMetadata(metadata::Metadata) = scalars(rules::MAX_METADATA_PAIRS),
+    Object::builder()
+        .schema_type(SchemaType::Type(Type::Object))
+        .property_names(Some(MetadataKey::schema()))
+        .additional_properties(Some(AdditionalProperties::RefOr(MetadataValueInput::schema())))
         .max_properties(Some(rules::MAX_METADATA_PAIRS))
 }
 
@@ -335,6 +372,19 @@ mod tests {
             [r#"{"a-b": "v"}"#, r#"{"": "v"}"#, r#"{"c": 5}"#, r#"{"d": ""}"#, r#"{"e": "\u0000"}"#, "[]"]
         {
             assert_eq!(read::<Metadata>(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn metadata_of_a_customer_may_be_numbers_and_booleans() {
+        let read = |json: &str| read::<CustomerMetadata>(json).map(|metadata| metadata.0);
+        let json = r#"{"a":"v","b":1.50,"c":true,"d":-7}"#;
+        assert_eq!(serde_json::to_string(&read(json).unwrap()).unwrap(), json);
+        let long = format!(r#"{{"a":{}}}"#, "9".repeat(256));
+        for json in
+            [r#"{"a":null}"#, r#"{"a":[]}"#, r#"{"a":{}}"#, r#"{"a":""}"#, r#"{"a b":1}"#, long.as_str()]
+        {
+            assert_eq!(read(json), None, "{json}");
         }
     }
 

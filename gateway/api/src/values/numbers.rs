@@ -1,5 +1,6 @@
 //! Amounts, counts and other numbers. They are read from their own digits: no number passes through a float.
 
+use farthing_core::metadata::MetadataValue;
 use farthing_core::money::{self, Amount};
 use rust_decimal::Decimal;
 use serde::de::Error as _;
@@ -16,8 +17,11 @@ use crate::rules;
 /// The highest price of a cycle or a bundle, in dollars.
 const MAX_PRICE: u32 = 10_000;
 
-/// The highest rate of a tier and the most credit of a cycle or a bundle, in dollars.
+/// The most credit of a cycle or a bundle, in dollars.
 const MAX_AMOUNT: u32 = 1_000_000;
+
+/// The highest rate of a tier, in dollars or percent points.
+const MAX_RATE: u64 = 1_000_000_000_000;
 
 /// The longest decimal string, in characters.
 const MAX_DECIMAL_STRING: usize = 64;
@@ -61,6 +65,15 @@ value! {
     OneOfBuilder::new()
         .item(decimal_string(r"^0*([0-9]{1,6}(\.[0-9]{1,10}0*)?|1000000(\.0+)?)$"))
         .item(integer().minimum(Some(0)).maximum(Some(1_000_000)))
+        .examples([json!("12.5")])
+}
+
+value! {
+    /// A rate from 0 to 10^12: a decimal string with up to ten fractional digits, or an integer.
+    RateInput(Amount) = literal(|it| in_range(amount(it)?, 0, MAX_RATE)),
+    OneOfBuilder::new()
+        .item(decimal_string(r"^0*([0-9]{1,12}(\.[0-9]{1,10}0*)?|1000000000000(\.0+)?)$"))
+        .item(integer().minimum(Some(0)).maximum(Some(MAX_RATE)))
         .examples([json!("12.5")])
 }
 
@@ -111,6 +124,16 @@ value! {
         .item(decimal_string(r"^0*([1-9][0-9]{0,5}(\.[0-9]{1,10}0*)?|0\.[0-9]{0,9}[1-9]0*|1000000(\.0+)?)$"))
         .item(integer().minimum(Some(1)).maximum(Some(1_000_000)))
         .examples([json!("12.5")])
+}
+
+value! {
+    /// A value of a customer's metadata: a string of 1 to 255 characters, a number of at most 255 characters, or a boolean.
+    MetadataValueInput(MetadataValue) = literal(metadata_value),
+    OneOfBuilder::new()
+        .item(super::text_schema())
+        .item(Object::builder().schema_type(SchemaType::Type(Type::Number)))
+        .item(Object::builder().schema_type(SchemaType::Type(Type::Boolean)))
+        .examples([json!("gold")])
 }
 
 value! {
@@ -187,7 +210,11 @@ fn positive(amount: Amount) -> Result<Amount, String> {
     if amount.is_positive() { Ok(amount) } else { Err("must be above zero".to_owned()) }
 }
 
-fn in_range(amount: Amount, min: u32, max: u32) -> Result<Amount, String> {
+fn in_range<N: Into<Decimal> + Copy + std::fmt::Display>(
+    amount: Amount,
+    min: N,
+    max: N,
+) -> Result<Amount, String> {
     if (min.into()..=max.into()).contains(&amount.decimal()) {
         Ok(amount)
     } else {
@@ -206,6 +233,16 @@ fn above_zero(amount: Amount, max: u32) -> Result<Amount, String> {
 /// Reads a whole number, as a string or a number.
 fn whole(literal: Literal) -> Result<Decimal, String> {
     money::parse_decimal(&decimal_text(literal)?, 0).map_err(|_| "must be a whole number".to_owned())
+}
+
+/// Reads a value of a customer's metadata.
+fn metadata_value(literal: Literal) -> Result<MetadataValue, String> {
+    match literal {
+        Literal::Text(text) => rules::text(text, rules::MAX_TEXT).map(MetadataValue::Text),
+        Literal::Written(written) if written.len() <= rules::MAX_TEXT => MetadataValue::literal(&written)
+            .ok_or_else(|| "must be a string, a number or a boolean".to_owned()),
+        Literal::Written(_) => Err("must have at most 255 characters".to_owned()),
+    }
 }
 
 /// Reads a number of any precision exactly, or a decimal string.
@@ -292,6 +329,7 @@ mod tests {
     fn the_documented_strings_are_those_that_are_read() {
         let exact = [
             Strings::of::<AmountInput>(),
+            Strings::of::<RateInput>(),
             Strings::of::<PositiveAmountInput>(),
             Strings::of::<FundingAmount>(),
             Strings::of::<PriceInput>(),

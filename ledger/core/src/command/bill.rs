@@ -229,6 +229,28 @@ pub(super) fn bill_of_hold(
     Ok((bill, rest))
 }
 
+/// The hold of a call on a spend key with a spend limit, and what the call takes of the limit until it ends: an upper bound
+/// of its cost from its body's limits, else from those of its model; the hold cap where neither is known (completion.md
+/// section 10). The bound is not capped. The hold on the wallet is at most the bound.
+pub(super) fn key_hold(
+    conditions: Conditions<'_>,
+    size: SizeHint,
+    hold: Hold,
+    settings: &RequestSettings,
+) -> Result<(Hold, Amount), Error> {
+    let cost = match conditions.model_price.filter(|_| Payers::of(conditions).model_cost.is_some()) {
+        Some(price) => pricing::max_model_cost_by_model(price, size),
+        None => Bound::Exact(Amount::ZERO),
+    };
+    match cost {
+        Bound::Exact(bound) | Bound::AtMost(bound) => {
+            let (wallet, merchant) = (hold.wallet.min(bound), hold.merchant.min(bound));
+            Ok((Hold { wallet, merchant, ..hold }, bound))
+        }
+        Bound::Unknown => Ok((hold, hold.total()?.max(settings.hold_cap))),
+    }
+}
+
 /// The hold of a call. Each part is exact if it is known before the call, otherwise its upper bound or, without one,
 /// the default. The sum of the inexact parts is capped.
 pub(super) fn hold(

@@ -1,6 +1,8 @@
 //! `CompleteCheckoutSession`: completes a session that takes no payment: onboarding, or a plan that costs nothing now
 //! (completion.md section 8). A session with a payment is completed by the payment.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +74,7 @@ pub(super) fn write_contact(
         customer_id,
         reference_id: Edit::Keep,
         metadata: None,
+        metadata_literals: BTreeSet::new(),
         contact: given.into_iter().filter_map(|(part, is_given)| is_given.then_some(part)).collect(),
         personal: personal.clone(),
         now,

@@ -1,6 +1,6 @@
 //! `CreateCustomer`: creates a customer; idempotent by reference id (interface.md, Customer).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub struct CreateCustomer {
     pub reference_id: Option<String>,
     /// Free key-value pairs.
     pub metadata: BTreeMap<String, String>,
+    /// The keys of values that are numbers or booleans, as JSON has them, and not strings.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub metadata_literals: BTreeSet<String>,
     /// Name, e-mail, phone.
     pub personal: PersonalData,
     /// The current time, to the millisecond.
@@ -59,6 +62,7 @@ impl Command for CreateCustomer {
             wallet_id: self.wallet_id,
             reference_id: self.reference_id.clone(),
             metadata: self.metadata.clone(),
+            metadata_literals: self.metadata_literals.clone(),
         });
         let outcome = CreatedCustomer::Created(self.customer_id);
         let decision = Decision::append(self.merchant_id, self.now, vec![event], outcome);

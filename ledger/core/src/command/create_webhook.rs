@@ -58,6 +58,7 @@ mod tests {
 
     fn create(merchant_id: MerchantId, number: u128) -> CreateWebhook {
         let settings = WebhookSettings {
+            name: None,
             url: "https://example.com/".to_owned(),
             topics: Some(vec![Topic::CustomerCreated]),
             enabled: true,

@@ -14,3 +14,10 @@ pub enum Edit<T> {
     /// Sets the value.
     Set(T),
 }
+
+impl<T> Edit<T> {
+    /// Whether the value is kept.
+    pub fn is_keep(&self) -> bool {
+        matches!(self, Self::Keep)
+    }
+}

@@ -52,8 +52,14 @@ impl KeyLimits<'_> {
         Ok(())
     }
 
-    /// Checks the limits for one more call with this hold. Returns the use of the key to record in the call's events.
-    pub(super) fn admit(&self, hold: Hold, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
+    /// Whether the key has a spend limit, so that its calls hold an upper bound of their cost.
+    pub(super) fn limits_spending(&self) -> bool {
+        self.key.settings.spend_limit.is_some()
+    }
+
+    /// Checks the limits for one more call with this hold on the wallets, and with `needed` of the spend limit. Returns the
+    /// use of the key to record in the call's events.
+    pub(super) fn admit(&self, hold: Hold, needed: Amount, now: DateTime<Utc>) -> Result<KeyUse, Refusal> {
         let at = self.spending.instant(now);
         let settings = &self.key.settings;
         if let Some(limit) = settings.request_limit
@@ -70,14 +76,14 @@ impl KeyLimits<'_> {
         }
         if let Some(limit) = settings.spend_limit {
             let window = self.spending.window(limit.cycle, at);
-            let taken = window.spent.plus(window.held)?;
-            let needed = hold.total()?;
-            if taken.plus(needed)? > limit.amount {
-                let left = limit.amount.minus(taken)?.max(Amount::ZERO);
+            let left = limit.amount.minus(window.spent.plus(window.held)?)?;
+            if needed > left {
+                let left = left.max(Amount::ZERO);
                 return Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed }));
             }
         }
-        Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at })
+        let differs = needed != hold.total()?;
+        Ok(KeyUse { spend_key_id: self.spend_key_id, admitted_at: at, held: differs.then_some(needed) })
     }
 }
 
@@ -157,7 +163,7 @@ mod tests {
                         let hold = Hold { wallet: cents(wallet), merchant: cents(merchant), beside_plan: false, plan_changes: 0 };
                         let taken: u32 = calls.iter()
                             .filter(|(at, ..)| cycle.start(*at) == cycle.start(now)).map(|call| call.2).sum();
-                        let admitted = limits(&key, &spending).admit(hold, now);
+                        let admitted = limits(&key, &spending).admit(hold, hold.total().unwrap(), now);
                         prop_assert_eq!(admitted.is_ok(), taken + hold_cents <= limit_cents, "{:?}", admitted);
                         if let Ok(used) = admitted {
                             spending.admit(used.admitted_at, hold.total().unwrap()).unwrap();
@@ -197,7 +203,8 @@ mod tests {
             beside_plan: false,
             plan_changes: 0,
         };
-        let admit = |spending: &Spending, amount, at| limits(&key, spending).admit(hold(amount), at);
+        let admit =
+            |spending: &Spending, amount, at| limits(&key, spending).admit(hold(amount), cents(amount), at);
         let (left, needed) = (cents(100), cents(101));
         assert_eq!(
             admit(&spending, 101, noon),

@@ -312,12 +312,16 @@ impl Command for OpenRequest {
             model_price: model_price.as_ref(),
         };
         let mut hold = bill::hold(conditions, self.size, position, &self.settings)?;
+        let mut held_of_key = hold.total()?;
+        if key.is_some_and(|key| key.limits_spending()) {
+            (hold, held_of_key) = bill::key_hold(conditions, self.size, hold, &self.settings)?;
+        }
         if let Some(wallet_id) = parties.wallet_id.filter(|_| hold.wallet.is_positive()) {
             let wallet = states.wallet(wallet_id)?.expect("a customer has a wallet");
             hold.beside_plan = wallet.credit_scope(meter_id) == CreditScope::BesidePlan;
             hold.plan_changes = wallet.plan_changes;
         }
-        let spend_key = key.map(|key| key.admit(hold, now)).transpose()?;
+        let spend_key = key.map(|key| key.admit(hold, held_of_key, now)).transpose()?;
         Self::admit(states, parties, hold)?;
         if self.provider_key_type == ProviderKeyType::Managed {
             Self::check_merchant(states, parties, hold)?;

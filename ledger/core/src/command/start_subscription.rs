@@ -90,15 +90,15 @@ impl Command for StartSubscription {
     type Outcome = Started;
 
     fn decide(&self, states: &StateCache) -> Result<Decision<Started>, DecideError> {
-        let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
+        if plan.is_some_and(|plan| !plan.terms.is_free()) {
+            return Err(PlanRefusal::NotFree.into());
+        }
+        let (customer_id, customer) = self.customer.find(states, self.merchant_id)?;
         let plan = plan.ok_or(PlanRefusal::NotFound)?;
         check_bundle(states, self.merchant_id, self.plan_id, self.auto_top_up_bundle_id)?;
         if customer.subscription_id.is_some() {
             return Err(SubscriptionRefusal::AlreadyActive.into());
-        }
-        if !plan.terms.is_free() {
-            return Err(PlanRefusal::NotFree.into());
         }
         let subscriber =
             Subscriber { subscription_id: self.subscription_id, customer_id, wallet_id: customer.wallet_id };

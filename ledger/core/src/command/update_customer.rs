@@ -1,7 +1,7 @@
 //! `UpdateCustomer`: changes some fields of a customer. A reference id belongs to one customer of a merchant at a time
 //! (interface.md, PATCH `/customers/{customer_id}`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ pub struct UpdateCustomer {
     pub reference_id: Edit<String>,
     /// The new key-value pairs, if they change.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// The keys of values that are numbers or booleans, as JSON has them, and not strings.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub metadata_literals: BTreeSet<String>,
     /// The parts of the contact to change.
     pub contact: Vec<ContactPart>,
     /// The new values of those parts.
@@ -78,6 +81,7 @@ impl Command for UpdateCustomer {
             revision: customer.revision + 1,
             reference_id,
             metadata: self.metadata.clone(),
+            metadata_literals: self.metadata_literals.clone(),
             contact: self.contact.clone(),
         });
         let decision = Decision::append(self.merchant_id, self.now, vec![event], ());

@@ -18,6 +18,9 @@ pub struct UpdateWebhook {
     pub merchant_id: MerchantId,
     /// The webhook.
     pub webhook_id: WebhookId,
+    /// Its display name.
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
+    pub name: Edit<String>,
     /// Its URL.
     pub url: Option<String>,
     /// Its topics; cleared for all topics.
@@ -36,6 +39,11 @@ impl Command for UpdateWebhook {
         let webhook = webhook.filter(|webhook| webhook.merchant_id == self.merchant_id);
         let webhook = webhook.ok_or(WebhookRefusal::NotFound)?;
         let settings = WebhookSettings {
+            name: match &self.name {
+                Edit::Keep => webhook.settings.name.clone(),
+                Edit::Clear => None,
+                Edit::Set(name) => Some(name.clone()),
+            },
             url: self.url.clone().unwrap_or_else(|| webhook.settings.url.clone()),
             topics: match &self.topics {
                 Edit::Keep => webhook.settings.topics.clone(),

@@ -79,6 +79,13 @@ mod tests {
             ("request.metered", "request.metered.v1.usage_invalid.json"),
             ("meter.defined", "meter.defined.v1.max_fee.json"),
             ("payment.requested", "payment.requested.v1.card.json"),
+            ("request.opened", "request.opened.v1.held.json"),
+            ("request.metered", "request.metered.v1.held.json"),
+            ("request.failed", "request.failed.v1.held.json"),
+            ("customer.created", "customer.created.v1.literals.json"),
+            ("customer.updated", "customer.updated.v1.literals.json"),
+            ("webhook.created", "webhook.created.v1.name.json"),
+            ("webhook.updated", "webhook.updated.v1.name.json"),
         ] {
             let golden = std::fs::read_to_string(folder.join(file)).unwrap();
             let event = decode(kind, 1, &golden).unwrap();

@@ -1,6 +1,6 @@
 //! The events of customers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,9 @@ pub struct CustomerCreated {
     pub reference_id: Option<String>,
     /// Free key-value pairs.
     pub metadata: BTreeMap<String, String>,
+    /// The keys of values that are numbers or booleans, as JSON has them, and not strings.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub metadata_literals: BTreeSet<String>,
 }
 
 /// A merchant's own identifier of a customer was replaced.
@@ -85,6 +88,9 @@ pub struct CustomerUpdated {
     pub reference_id: Option<ReferenceChange>,
     /// The new key-value pairs, if they changed; empty if they were cleared.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// The keys of values that are numbers or booleans, as JSON has them, and not strings.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub metadata_literals: BTreeSet<String>,
     /// The parts that changed in the side table of personal data.
     pub contact: Vec<ContactPart>,
 }

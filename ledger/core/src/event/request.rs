@@ -117,6 +117,16 @@ pub struct KeyUse {
     /// When the call was admitted, by the key's clock, which never runs backwards. The call counts in the cycles of
     /// this instant.
     pub admitted_at: DateTime<Utc>,
+    /// The part of the key's spend limit that the call takes until it ends, unless it is the hold on the wallets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Amount>,
+}
+
+impl KeyUse {
+    /// The part of the key's spend limit that a call with this hold takes until it ends.
+    pub fn held(self, hold: Hold) -> Result<Amount, money::Error> {
+        self.held.map_or_else(|| hold.total(), Ok)
+    }
 }
 
 /// The allocation of a call's cost: a row of the table in completion.md section 3.

@@ -125,6 +125,9 @@ pub struct WebhookDeleted {
 /// The URL and the topics of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSettings {
+    /// Its display name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The URL that events are delivered to.
     pub url: String,
     /// The topics it receives; `None` for all.
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_enabled_webhook_receives_its_topics_or_all() {
-        let mut settings = WebhookSettings { url: String::new(), topics: None, enabled: true };
+        let mut settings = WebhookSettings { name: None, url: String::new(), topics: None, enabled: true };
         assert!(Topic::ALL.into_iter().all(|topic| settings.wants(topic)));
         settings.topics = Some(vec![Topic::CustomerCreated]);
         assert!(settings.wants(Topic::CustomerCreated) && !settings.wants(Topic::CustomerDeleted));

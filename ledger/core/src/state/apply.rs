@@ -95,11 +95,11 @@ pub fn apply(key: &StateKey, state: Option<State>, effect: Effect) -> Result<Opt
             spend_key.settings = event.settings;
             Ok(Some(State::SpendKey(spend_key)))
         }
-        (Some(State::Spending(spending)), Effect::AdmitOnKey(at, hold)) => {
-            with_spending(key, spending, |spending| spending.admit(at, hold.total()?))
+        (Some(State::Spending(spending)), Effect::AdmitOnKey(used, hold)) => {
+            with_spending(key, spending, |spending| spending.admit(used.admitted_at, used.held(hold)?))
         }
-        (Some(State::Spending(spending)), Effect::SettleOnKey(admitted_at, hold, cost)) => {
-            with_spending(key, spending, |spending| spending.settle(admitted_at, hold.total()?, cost))
+        (Some(State::Spending(spending)), Effect::SettleOnKey(used, hold, cost)) => {
+            with_spending(key, spending, |spending| spending.settle(used.admitted_at, used.held(hold)?, cost))
         }
         (Some(State::Spending(spending)), Effect::LimitRate(limit, at)) => {
             with_spending(key, spending, |spending| {

@@ -8,8 +8,8 @@ use super::plan::PlanChange;
 use super::subscription::SubscriptionChange;
 use super::wallet_change::WalletChange;
 use crate::event::{
-    BundleOffer, CustomerUpdated, Hold, KeyRotated, MeterUpdated, RateLimit, SpendKeyUpdated, WalletSource,
-    WebhookUpdated,
+    BundleOffer, CustomerUpdated, Hold, KeyRotated, KeyUse, MeterUpdated, RateLimit, SpendKeyUpdated,
+    WalletSource, WebhookUpdated,
 };
 use crate::hold_scope::HoldScope;
 use crate::ids::{CustomerId, PaymentId, SubscriptionId, WebhookId};
@@ -46,11 +46,11 @@ pub enum Effect {
     UpdateMeter(Box<MeterUpdated>),
     /// Changes the settings or the status of the spend key.
     UpdateSpendKey(Box<SpendKeyUpdated>),
-    /// Counts a call that the spend key admitted at this instant with this hold.
-    AdmitOnKey(DateTime<Utc>, Hold),
-    /// Counts the end of a call that the spend key admitted at this instant with this hold, at this cost. No effect if
-    /// the key was deleted meanwhile.
-    SettleOnKey(DateTime<Utc>, Hold, Amount),
+    /// Counts a call with this hold that the spend key admitted.
+    AdmitOnKey(KeyUse, Hold),
+    /// Counts the end of a call with this hold that the spend key admitted, at this cost. No effect if the key was deleted
+    /// meanwhile.
+    SettleOnKey(KeyUse, Hold, Amount),
     /// Sets the rate limit of the spend key from this instant on.
     LimitRate(Option<RateLimit>, DateTime<Utc>),
     /// Sets the lead of the merchant's clock, in seconds.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::release::{self, Change};
 
 /// The shape of this program's states. Increment it with every change of a stored form or of a fold.
-const SHAPE: i16 = 1;
+const SHAPE: i16 = 2;
 
 /// The generation of this program's states. Set it to the new [`SHAPE`] when the same events fold to other states than
 /// before; when a stored form changes alone, add an upcast to [`UPCASTS`] instead.

@@ -27,7 +27,7 @@ pub(crate) enum Action {
     RevokeKey { revoker: Option<u8>, key: u8 },
     UpdateKey { merchant: u8, key: u8, limits: u16 },
     DeleteKey { merchant: u8, key: u8 },
-    OpenOnKey { key: u8, model: u8, output_limit: Option<u32> },
+    OpenOnKey { key: u8, model: u8, asked: Asked, model_limit: Option<u32> },
     CreditCustomer { customer: u8, cents: u32 },
     CreditMerchant { merchant: u8, cents: u32 },
     Open { merchant: u8, customer: Option<u8>, meter: Option<u8>, shape: u8, asked: Asked },
@@ -168,8 +168,8 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
         1 => (0_u8..2, any::<u8>(), any::<u16>()).prop_map(
             |(merchant, key, limits)| Action::UpdateKey { merchant, key, limits }),
         1 => (0_u8..2, any::<u8>()).prop_map(|(merchant, key)| Action::DeleteKey { merchant, key }),
-        6 => (any::<u8>(), any::<u8>(), proptest::option::of(0_u32..100_000)).prop_map(
-            |(key, model, output_limit)| Action::OpenOnKey { key, model, output_limit }),
+        6 => (any::<u8>(), any::<u8>(), asked(), proptest::option::of(1_u32..200_000)).prop_map(
+            |(key, model, asked, model_limit)| Action::OpenOnKey { key, model, asked, model_limit }),
         1 => (0_u8..2, any::<u8>()).prop_map(|(merchant, key)| Action::Rotate { merchant, key }),
         1 => (0_u8..2).prop_map(|merchant| Action::IssueKey { merchant }),
         2 => (maybe(0..2), any::<u8>()).prop_map(|(revoker, key)| Action::RevokeKey { revoker, key }),

@@ -96,7 +96,7 @@ impl Books {
                 self.hold(event.parties, event.hold.wallet.decimal(), event.hold.merchant.decimal());
                 if let Some(used) = event.spend_key {
                     let key = self.spend_keys.get_mut(&used.spend_key_id).expect("an active key");
-                    key.admit(event.request_id, used.admitted_at, event.hold.total().unwrap());
+                    key.admit(event.request_id, used.admitted_at, used.held(event.hold).unwrap());
                 }
                 assert!(!self.ended.contains(&event.request_id), "opened after its end");
                 assert!(self.open.insert(event.request_id, event.clone()).is_none(), "opened twice");

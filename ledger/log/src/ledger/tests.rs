@@ -90,7 +90,7 @@ fn opening() -> OpenRequest {
         model: None,
         list_price: ListPrice::Unlisted,
         metadata: std::collections::BTreeMap::new(),
-        size: SizeHint { max_output_tokens: None, input_bytes: 1 },
+        size: SizeHint { input_bytes: 1, ..SizeHint::default() },
         settings: RequestSettings {
             service_charge_rate: "0.019".parse().unwrap(),
             default_hold: "0.2".parse().unwrap(),

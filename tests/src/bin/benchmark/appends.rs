@@ -208,6 +208,7 @@ impl Ledger {
             wallet_id: WalletId::new(self.mint.next(now)),
             reference_id: None,
             metadata: BTreeMap::new(),
+            metadata_literals: std::collections::BTreeSet::new(),
             personal: PersonalData::default(),
             now,
         };

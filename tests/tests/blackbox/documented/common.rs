@@ -156,6 +156,7 @@ pub(super) fn not_found() -> Vec<Case> {
         ("update_meter", "meter_not_found"),
         ("delete_meter", "meter_not_found"),
         ("get_request", "request_not_found"),
+        ("get_credit_bundle", "credit_bundle_not_found"),
         ("get_plan", "plan_not_found"),
         ("update_plan", "plan_not_found"),
         ("delete_plan", "plan_not_found"),

@@ -23,6 +23,10 @@ pub(super) fn cases() -> Vec<Case> {
             scene.plan("10").await;
             scene.call(at)
         };
+        "get_credit_bundle" "200" => {
+            let plan = scene.plan("10").await;
+            scene.named(at, plan["credit_bundles"][0]["credit_bundle_id"].as_str().unwrap())
+        };
         "create_plan" "201" => scene.posts(at, &json!({"name": "Ten", "period_amount": "10"}));
         "create_plan" "meter_not_found" => {
             scene.posts(at, &json!({"name": "Ten", "period_amount": "10", "meter_ids": [NO_METER]}))

@@ -147,7 +147,7 @@ impl Scene {
     pub(super) async fn subscription(&self) -> (Value, Value) {
         let (customer, plan) = (self.customer().await, self.plan("0").await);
         let body = json!({"customer_id": customer, "plan_id": plan["plan_id"]});
-        (self.made("/v1/subscriptions", &body).await, plan)
+        (self.made("/v1/subscriptions", &body).await["subscription"].clone(), plan)
     }
 
     /// A new spend key: its id and the key.

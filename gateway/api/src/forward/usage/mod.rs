@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod bombs;
 mod chunk;
+mod content;
 mod decoder_threads;
 mod decoders;
 mod decoding;
@@ -13,6 +14,8 @@ mod findings;
 mod framing;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod hold_property;
 mod provider_text;
 mod request;
 mod scanner;
@@ -22,9 +25,10 @@ mod unpriced;
 use chrono::{DateTime, Utc};
 
 pub(crate) use self::chunk::ChunkFilter;
+pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
-pub(crate) use self::request::{read_request, requesting_usage};
+pub(crate) use self::request::{RequestedOptions, read_request, requesting_usage};
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::unpriced_member;

@@ -53,6 +53,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) is_background: bool,
     /// The output limit of all answers together, in tokens; the largest if several are given.
     pub(crate) max_output_tokens: Option<u64>,
+    /// The answers that the output limit counts for: to each prompt as many as the body wants. At least 1 if it was read.
+    pub(crate) limited_answers: u64,
     /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
     pub(crate) answers: u64,
 }
@@ -90,15 +92,31 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         u64::try_from(list.len()).ok()
     });
     let inputs = inputs.max().unwrap_or(1).max(1);
+    let limited_answers =
+        answers.saturating_mul(prompts(body.get("prompt").copied(), body.get("requests").copied()));
     RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
         repeats_model,
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
-        max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(answers)),
+        max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(limited_answers)),
+        limited_answers,
         answers: answers.saturating_mul(inputs),
     }
+}
+
+/// The number of prompts with answers of their own. A list of numbers is one prompt, as tokens; a list of messages is
+/// one conversation.
+fn prompts(prompt: Option<&RawValue>, requests: Option<&RawValue>) -> u64 {
+    let items =
+        |list: &RawValue| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok().map(|items| items.len());
+    let texts = prompt.filter(|list| {
+        let items: Vec<&RawValue> = serde_json::from_str(list.get()).unwrap_or_default();
+        items.iter().any(|item| item.get().starts_with(['"', '[']))
+    });
+    let most = texts.into_iter().chain(requests).filter_map(items).max();
+    most.and_then(|count| u64::try_from(count).ok()).unwrap_or(1).max(1)
 }
 
 /// Whether readers may understand the member `name` in two ways: it is repeated, or spelled in another case, which some
@@ -208,6 +226,12 @@ mod tests {
             (r#"{"model":"m","generationConfig":{"maxOutputTokens":8},"max_tokens":9}"#, Some(9)),
             (r#"{"model":"m","messages":[{"max_tokens":3}]}"#, None),
             (r#"{"model":"m","max_tokens":5,"n":3}"#, Some(15)),
+            (r#"{"model":"m","max_tokens":5,"n":3,"prompt":"x"}"#, Some(15)),
+            (r#"{"model":"m","max_tokens":5,"n":3,"prompt":["x","y"]}"#, Some(30)),
+            (r#"{"model":"m","max_tokens":5,"prompt":[[1,2],[3]]}"#, Some(10)),
+            (r#"{"model":"m","max_tokens":5,"prompt":[1,2,3]}"#, Some(5)),
+            (r#"{"model":"m","max_tokens":5,"requests":[{},{},{}]}"#, Some(15)),
+            (r#"{"model":"m","max_output_tokens":5,"input":[{},{},{}]}"#, Some(5)),
             (r#"{"model":"m","max_tokens":0}"#, None),
             (r#"{"model":"m","max_tokens":-1}"#, None),
             (r#"{"model":"m","max_tokens":"5"}"#, None),

@@ -74,7 +74,7 @@ pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
 
 /// A JSON value with all members of its objects, repeated ones included. Reading one fails where readers may differ: at
 /// a lone surrogate, a number beyond any type, or more than 128 levels.
-enum Tree {
+pub(super) enum Tree {
     Object(Vec<(String, Tree)>),
     Array(Vec<Tree>),
     Text(String),
@@ -84,7 +84,7 @@ enum Tree {
 
 impl Tree {
     /// The members called `name`, in any case.
-    fn all<'a>(members: &'a [(String, Self)], name: &'a str) -> impl Iterator<Item = &'a Self> {
+    pub(super) fn all<'a>(members: &'a [(String, Self)], name: &'a str) -> impl Iterator<Item = &'a Self> {
         members.iter().filter(move |(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
 use chrono::Datelike as _;
-use farthing_core::ids::{MerchantId, PlanId, SubscriptionId, WalletId};
+use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::plan::Rollover;
 use farthing_projector::subscriptions::query::ActiveRow;
@@ -19,8 +19,12 @@ use crate::rest::subscriptions::resource::{Status, out_of_range};
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ActiveSubscription {
     active_subscription_id: SubscriptionId,
+    subscription_id: SubscriptionId,
     wallet_id: WalletId,
+    customer_id: CustomerId,
+    connection_id: CustomerId,
     subscription_config_id: PlanId,
+    plan_id: PlanId,
     started_at: Timestamp,
     /// The day of the month on which a cycle is billed.
     #[schema(minimum = 1, maximum = 31)]
@@ -37,6 +41,7 @@ pub(super) struct ActiveSubscription {
 #[derive(Debug, Serialize, ToSchema)]
 struct SubscriptionConfig {
     subscription_config_id: PlanId,
+    plan_id: PlanId,
     merchant_id: MerchantId,
     name: String,
     period_amount: Amount,
@@ -64,14 +69,19 @@ impl ActiveSubscription {
         let active_balance = credit.and_then(|credit| credit.plus(balance)).map_err(out_of_range)?;
         Ok(Self {
             active_subscription_id: subscription.subscription_id,
+            subscription_id: subscription.subscription_id,
             wallet_id: subscription.wallet_id,
+            customer_id: subscription.customer_id,
+            connection_id: subscription.customer_id,
             subscription_config_id: subscription.plan_id,
+            plan_id: subscription.plan_id,
             started_at: Timestamp(subscription.started_at),
             billing_anchor: subscription.anchor.day(),
             status: Status::of(subscription.cancelled_at),
             created_at: Timestamp(subscription.started_at),
             subscription_config: SubscriptionConfig {
                 subscription_config_id: subscription.plan_id,
+                plan_id: subscription.plan_id,
                 merchant_id,
                 name: subscription.terms.name,
                 period_amount: subscription.terms.period_amount,

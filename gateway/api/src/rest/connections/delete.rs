@@ -12,7 +12,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/connections/{connection_id}", operation_id = "delete_connection", tag = "connections",
     params(("connection_id" = String, Path, description = "The connection's id, or the customer's reference_id.")),
@@ -30,7 +30,7 @@ pub(super) async fn delete(
     let Some(customer_id) = app.customer_id(merchant_id, &name).await? else { return Err(unknown) };
     let command = DeleteCustomer { merchant_id, customer_id, now: app.now() };
     match app.submit(merchant_id, command).await {
-        Ok(()) => Ok(Reply::ok(Deleted::DONE)),
+        Ok(()) => Ok(Reply::ok(Deleted::id(customer_id))),
         // Another call deleted it first.
         Err(appender::Error::Refused(Refusal::Customer(CustomerRefusal::NotFound))) => Err(unknown),
         Err(error) => Err(error.into()),

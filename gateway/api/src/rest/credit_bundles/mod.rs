@@ -1,5 +1,6 @@
 //! Credit bundles: credit that a plan's subscribers may buy (interface.md, Credit bundle). They are created with their plan.
 
+mod find;
 mod list;
 
 use std::sync::Arc;
@@ -11,5 +12,5 @@ use crate::app::App;
 
 /// The routes of credit bundles.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::default().routes(routes!(list::list))
+    OpenApiRouter::default().routes(routes!(list::list)).routes(routes!(find::find))
 }

@@ -6,6 +6,7 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use farthing_core::command::{CreateCustomer, CreatedCustomer, PersonalData, Timed};
 use farthing_core::ids::{CustomerId, WalletId};
+use farthing_core::metadata;
 use farthing_projector::ReadModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -39,13 +40,16 @@ pub(super) async fn create(
     let merchant_id = writes.merchant_id;
     let body: NewCustomerBody = input::body(writes.json()?)?;
     let now = app.now();
+    let metadata = body.metadata.as_ref().map(|metadata| metadata.0.clone()).unwrap_or_default();
+    let (metadata, metadata_literals) = metadata::split(metadata);
     let command = CreateCustomer {
         merchant_id,
         customer_id: CustomerId::new(app.mint.next(now)),
         wallet_id: WalletId::new(app.mint.next(now)),
         personal: body.personal(),
         reference_id: body.reference_id.map(|reference| reference.0),
-        metadata: body.metadata.map(|metadata| metadata.0).unwrap_or_default(),
+        metadata,
+        metadata_literals,
         now,
     };
     let made = command.clone();
@@ -73,7 +77,7 @@ struct NewCustomerBody {
     name: Option<values::Text>,
     email: Option<values::Email>,
     phone: Option<values::Phone>,
-    metadata: Option<values::Metadata>,
+    metadata: Option<values::CustomerMetadata>,
 }
 
 impl NewCustomerBody {

@@ -12,7 +12,7 @@ use crate::rest::body::{Deleted, Reply};
 use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/customers/{customer_id}", operation_id = "delete_customer", tag = "customers",
     params(("customer_id" = String, Path, description = "The customer's id or reference_id.")),
@@ -28,5 +28,5 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let customer_id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
     app.submit(merchant_id, DeleteCustomer { merchant_id, customer_id, now: app.now() }).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(customer_id)))
 }

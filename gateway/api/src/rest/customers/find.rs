@@ -3,6 +3,7 @@
 use farthing_core::command::PersonalData;
 use farthing_core::event::{CustomerEvent, Event, Fact, Recorded};
 use farthing_core::ids::{CustomerId, MerchantId};
+use farthing_core::metadata;
 use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::reader;
@@ -83,7 +84,7 @@ async fn as_created(client: &Client, partition: Partition, id: CustomerId) -> Re
         reference_id: created.reference_id,
         contact: personal.into(),
         subscription: None,
-        metadata: created.metadata,
+        metadata: metadata::join(&created.metadata, &created.metadata_literals),
         created_at: Timestamp(occurred_at),
     })
 }

@@ -2,16 +2,16 @@
 
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
 use farthing_core::command::{CreateCustomer, PersonalData};
 use farthing_core::ids::{CustomerId, PlanId, SubscriptionId};
+use farthing_core::metadata::{self, Metadata};
 use farthing_projector::customers::query::{self, CustomerRow, Subscribed};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::rest::body::Timestamp;
+use crate::values;
 
 /// A customer.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,7 +22,8 @@ pub(in crate::rest) struct Customer {
     pub(super) contact: Contact,
     /// The active subscription, if there is one.
     pub(super) subscription: Option<SubscriptionOfCustomer>,
-    pub(super) metadata: BTreeMap<String, String>,
+    #[schema(value_type = values::CustomerMetadata)]
+    pub(super) metadata: Metadata,
     pub(super) created_at: Timestamp,
 }
 
@@ -30,7 +31,9 @@ pub(in crate::rest) struct Customer {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SubscriptionOfCustomer {
     subscription_id: SubscriptionId,
+    active_subscription_id: SubscriptionId,
     plan_id: PlanId,
+    subscription_config_id: PlanId,
     /// The plan's name at the start of the cycle.
     name: String,
 }
@@ -38,7 +41,13 @@ pub(super) struct SubscriptionOfCustomer {
 impl From<Subscribed> for SubscriptionOfCustomer {
     fn from(subscribed: Subscribed) -> Self {
         let Subscribed { subscription_id, plan_id, name } = subscribed;
-        Self { subscription_id, plan_id, name }
+        Self {
+            subscription_id,
+            active_subscription_id: subscription_id,
+            plan_id,
+            subscription_config_id: plan_id,
+            name,
+        }
     }
 }
 
@@ -88,7 +97,7 @@ impl Customer {
             reference_id: command.reference_id,
             contact: command.personal.into(),
             subscription: None,
-            metadata: command.metadata,
+            metadata: metadata::join(&command.metadata, &command.metadata_literals),
             created_at: Timestamp(at),
         }
     }

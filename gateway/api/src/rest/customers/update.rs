@@ -1,11 +1,12 @@
 //! `PATCH /customers/{id}`, by id or reference id: only given fields change, and `null` clears them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::command::{Edit, PersonalData, UpdateCustomer};
 use farthing_core::event::ContactPart;
+use farthing_core::metadata;
 use farthing_projector::ReadModel;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -41,11 +42,20 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Customer>, ApiError> {
-    let CustomerEdits { reference_id, metadata, contact, personal } =
+    let CustomerEdits { reference_id, metadata, metadata_literals, contact, personal } =
         input::body::<CustomerChangesBody>(&json)?.into();
     let customer_id = existing_customer(&app, merchant_id, &name, Resource::Customer).await?;
     let now = app.now();
-    let command = UpdateCustomer { merchant_id, customer_id, reference_id, metadata, contact, personal, now };
+    let command = UpdateCustomer {
+        merchant_id,
+        customer_id,
+        reference_id,
+        metadata,
+        metadata_literals,
+        contact,
+        personal,
+        now,
+    };
     app.submit(merchant_id, command).await?;
     let connection = reads.caught_up_after_write(ReadModel::Customers, merchant_id).await?;
     Ok(Reply::ok(find::existing(&app, &connection, merchant_id, customer_id).await?))
@@ -70,8 +80,8 @@ struct CustomerChangesBody {
     phone: Patch<values::Phone>,
     /// Replaces all key-value pairs.
     #[serde(default)]
-    #[schema(value_type = Option<values::Metadata>)]
-    metadata: Patch<values::Metadata>,
+    #[schema(value_type = Option<values::CustomerMetadata>)]
+    metadata: Patch<values::CustomerMetadata>,
 }
 
 /// The changes as the command takes them.
@@ -80,21 +90,23 @@ struct CustomerEdits {
     reference_id: Edit<String>,
     /// `None` keeps the metadata.
     metadata: Option<BTreeMap<String, String>>,
+    metadata_literals: BTreeSet<String>,
     contact: Vec<ContactPart>,
     personal: PersonalData,
 }
 
 impl From<CustomerChangesBody> for CustomerEdits {
     fn from(body: CustomerChangesBody) -> Self {
-        let mut edits = Self {
-            reference_id: body.reference_id.edit(|reference| reference.0),
-            metadata: match body.metadata {
-                Patch::Absent => None,
-                Patch::Null => Some(BTreeMap::new()),
-                Patch::Value(metadata) => Some(metadata.0),
-            },
-            ..Self::default()
+        let (metadata, metadata_literals) = match body.metadata {
+            Patch::Absent => (None, BTreeSet::new()),
+            Patch::Null => (Some(BTreeMap::new()), BTreeSet::new()),
+            Patch::Value(metadata) => {
+                let (texts, literals) = metadata::split(metadata.0);
+                (Some(texts), literals)
+            }
         };
+        let reference_id = body.reference_id.edit(|reference| reference.0);
+        let mut edits = Self { reference_id, metadata, metadata_literals, ..Self::default() };
         if let Some(name) = edits.part(ContactPart::Name, body.name.edit(|name| name.0)) {
             (edits.personal.first_name, edits.personal.last_name) = split_name(&name);
         }
@@ -145,11 +157,12 @@ mod tests {
 
     #[test]
     fn given_fields_are_set() {
-        let json =
-            r#"{"reference_id":"ada","metadata":{"a":"b"},"name":"Ada King Lovelace","phone":"+4930123456"}"#;
+        let json = r#"{"reference_id":"ada","metadata":{"a":"b","c":1.50,"d":true},"name":"Ada King Lovelace","phone":"+4930123456"}"#;
         let edits = read(json);
         assert_eq!(edits.reference_id, Edit::Set("ada".to_owned()));
-        assert_eq!(edits.metadata.unwrap().len(), 1);
+        let texts = edits.metadata.unwrap();
+        assert_eq!((texts["a"].as_str(), texts["c"].as_str(), texts["d"].as_str()), ("b", "1.50", "true"));
+        assert_eq!(edits.metadata_literals, ["c".to_owned(), "d".to_owned()].into());
         assert_eq!(edits.contact, [ContactPart::Name, ContactPart::Phone]);
         assert_eq!(edits.personal.last_name.as_deref(), Some("King Lovelace"));
         assert_eq!(edits.personal.email, None);

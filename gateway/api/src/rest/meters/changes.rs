@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 
 use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
 use crate::error::ApiError;
-use crate::input::{self, Issues, Patch};
+use crate::input::{self, Given, Issues, Patch};
 use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// What to change of a meter. A field that is absent or null stays. `meter_slug`, `rate_type`, `tier_type` and
+/// What to change of a meter. An absent field stays. `meter_slug`, `rate_type`, `tier_type` and
 /// `token_basis` may be repeated, but not changed.
 #[derive(Debug, ToSchema)]
 #[schema(as = MeterChanges)]
@@ -30,13 +30,22 @@ pub(super) struct MeterChangesBody {
 /// The members of both forms of a meter.
 #[derive(Debug, Deserialize, ToSchema)]
 struct MeterFields {
-    name: Option<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    name: Given<values::Text>,
     /// Replaces all tiers. In ascending order; the first tier starts at 0.
-    #[schema(value_type = Option<Vec<TierBody>>, min_items = 1, max_items = 100)]
-    tiers: Option<values::List<TierBody, MAX_TIERS>>,
-    base_cost_payer: Option<Payer>,
-    service_charge_payer: Option<Payer>,
-    on_disconnect: Option<OnDisconnect>,
+    #[serde(default)]
+    #[schema(value_type = Vec<TierBody>, min_items = 1, max_items = 100)]
+    tiers: Given<values::List<TierBody, MAX_TIERS>>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    base_cost_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    service_charge_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = OnDisconnect)]
+    on_disconnect: Given<OnDisconnect>,
     /// The largest fee of one call; `null` removes it.
     #[serde(default)]
     #[schema(value_type = Option<values::PositiveAmountInput>)]
@@ -109,7 +118,7 @@ impl MeterChangesBody {
         }
         let tiers = if let Some(fees) = &product.fee_structure {
             let product = Product {
-                has_tiers: meter.tiers.is_some(),
+                has_tiers: meter.tiers.0.is_some(),
                 provider: product.provider.as_ref(),
                 managed_keys: product.managed_keys,
                 fees,
@@ -122,15 +131,15 @@ impl MeterChangesBody {
             }
             rates.map(|rates| rates.tiers)
         } else {
-            meter.tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
+            meter.tiers.0.and_then(|tiers| checked_tiers(&mut issues, tiers.0, Some(price.tier_type)))
         };
         issues.checked()?;
         Ok(MeterChanges {
-            name: meter.name.map(|name| name.0),
+            name: meter.name.0.map(|name| name.0),
             tiers,
-            base_cost_payer: meter.base_cost_payer,
-            service_charge_payer: meter.service_charge_payer,
-            on_disconnect: meter.on_disconnect,
+            base_cost_payer: meter.base_cost_payer.0,
+            service_charge_payer: meter.service_charge_payer.0,
+            on_disconnect: meter.on_disconnect.0,
             max_fee: meter.max_fee.edit(|amount| amount.0),
         })
     }
@@ -174,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_null_fields_stay() {
+    fn absent_fields_stay_and_null_is_refused() {
         assert_eq!(read(&json!({})), MeterChanges::default());
-        let null =
-            json!({"name": null, "tiers": null, "base_cost_payer": null, "service_charge_payer": null});
-        assert_eq!(read(&null), MeterChanges::default());
+        for name in ["name", "tiers", "base_cost_payer", "service_charge_payer", "on_disconnect"] {
+            assert_eq!(refused(&json!({name: null})), [name]);
+        }
     }
 
     #[test]

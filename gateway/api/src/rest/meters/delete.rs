@@ -12,7 +12,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/meters/{id}", operation_id = "delete_meter", tag = "meters",
     params(("id" = String, Path, description = "The meter's id or slug.")),
@@ -29,5 +29,5 @@ pub(super) async fn delete(
     let meter = app.meter(merchant_id, &name).await?;
     let (meter_id, _) = meter.ok_or(ApiError::NotFound(Resource::Meter))?;
     app.submit(merchant_id, DeleteMeter { merchant_id, meter_id, now: app.now() }).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(meter_id)))
 }

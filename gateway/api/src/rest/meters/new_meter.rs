@@ -59,7 +59,7 @@ pub(super) struct MeterBody {
 pub(super) struct TierBody {
     /// The usage, in counted units, at which the tier starts.
     start: values::PositionInput,
-    rate: values::AmountInput,
+    rate: values::RateInput,
     /// The meter's `tier_type`.
     #[serde(rename = "type")]
     tier_type: Option<TierType>,

@@ -42,6 +42,9 @@ pub(in crate::rest) struct Meter {
 struct ShownTier {
     start: ExactNumber,
     rate: Amount,
+    /// The unit that the meter counts, its `tier_type`.
+    #[serde(rename = "type")]
+    tier_type: TierType,
 }
 
 impl Meter {
@@ -76,7 +79,7 @@ impl Meter {
             on_disconnect,
             max_fee,
         } = price;
-        let shown = |tier: Tier| ShownTier { start: ExactNumber(tier.start), rate: tier.rate };
+        let shown = |tier: Tier| ShownTier { start: ExactNumber(tier.start), rate: tier.rate, tier_type };
         Self {
             meter_id,
             product_id: meter_id,
@@ -126,7 +129,10 @@ mod tests {
             serde_json::json!({
                 "meter_id": id, "product_id": id, "meter_slug": "chat", "name": "Chat",
                 "product_secret": key.product_secret(id, 1), "rate_type": "fixed", "tier_type": "tokens_1m",
-                "tiers": [{"start": 0, "rate": "5.0000000000"}, {"start": 1_000_000, "rate": "3.0000000000"}],
+                "tiers": [
+                    {"start": 0, "rate": "5.0000000000", "type": "tokens_1m"},
+                    {"start": 1_000_000, "rate": "3.0000000000", "type": "tokens_1m"},
+                ],
                 "token_basis": "input+output", "base_cost_payer": "wallet", "service_charge_payer": "merchant",
                 "on_disconnect": "cancel", "created_at": "2026-01-01T00:00:00.000Z",
             })

@@ -12,25 +12,33 @@ use utoipa::ToSchema;
 
 use super::new_plan::{MAX_BUNDLES, meters};
 use crate::error::ApiError;
-use crate::input::{self, Issues, Patch};
+use crate::input::{self, Given, Issues, Patch};
 use crate::values;
 
 const CANNOT_CHANGE: &str = "cannot be changed";
 
-/// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle and otherwise
-/// counts as absent. `period_amount` and `billing_interval` may be repeated, but not changed.
+/// What to change of a plan. An absent field stays. `null` clears the meters and the default bundle. `period_amount` and
+/// `billing_interval` may be repeated, but not changed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = PlanChanges)]
 pub(super) struct PlanChangesBody {
-    name: Option<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    name: Given<values::Text>,
     #[schema(ignore)]
     period_amount: Option<values::PriceInput>,
     #[schema(ignore)]
     billing_interval: Option<BillingInterval>,
     /// Must not exceed `period_amount` unless that is 0.
-    included_credit: Option<values::AmountInput>,
-    rollover_type: Option<Rollover>,
-    bundle_rollover_type: Option<Rollover>,
+    #[serde(default)]
+    #[schema(value_type = values::AmountInput)]
+    included_credit: Given<values::AmountInput>,
+    #[serde(default)]
+    #[schema(value_type = Rollover)]
+    rollover_type: Given<Rollover>,
+    #[serde(default)]
+    #[schema(value_type = Rollover)]
+    bundle_rollover_type: Given<Rollover>,
     /// Replaces all meters.
     #[serde(default)]
     #[schema(value_type = Option<values::Meters>)]
@@ -45,8 +53,9 @@ pub(super) struct PlanChangesBody {
     default_auto_top_up_bundle_id: Patch<CreditBundleId>,
     /// With an id: changes the bundle, or removes it with `is_deleted`. Without an id: a new bundle. Other bundles
     /// stay.
-    #[schema(value_type = Option<Vec<BundleChangesBody>>, max_items = 100)]
-    credit_bundles: Option<values::List<BundleChangesBody, MAX_BUNDLES>>,
+    #[serde(default)]
+    #[schema(value_type = Vec<BundleChangesBody>, max_items = 100)]
+    credit_bundles: Given<values::List<BundleChangesBody, MAX_BUNDLES>>,
 }
 
 /// A change of one bundle.
@@ -123,6 +132,7 @@ impl PlanChangesBody {
         let mut named = BTreeSet::new();
         let bundles = self
             .credit_bundles
+            .0
             .into_iter()
             .flat_map(|bundles| bundles.0)
             .enumerate()
@@ -130,10 +140,10 @@ impl PlanChangesBody {
             .collect();
         issues.checked()?;
         Ok(PlanChanges {
-            name: self.name.map(|name| name.0),
-            included_credit: self.included_credit.map(|credit| credit.0),
-            rollover_type: self.rollover_type,
-            bundle_rollover_type: self.bundle_rollover_type,
+            name: self.name.0.map(|name| name.0),
+            included_credit: self.included_credit.0.map(|credit| credit.0),
+            rollover_type: self.rollover_type.0,
+            bundle_rollover_type: self.bundle_rollover_type.0,
             meters,
             default_auto_top_up_bundle_id: self.default_auto_top_up_bundle_id.edit(|id| id),
             bundles,
@@ -248,9 +258,12 @@ mod tests {
         let read = |body: Value| read(&body).unwrap();
         assert_eq!(read(json!({})), PlanChanges::default());
         assert_eq!(read(json!({"period_amount": 10, "billing_interval": "month"})), PlanChanges::default());
-        let cleared = read(json!({"meter_ids": null, "default_auto_top_up_bundle_id": null, "name": null}));
-        assert_eq!((cleared.meters, cleared.name), (Some(Vec::new()), None));
+        let cleared = read(json!({"meter_ids": null, "default_auto_top_up_bundle_id": null}));
+        assert_eq!(cleared.meters, Some(Vec::new()));
         assert_eq!(cleared.default_auto_top_up_bundle_id, Edit::Clear);
+        for name in ["name", "included_credit", "rollover_type", "bundle_rollover_type", "credit_bundles"] {
+            assert_eq!(refused(&json!({name: null})), [name]);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `GET /subscription_configs` and its alias: a bare array, not wrapped in `data`.
+//! `GET /subscription-configs`: a bare array, not wrapped in `data`.
 
 use farthing_projector::ReadModel;
 use farthing_projector::plans::query;
@@ -12,7 +12,7 @@ use crate::rest::reads::Reads;
 
 /// 200 with all of the merchant's plans, newest first.
 #[utoipa::path(
-    get, path = "/subscription_configs", operation_id = "list_subscription_configs", tag = "plans",
+    get, path = "/subscription-configs", operation_id = "list_subscription_configs", tag = "plans",
     responses((status = 200, description = "All plans, as a bare array.", body = Vec<Plan>)),
 )]
 pub(super) async fn list(

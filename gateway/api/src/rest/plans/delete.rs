@@ -12,7 +12,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/plans/{plan_id}", operation_id = "delete_plan", tag = "plans",
     params(("plan_id" = String, Path, description = "The plan's id.")),
@@ -28,5 +28,5 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let Ok(plan_id) = name.parse::<PlanId>() else { return Err(ApiError::NotFound(Resource::Plan)) };
     app.submit(merchant_id, DeletePlan { merchant_id, plan_id, now: app.now() }).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(plan_id)))
 }

@@ -20,14 +20,16 @@ use crate::app::App;
 use crate::openapi::{also_at, also_at_each};
 
 /// The older paths of plans.
-const ALIASES: [&str; 2] = ["/subscription_configs", "/subscription-configs"];
+const ALIASES: [&str; 2] = [UNDERSCORED, "/subscription-configs"];
 
-/// The routes of plans, also at their older paths. Only the older list is a bare array.
+/// The older path whose list has pages.
+const UNDERSCORED: &str = "/subscription_configs";
+
+/// The routes of plans, also at their older paths. Only the list at the dashed path is a bare array.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
-    let [config, dashed] = ALIASES;
     OpenApiRouter::default()
-        .routes(routes!(list::list))
-        .routes(also_at(config, dashed, routes!(configs::list)))
+        .routes(also_at("/plans", UNDERSCORED, routes!(list::list)))
+        .routes(routes!(configs::list))
         .routes(at_all(routes!(create::create)))
         .routes(at_all(routes!(find::find, update::update, delete::delete)))
 }

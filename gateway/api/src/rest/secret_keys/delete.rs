@@ -30,5 +30,5 @@ pub(super) async fn delete(
     let now = app.now();
     let command = RevokeSecretKey { revoker: Revoker::Merchant(merchant_id), secret_key_id, now };
     app.submit(merchant_id, command).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(secret_key_id)))
 }

@@ -11,7 +11,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/spend_keys/{id}", operation_id = "delete_spend_key", tag = "spend_keys",
     params(("id" = String, Path, description = "The spend key's id.")),
@@ -27,5 +27,5 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let spend_key_id = name.parse().map_err(|_| ApiError::NotFound(Resource::SpendKey))?;
     app.submit(merchant_id, DeleteSpendKey { merchant_id, spend_key_id, now: app.now() }).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(spend_key_id)))
 }

@@ -1,7 +1,7 @@
 //! The bodies of spend keys.
 
 use chrono::{DateTime, Utc};
-use farthing_core::command::SpendKeyEdits;
+use farthing_core::command::{Edit, SpendKeyEdits};
 use farthing_core::event::{
     Cycle, RateLimit, RequestLimit, RequestShape, SpendKeySettings, SpendKeyStatus, SpendLimit,
 };
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::input::{Issues, Patch};
+use crate::input::{Given, Issues, Patch};
 use crate::values;
 
 /// A spend key to create.
@@ -29,6 +29,7 @@ pub(super) struct NewSpendKeyBody {
     /// Must be in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     expires_at: Option<values::Instant>,
+    /// The API format that its owner uses; `openai` by default.
     request_shape: Option<RequestShape>,
 }
 
@@ -36,8 +37,12 @@ pub(super) struct NewSpendKeyBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = SpendKeyChanges)]
 pub(super) struct SpendKeyChangesBody {
-    name: Option<values::Text>,
-    status: Option<SpendKeyStatus>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    name: Given<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = SpendKeyStatus)]
+    status: Given<SpendKeyStatus>,
     #[serde(default)]
     #[schema(value_type = Option<values::Names>)]
     allowed_models: Patch<values::Names>,
@@ -58,8 +63,8 @@ pub(super) struct SpendKeyChangesBody {
     #[schema(value_type = Option<DateTime<Utc>>)]
     expires_at: Patch<values::Instant>,
     #[serde(default)]
-    #[schema(value_type = Option<RequestShape>)]
-    request_shape: Patch<RequestShape>,
+    #[schema(value_type = RequestShape)]
+    request_shape: Given<RequestShape>,
 }
 
 /// The most money that may be spent in a cycle.
@@ -106,7 +111,7 @@ impl NewSpendKeyBody {
             request_limit: self.request_limit.map(RequestLimit::from),
             rate_limit: self.rate_limit.map(RateLimit::from),
             expires_at: self.expires_at.map(|instant| instant.0),
-            request_shape: self.request_shape,
+            request_shape: Some(self.request_shape.unwrap_or(RequestShape::Openai)),
         };
         Ok((settings, customer.map(|customer| customer.0)))
     }
@@ -128,15 +133,15 @@ impl SpendKeyChangesBody {
         }
         issues.checked()?;
         Ok(SpendKeyEdits {
-            name: self.name.map(|name| name.0),
-            status: self.status,
+            name: self.name.0.map(|name| name.0),
+            status: self.status.0,
             allowed_models: self.allowed_models.edit(values::Names::into_strings),
             allowed_providers: self.allowed_providers.edit(values::Names::into_strings),
             spend_limit: self.spend_limit.edit(SpendLimit::from),
             request_limit: self.request_limit.edit(RequestLimit::from),
             rate_limit: self.rate_limit.edit(RateLimit::from),
             expires_at: self.expires_at.edit(|instant| instant.0),
-            request_shape: self.request_shape.edit(|shape| shape),
+            request_shape: self.request_shape.0.map_or(Edit::Keep, Edit::Set),
         })
     }
 }
@@ -201,6 +206,30 @@ mod tests {
         let null = r#"{"name":"k","spend_limit":null,"request_limit":null,"rate_limit":null,"expires_at":null,
             "allowed_models":null,"allowed_providers":null,"request_shape":null,"customer_id":null}"#;
         assert_eq!(read(null).unwrap(), absent);
+        assert_eq!(absent.0.request_shape, Some(RequestShape::Openai), "the default");
+    }
+
+    #[test]
+    fn a_change_takes_null_for_limits_alone() {
+        let edits =
+            |json: &str| input::body::<SpendKeyChangesBody>(json).and_then(|body| body.checked(now()));
+        for name in ["name", "status", "request_shape"] {
+            let Err(ApiError::Input(InputError::Validation(issues))) =
+                edits(&json!({name: null}).to_string())
+            else {
+                panic!("{name} is accepted")
+            };
+            assert_eq!((issues[0].path.as_slice(), issues.len()), ([name.to_owned()].as_slice(), 1));
+        }
+        let Err(ApiError::Input(InputError::Validation(issues))) =
+            edits(r#"{"name":null,"status":7,"spend_limit":null,"rate_limit":7}"#)
+        else {
+            panic!("accepted")
+        };
+        let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
+        assert_eq!(paths, ["name", "status", "rate_limit"]);
+        assert_eq!(edits("{}").unwrap().request_shape, Edit::Keep);
+        assert_eq!(edits(r#"{"spend_limit":null}"#).unwrap().spend_limit, Edit::Clear);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use farthing_core::command::{CustomerRef, StartSubscription, Started};
+use farthing_core::command::{CustomerRef, PlanRefusal, Refusal, StartSubscription, Started};
 use farthing_core::ids::{CreditBundleId, PlanId, SubscriptionId};
 use farthing_projector::customers::query::{self, Contact};
 use farthing_projector::query::PartitionClient;
 use farthing_projector::subscriptions::query::SubscriptionRow;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::resource::Subscription;
@@ -57,12 +58,34 @@ impl NewSubscriptionBody {
     }
 }
 
-/// 201 with the new subscription. The credit of its first cycle is available.
+/// The plan that a body names, read before anything else.
+#[derive(Deserialize)]
+struct NamedPlan {
+    plan_id: Option<Box<RawValue>>,
+    subscription_config_id: Option<Box<RawValue>>,
+}
+
+impl NamedPlan {
+    /// The plan of a body, whatever else is in it.
+    fn of(json: &str) -> Option<PlanId> {
+        let Self { plan_id, subscription_config_id } = serde_json::from_str(json).ok()?;
+        let mut named = [plan_id, subscription_config_id].into_iter().flatten();
+        named.find_map(|id| serde_json::from_str(id.get()).ok())
+    }
+}
+
+/// A subscription that was started.
+#[derive(Debug, Serialize, ToSchema)]
+struct StartedSubscription {
+    subscription: Subscription,
+}
+
+/// 201 with the new subscription. A plan that is not free is refused before anything else is looked at. The credit of its first cycle is available.
 #[utoipa::path(
     post, path = "/subscriptions", operation_id = "create_subscription", tag = "subscriptions",
     request_body = NewSubscriptionBody,
     responses(
-        (status = 201, description = "The new subscription.", body = Subscription),
+        (status = 201, description = "The new subscription.", body = StartedSubscription),
         (status = 400, description = "plan_not_free credit_bundle_plan_mismatch"),
         (status = 404, description = "customer_not_found plan_not_found credit_bundle_not_found"),
         (status = 409, description = "subscription_already_active"),
@@ -70,7 +93,13 @@ impl NewSubscriptionBody {
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
     let merchant_id = writes.merchant_id;
-    let body: NewSubscriptionBody = input::body(writes.json()?)?;
+    let json = writes.json()?;
+    if let Some(plan_id) = NamedPlan::of(json)
+        && app.plan(merchant_id, plan_id).await?.is_some_and(|plan| !plan.terms.is_free())
+    {
+        return Err(Refusal::Plan(PlanRefusal::NotFree).into());
+    }
+    let body: NewSubscriptionBody = input::body(json)?;
     let auto_top_up_bundle_id = body.auto_top_up_bundle_id;
     let (customer, plan_id) = body.checked()?;
     let customer_id = existing_customer(&app, merchant_id, &customer, Resource::Customer).await?;
@@ -89,7 +118,8 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     };
     let render = move |started: &Started| {
         let shown = Subscription::of_row(merchant_id, started_row(started, contact.clone()));
-        Reply::created(shown.expect("the command has checked the sum of the credit"))
+        let subscription = shown.expect("the command has checked the sum of the credit");
+        Reply::created(StartedSubscription { subscription })
     };
     writes.submit(command, render).await
 }

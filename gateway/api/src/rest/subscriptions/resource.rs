@@ -19,6 +19,7 @@ use crate::rest::customers::resource::Contact;
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct Subscription {
     subscription_id: SubscriptionId,
+    active_subscription_id: SubscriptionId,
     plan_id: PlanId,
     subscription_config_id: PlanId,
     customer_id: CustomerId,
@@ -129,6 +130,7 @@ impl Subscription {
         let total_remaining = row.credit.plus(row.bundle_credit).map_err(out_of_range)?;
         Ok(Self {
             subscription_id: row.subscription_id,
+            active_subscription_id: row.subscription_id,
             plan_id: row.plan_id,
             subscription_config_id: row.plan_id,
             customer_id: row.customer_id,

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::resource::Wallet;
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::input::{self, Patch};
+use crate::input::{self, Given, Patch};
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{JsonText, Reply};
 use crate::rest::older_and_newer_names::existing_customer;
@@ -24,8 +24,9 @@ use crate::values;
 #[schema(as = WalletChanges)]
 #[expect(clippy::struct_field_names, reason = "the interface names the fields")]
 pub(in crate::rest) struct WalletChangesBody {
-    /// `null` counts as absent.
-    autopay_enabled: Option<bool>,
+    #[serde(default)]
+    #[schema(value_type = bool)]
+    autopay_enabled: Given<bool>,
     /// A balance below this, in dollars, starts a recharge.
     #[serde(default)]
     #[schema(value_type = Option<values::PositiveAmountInput>)]
@@ -38,11 +39,11 @@ pub(in crate::rest) struct WalletChangesBody {
 
 fn edits(app: &App, json: &str) -> Result<AutopayEdits, ApiError> {
     let body: WalletChangesBody = input::body(json)?;
-    if body.autopay_enabled == Some(true) {
+    if body.autopay_enabled.0 == Some(true) {
         app.payments.processor()?;
     }
     Ok(AutopayEdits {
-        enabled: body.autopay_enabled,
+        enabled: body.autopay_enabled.0,
         threshold: body.autopay_threshold.edit(|threshold| threshold.0),
         amount: body.autopay_amount.edit(|amount| amount.0),
     })

@@ -11,7 +11,7 @@ use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Deleted, Reply};
 use crate::rest::params::Named;
 
-/// 200 with `{"success": true}`.
+/// 200 with the id.
 #[utoipa::path(
     delete, path = "/webhooks/{webhook_id}", operation_id = "delete_webhook", tag = "webhooks",
     params(("webhook_id" = String, Path, description = "The webhook's id.")),
@@ -27,5 +27,5 @@ pub(super) async fn delete(
 ) -> Result<Reply<Deleted>, ApiError> {
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
     app.submit(merchant_id, DeleteWebhook { merchant_id, webhook_id, now: app.now() }).await?;
-    Ok(Reply::ok(Deleted::DONE))
+    Ok(Reply::ok(Deleted::id(webhook_id)))
 }

@@ -15,6 +15,7 @@ use crate::rest::body::Timestamp;
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct Webhook {
     webhook_id: WebhookId,
+    name: Option<String>,
     url: String,
     /// The delivered events; `null`: all events.
     events: Option<Vec<Topic>>,
@@ -32,6 +33,7 @@ impl Webhook {
         let settings = webhook.settings;
         Self {
             webhook_id,
+            name: settings.name,
             url: settings.url,
             events: settings.topics,
             enabled: settings.enabled,

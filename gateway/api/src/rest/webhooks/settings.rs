@@ -6,7 +6,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::input::{self, Patch};
+use crate::input::{self, Given, Patch};
 use crate::values;
 
 /// The most events that one body lists.
@@ -16,6 +16,8 @@ const MAX_EVENTS: usize = 100;
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = NewWebhook)]
 pub(super) struct NewWebhookBody {
+    /// A display name.
+    name: Option<values::Text>,
     /// `http` or `https`, without user information and fragment.
     url: values::WebhookUrl,
     /// The events to deliver. Absent or null: all events, future kinds included.
@@ -29,26 +31,40 @@ pub(super) struct NewWebhookBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = WebhookChanges)]
 pub(super) struct WebhookChangesBody {
-    /// As for a new webhook; null counts as absent.
-    url: Option<values::WebhookUrl>,
+    /// Null removes the name.
+    #[serde(default)]
+    #[schema(value_type = Option<values::Text>)]
+    name: Patch<values::Text>,
+    /// As for a new webhook.
+    #[serde(default)]
+    #[schema(value_type = values::WebhookUrl)]
+    url: Given<values::WebhookUrl>,
     /// Null: all events.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
     events: Patch<values::List<Topic, MAX_EVENTS>>,
     /// A disabled webhook receives no events, and its pending deliveries fail.
-    enabled: Option<bool>,
+    #[serde(default)]
+    #[schema(value_type = bool)]
+    enabled: Given<bool>,
 }
 
 /// Reads the body of a new webhook.
 pub(super) fn read(json: &str) -> Result<WebhookSettings, ApiError> {
     let body: NewWebhookBody = input::body(json)?;
     let topics = body.events.map(topics).transpose()?;
-    Ok(WebhookSettings { url: body.url.0, topics, enabled: body.enabled.unwrap_or(true) })
+    Ok(WebhookSettings {
+        name: body.name.map(|name| name.0),
+        url: body.url.0,
+        topics,
+        enabled: body.enabled.unwrap_or(true),
+    })
 }
 
 /// The changes of a webhook as the command takes them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WebhookEdits {
+    pub(super) name: Edit<String>,
     pub(super) url: Option<String>,
     pub(super) topics: Edit<Vec<Topic>>,
     pub(super) enabled: Option<bool>,
@@ -63,7 +79,12 @@ impl WebhookEdits {
             Patch::Null => Edit::Clear,
             Patch::Value(events) => Edit::Set(topics(events)?),
         };
-        Ok(Self { url: body.url.map(|url| url.0), topics, enabled: body.enabled })
+        Ok(Self {
+            name: body.name.edit(|name| name.0),
+            url: body.url.0.map(|url| url.0),
+            topics,
+            enabled: body.enabled.0,
+        })
     }
 }
 
@@ -116,8 +137,20 @@ mod tests {
 
     #[test]
     fn a_change_distinguishes_null_from_absence() {
-        let changes = WebhookEdits::read(r#"{"url": null, "enabled": null}"#).unwrap();
-        assert_eq!(changes, WebhookEdits { url: None, topics: Edit::Keep, enabled: None });
-        assert_eq!(WebhookEdits::read(r#"{"events": null}"#).unwrap().topics, Edit::Clear);
+        let kept = WebhookEdits { name: Edit::Keep, url: None, topics: Edit::Keep, enabled: None };
+        assert_eq!(WebhookEdits::read("{}").unwrap(), kept);
+        let cleared = WebhookEdits::read(r#"{"events": null, "name": null}"#).unwrap();
+        assert_eq!((cleared.topics, cleared.name), (Edit::Clear, Edit::Clear));
+        let Err(ApiError::Input(InputError::Validation(issues))) =
+            WebhookEdits::read(r#"{"url": null, "enabled": null, "name": "x"}"#)
+        else {
+            panic!("accepted")
+        };
+        let shown: Vec<_> =
+            issues.iter().map(|issue| (issue.path.join("."), issue.message.as_str())).collect();
+        assert_eq!(
+            shown,
+            [("url".to_owned(), "must not be null"), ("enabled".to_owned(), "must not be null")]
+        );
     }
 }

@@ -29,10 +29,10 @@ pub(super) async fn update(
     Named(name): Named,
     JsonText(json): JsonText,
 ) -> Result<Reply<Webhook>, ApiError> {
-    let WebhookEdits { url, topics, enabled } = WebhookEdits::read(&json)?;
+    let WebhookEdits { name: display_name, url, topics, enabled } = WebhookEdits::read(&json)?;
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;
     let now = app.now();
-    let command = UpdateWebhook { merchant_id, webhook_id, url, topics, enabled, now };
+    let command = UpdateWebhook { merchant_id, webhook_id, name: display_name, url, topics, enabled, now };
     let updated = app.submit(merchant_id, command).await?;
     Ok(Reply::ok(Webhook::new(webhook_id, *updated)))
 }

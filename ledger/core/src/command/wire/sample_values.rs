@@ -27,7 +27,7 @@ use crate::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, 
 use crate::model_price::{Above, ListPrice, ModelPrice, TokenRates};
 use crate::money::{self, Amount};
 use crate::plan::{BillingInterval, PlanTerms, Rollover};
-use crate::pricing::SizeHint;
+use crate::pricing::{InputLimit, SizeHint};
 use crate::secret::{KeyHash, ServerKey};
 use crate::spending::Spending;
 use crate::state::{SpendKey, Webhook};
@@ -184,6 +184,7 @@ pub(super) fn spend_key() -> SpendKeySnapshot {
 
 pub(super) fn webhook_settings() -> WebhookSettings {
     WebhookSettings {
+        name: Some(text("orders")),
         url: text("https://example.com/?a=b"),
         topics: Some(vec![Topic::ALL[2]]),
         enabled: false,
@@ -201,6 +202,7 @@ pub(super) fn create_customer() -> CreateCustomer {
         wallet_id: WALLET,
         reference_id: Some(text("u/1")),
         metadata: metadata(),
+        metadata_literals: metadata().into_keys().take(1).collect(),
         personal: personal(),
         now: now(),
     }
@@ -231,7 +233,12 @@ pub(super) fn open_request(caller: Caller) -> OpenRequest {
         model: Some(text("gpt-4o")),
         list_price: ListPrice::Listed(model_price()),
         metadata: metadata(),
-        size: SizeHint { max_output_tokens: Some(u64::MAX), input_bytes: 1 },
+        size: SizeHint {
+            max_output_tokens: Some(u64::MAX),
+            input_bytes: 1,
+            model_output_tokens: Some(2),
+            input_limit: InputLimit::Tokens(3),
+        },
         settings: RequestSettings {
             service_charge_rate: decimal("0.019"),
             default_hold: dollars("0.1"),

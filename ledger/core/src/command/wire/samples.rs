@@ -358,6 +358,7 @@ pub(super) fn exchanges() -> Exchanges {
                 customer_id: CUSTOMER,
                 reference_id,
                 metadata: Some(BTreeMap::new()),
+                metadata_literals: [text("size")].into(),
                 contact: vec![ContactPart::Name, ContactPart::Email, ContactPart::Phone],
                 personal: personal(),
                 now: now(),
@@ -446,6 +447,7 @@ pub(super) fn exchanges() -> Exchanges {
         UpdateWebhook {
             merchant_id: MERCHANT,
             webhook_id: WEBHOOK,
+            name: Edit::Set(text("orders")),
             url: Some(text("https://example.com")),
             topics: Edit::Set(Topic::ALL.to_vec()),
             enabled: Some(true),

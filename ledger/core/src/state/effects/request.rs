@@ -13,8 +13,8 @@ pub(super) fn effects(fact: &Fact, event: &RequestEvent) -> Vec<(StateKey, Effec
     match event {
         RequestEvent::Opened(event) => {
             let mut effects = holds(event.parties, event.hold, Effect::Hold);
-            if let Some(KeyUse { spend_key_id, admitted_at }) = event.spend_key {
-                effects.push((StateKey::Spending(spend_key_id), Effect::AdmitOnKey(admitted_at, event.hold)));
+            if let Some(used) = event.spend_key {
+                effects.push((StateKey::Spending(used.spend_key_id), Effect::AdmitOnKey(used, event.hold)));
             }
             let open = AdmittedRequest { merchant_id, opened_at: created_at, opened: event.clone() };
             effects.push((StateKey::Request(event.request_id), Effect::Create(State::Request(open))));
@@ -43,8 +43,8 @@ pub(super) fn effects(fact: &Fact, event: &RequestEvent) -> Vec<(StateKey, Effec
 }
 
 fn settled_on_key(key: Option<KeyUse>, hold: Hold, cost: Amount) -> Option<(StateKey, Effect)> {
-    let KeyUse { spend_key_id, admitted_at } = key?;
-    Some((StateKey::Spending(spend_key_id), Effect::SettleOnKey(admitted_at, hold, cost)))
+    let used = key?;
+    Some((StateKey::Spending(used.spend_key_id), Effect::SettleOnKey(used, hold, cost)))
 }
 
 fn ended(id: RequestId, parties: Parties, hold: Hold) -> Vec<(StateKey, Effect)> {

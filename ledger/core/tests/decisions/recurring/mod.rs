@@ -152,7 +152,7 @@ impl Years {
             model: None,
             list_price: ListPrice::Nothing,
             metadata: std::collections::BTreeMap::new(),
-            size: SizeHint { input_bytes: 1, max_output_tokens: None },
+            size: SizeHint { input_bytes: 1, ..SizeHint::default() },
             settings: RequestSettings {
                 service_charge_rate: Decimal::ZERO,
                 default_hold: cents(10),

@@ -21,21 +21,16 @@ use super::{KeyOf, Shop, pick};
 use crate::actions::{Asked, Ended, USUAL_BY_ID};
 
 impl Shop {
-    pub(super) fn command_on_key(
-        &mut self,
-        hash: KeyHash,
-        model: String,
-        output_limit: Option<u32>,
-    ) -> OpenRequest {
-        let asked = Asked { output_limit, ..Asked::OTHER };
-        let command = self.open_command(0, None, None, USUAL_BY_ID, &asked);
+    pub(super) fn command_on_key(&mut self, hash: KeyHash, model: String, asked: &Asked) -> OpenRequest {
+        let command = self.open_command(0, None, None, USUAL_BY_ID, asked);
         OpenRequest { caller: Caller::SpendKey(hash), model: Some(model), ..command }
     }
 
-    pub(super) fn open_on_key(&mut self, key: u8, model: u8, output_limit: Option<u32>) {
+    pub(super) fn open_on_key(&mut self, key: u8, model: u8, asked: &Asked, model_limit: Option<u32>) {
         let Some(at) = pick(&self.spend_keys, key) else { return };
         let hash = self.spend_keys[at].hash.clone();
-        let command = self.command_on_key(hash, format!("model-{}", model % 2), output_limit);
+        let mut command = self.command_on_key(hash, format!("model-{}", model % 2), asked);
+        command.size.model_output_tokens = model_limit.map(u64::from);
         let KeyOf { merchant, customer, id, is_deleted, .. } = self.spend_keys[at];
         let is_dead = is_deleted || customer.is_some_and(|id| self.deleted_customers.contains(&id));
         // The books decide whether the call is admitted; a refusal must have a reason that they show.
@@ -50,7 +45,11 @@ impl Shop {
             }
             Err(Refusal::SpendKey(SpendKeyRefusal::Invalid)) => assert!(is_dead),
             Err(Refusal::SpendKey(SpendKeyRefusal::SpendLimitExceeded { left, needed })) => {
-                assert!(left < needed);
+                // Calls that cost more than their bound can take a key beyond its limit: then no call fits.
+                assert!(left < needed || left.is_zero());
+            }
+            Err(Refusal::Request(RequestRefusal::ModelNotPriced)) => {
+                assert_eq!((asked.key, &asked.list_price), (ProviderKeyType::Managed, &ListPrice::Unlisted));
             }
             Err(Refusal::Wallet(WalletRefusal::InsufficientBalance { available, needed, .. })) => {
                 assert!(available < needed);
@@ -62,7 +61,10 @@ impl Shop {
         }
         if let Some(fact) = self.till.facts.get(before) {
             let Event::Request(RequestEvent::Opened(event)) = &fact.event else { panic!("{fact:?}") };
-            assert_eq!(event.spend_key.map(|key| key.spend_key_id), Some(id));
+            let used = event.spend_key.unwrap();
+            assert_eq!(used.spend_key_id, id);
+            // What the call can be charged, if its usage does not become known, is part of what it takes of the limit.
+            assert!(used.held(event.hold).unwrap() >= event.hold.total().unwrap(), "{event:?}");
         }
     }
 
@@ -109,7 +111,11 @@ impl Shop {
             model: None,
             list_price: asked.list_price.clone(),
             metadata: BTreeMap::new(),
-            size: SizeHint { max_output_tokens: asked.output_limit.map(u64::from), input_bytes: 1_000 },
+            size: SizeHint {
+                max_output_tokens: asked.output_limit.map(u64::from),
+                input_bytes: 1_000,
+                ..SizeHint::default()
+            },
             settings: RequestSettings {
                 service_charge_rate: Decimal::new(19, 3),
                 default_hold: "0.25".parse().unwrap(),

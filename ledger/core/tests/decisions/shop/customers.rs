@@ -28,6 +28,7 @@ impl Shop {
             wallet_id,
             reference_id: reference.clone(),
             metadata: BTreeMap::new(),
+            metadata_literals: std::collections::BTreeSet::new(),
             personal: PersonalData::default(),
             now: self.now,
         };
@@ -56,6 +57,7 @@ impl Shop {
             customer_id,
             reference_id,
             metadata: None,
+            metadata_literals: std::collections::BTreeSet::new(),
             contact: Vec::new(),
             personal: PersonalData::default(),
             now: self.now,

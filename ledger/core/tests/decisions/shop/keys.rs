@@ -60,7 +60,7 @@ impl Shop {
         if let Ok(rotated) = answer {
             assert_eq!(rotated.key.key_hash, command.key_hash);
             let dead = std::mem::replace(&mut self.spend_keys[at].hash, command.key_hash);
-            let command = self.command_on_key(dead, "model-0".into(), None);
+            let command = self.command_on_key(dead, "model-0".into(), &Asked::OTHER);
             assert_eq!(
                 self.execute(&command),
                 Err(Refusal::SpendKey(SpendKeyRefusal::Invalid)),

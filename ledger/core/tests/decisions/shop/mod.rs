@@ -148,7 +148,9 @@ impl Shop {
             }
             Action::UpdateKey { merchant, key, limits } => self.update_key(*merchant, *key, *limits),
             Action::DeleteKey { merchant, key } => self.delete_key(*merchant, *key),
-            Action::OpenOnKey { key, model, output_limit } => self.open_on_key(*key, *model, *output_limit),
+            Action::OpenOnKey { key, model, asked, model_limit } => {
+                self.open_on_key(*key, *model, asked, *model_limit);
+            }
             Action::Rotate { merchant, key } => self.rotate(*merchant, *key),
             Action::IssueKey { merchant } => self.issue_key(*merchant),
             Action::RevokeKey { revoker, key } => self.revoke_key(*revoker, *key),

@@ -31,7 +31,11 @@ impl Years {
             model: None,
             list_price: ListPrice::Nothing,
             metadata: BTreeMap::new(),
-            size: SizeHint { input_bytes: 100, max_output_tokens: Some(output_limit.into()) },
+            size: SizeHint {
+                input_bytes: 100,
+                max_output_tokens: Some(output_limit.into()),
+                ..SizeHint::default()
+            },
             settings: RequestSettings {
                 service_charge_rate: "0.019".parse().unwrap(),
                 default_hold: cents(10),

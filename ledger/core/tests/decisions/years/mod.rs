@@ -109,6 +109,7 @@ impl Years {
             wallet_id,
             reference_id: None,
             metadata: BTreeMap::new(),
+            metadata_literals: std::collections::BTreeSet::new(),
             personal: PersonalData::default(),
             now: self.machine,
         })

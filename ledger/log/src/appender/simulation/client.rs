@@ -224,6 +224,7 @@ impl Client {
             wallet_id: WalletId::new(customer_id.ulid()),
             reference_id: self.random.bool().then(|| format!("reference {reference}")),
             metadata: BTreeMap::new(),
+            metadata_literals: BTreeSet::new(),
             personal: PersonalData { first_name: Some("Ada".to_owned()), ..PersonalData::default() },
             now: NOW,
         }
