@@ -21,9 +21,9 @@ use http::uri::Authority;
 use ipnet::IpNet;
 use rust_decimal::Decimal;
 
-use super::prices::Prices;
 use super::provider_keys::ProviderKeys;
 use crate::machine::{MIB, Machine};
+use crate::price_files::Prices;
 use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;
