@@ -27,8 +27,8 @@ fn file(test: &str, name: &str, taken: &str, models: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("farthing-prices-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);
-    let text = format!(r#"{{"source":"s","licence":"l","taken":"{taken}","models":[{models}]}}"#);
-    std::fs::write(&path, text).unwrap();
+    let content = format!(r#"{{"source":"s","licence":"l","taken":"{taken}","models":[{models}]}}"#);
+    std::fs::write(&path, content).unwrap();
     path
 }
 

@@ -115,7 +115,13 @@ pub(super) async fn prepare(
     turn.step().await;
 
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
+    // Elsewhere a form may be anything, and passes as it comes.
+    let is_transcription = provider.shape(&target) == Shape::Transcription;
+    let ahead = match (&key, is_transcription) {
+        (Some(_), _) => Ahead::Any,
+        (None, true) => Ahead::JsonOrForm,
+        (None, false) => Ahead::Json,
+    };
     let timeout = app.timeouts.body;
     let ReadAhead { mut body, json, form, known_bytes, fingerprint } =
         tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, turn, timeout))
@@ -125,7 +131,7 @@ pub(super) async fn prepare(
     drop(receiving);
     let _preparing = trace.stage("prepare");
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
-    let form = form.and_then(|(bytes, extent)| {
+    let form = form.filter(|_| is_transcription).and_then(|(bytes, extent)| {
         let content_type = parts.headers.get(CONTENT_TYPE)?.to_str().ok()?;
         Some((read_form(content_type, &bytes, extent)?, extent))
     });

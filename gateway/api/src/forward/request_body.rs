@@ -94,8 +94,10 @@ impl Rest {
 /// Which bodies are read ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
-    /// JSON up to [`MAX_AHEAD`], and as much of a form, for the model and the output limit.
+    /// JSON up to [`MAX_AHEAD`], for its model and output limit.
     Json,
+    /// The same, and the first [`MAX_AHEAD`] bytes of a form, for its model.
+    JsonOrForm,
     /// The first [`MAX_AHEAD`] bytes of any body, to compare it with other uses of the same idempotency key.
     Any,
 }
@@ -139,7 +141,11 @@ pub(crate) async fn read_ahead(
     let is_json = content_type.contains("json");
     let is_form = content_type.starts_with("multipart/form-data");
     let too_long = announced.is_some_and(|bytes| bytes > MAX_AHEAD as u64);
-    let wanted = ahead == Ahead::Any || is_form || (is_json && !too_long);
+    let wanted = match ahead {
+        Ahead::Any => true,
+        Ahead::Json => is_json && !too_long,
+        Ahead::JsonOrForm => is_form || (is_json && !too_long),
+    };
     if !wanted || announced == Some(0) {
         let known_bytes = announced.unwrap_or(0);
         let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
