@@ -20,6 +20,8 @@ mod operator;
 mod operator_listener;
 mod output;
 mod partitions;
+mod price_files;
+mod prices;
 mod projections;
 mod projector;
 mod prune;
@@ -75,6 +77,9 @@ enum Role {
     Log(log::Command),
     /// List the partitions of the log: leader, epoch, position and lags.
     Partitions(partitions::Args),
+    /// Show, compare and check list prices of models. Needs no database.
+    #[command(subcommand)]
+    Prices(prices::Command),
     /// Check a deployment, and say what to do. Changes nothing.
     Doctor(Box<doctor::Args>),
     /// Run a private test instance on this machine, with its own Postgres, NATS and mock AI provider.
@@ -99,6 +104,7 @@ impl Role {
             | Self::Projections(_)
             | Self::Log(_)
             | Self::Partitions(_)
+            | Self::Prices(_)
             | Self::Doctor(_) => LogFormat::Text,
             #[cfg(feature = "dev")]
             Self::Dev(args) => args.log_format(),
@@ -139,6 +145,7 @@ fn become_next_release() {
 
 fn run(role: Role) -> Result<ExitCode> {
     let done = match role {
+        Role::Prices(command) => return prices::run(command),
         Role::Doctor(args) => return Ok(one_thread("error")?.block_on(doctor::run(*args))),
         Role::Gateway(args) => {
             let machine = Machine::find_for_a_server();

@@ -76,7 +76,8 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-fn print_line(line: impl Display) -> Result<()> {
+/// Prints a line.
+pub(crate) fn print_line(line: impl Display) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("cannot write to stdout")
 }

@@ -1,6 +1,5 @@
 //! `farthing gateway`: serves the forward endpoint, the REST API and the hosted pages.
 
-mod prices;
 mod provider_keys;
 mod settings;
 mod traces;

@@ -19,8 +19,8 @@ use ipnet::IpNet;
 use rust_decimal::Decimal;
 
 use self::limits::Limits;
-use super::prices::Prices;
 use super::provider_keys::ProviderKeys;
+use crate::price_files::Prices;
 use crate::value_parsers;
 
 const HTTPS_PORT: u16 = 443;

@@ -7,16 +7,13 @@ use farthing_telemetry::{Counter, Gauge, Histogram, Metrics};
 use http::StatusCode;
 
 use crate::error::SHED;
-use crate::providers::BUILT_IN;
+use crate::providers::{BUILT_IN, OTHER};
 
 /// The classes of a provider's status; the last is that of a call without a response.
 const STATUSES: [&str; 5] = ["2xx", "3xx", "4xx", "5xx", "none"];
 
 /// Whether the call ended as metered.
 const METERED: [&str; 2] = ["no", "yes"];
-
-/// The name of all providers that are not built in.
-const OTHER: &str = "other";
 
 /// The statuses of errors; the last is for all others.
 const ERRORS: [&str; 14] =
@@ -118,7 +115,7 @@ impl ForwardMetrics {
             "farthing_calls_total",
             "Forwarded calls that were settled, by the status of the provider and whether they are metered",
         );
-        let providers = BUILT_IN.map(|(name, _)| name).into_iter().chain([OTHER]);
+        let providers = BUILT_IN.iter().map(|facts| facts.name).chain([OTHER]);
         let calls = providers.flat_map(|provider| {
             let family = &family;
             STATUSES.into_iter().flat_map(move |status| {
@@ -189,7 +186,7 @@ pub(crate) struct ProviderLabel(usize);
 impl ProviderLabel {
     /// The label of the provider `name`.
     pub(crate) fn of(name: &str) -> Self {
-        Self(BUILT_IN.iter().position(|(built_in, _)| *built_in == name).unwrap_or(BUILT_IN.len()))
+        Self(BUILT_IN.iter().position(|facts| facts.name == name).unwrap_or(BUILT_IN.len()))
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use farthing_tests::managed::Managed;
 
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 12] = [
     "Content-Encoding",
     "X-HTTP-Method",
     "X-HTTP-Method-Override",
@@ -17,6 +17,8 @@ const HEADERS: [&str; 10] = [
     "OpenAI-Project",
     "X-Goog-FieldMask",
     "X-Goog-User-Project",
+    "X-HF-Bill-To",
+    "NVCF-Poll-Seconds",
     "Range",
     "Prefer",
 ];

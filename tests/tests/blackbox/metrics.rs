@@ -259,8 +259,35 @@ fn labels_are_bounded_and_well_known() {
         let set = |values: &[&str]| -> BTreeSet<String> {
             values.iter().map(|value| (*value).to_owned()).collect()
         };
-        let providers =
-            set(&["openai", "anthropic", "google", "deepseek", "mistral", "xai", "groq", "other"]);
+        let providers = set(&[
+            "openai",
+            "anthropic",
+            "google",
+            "deepseek",
+            "mistral",
+            "xai",
+            "groq",
+            "together",
+            "fireworks",
+            "cohere",
+            "cerebras",
+            "perplexity",
+            "openrouter",
+            "deepinfra",
+            "nebius",
+            "sambanova",
+            "hyperbolic",
+            "moonshot",
+            "zai",
+            "dashscope",
+            "nvidia",
+            "github",
+            "huggingface",
+            "vercel",
+            "azure",
+            "bedrock",
+            "other",
+        ]);
         assert_eq!(gateway.label_values("farthing_calls_total", "provider"), providers);
         let statuses = set(&["2xx", "3xx", "4xx", "5xx", "none"]);
         assert_eq!(gateway.label_values("farthing_calls_total", "status"), statuses);

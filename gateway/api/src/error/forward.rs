@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::input::Issue;
+use crate::providers::Unpriced;
 
 /// A forwarded call cannot be made, or the provider did not answer it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,9 @@ pub(crate) enum ForwardError {
     /// 400: the call is billed by the provider's list price, and the catalogue has none for it.
     #[error("No price is listed for this call, so it cannot be billed.")]
     ModelNotPriced,
+    /// 400: the same, with the reason.
+    #[error("No price is listed for this call, so it cannot be billed: {0}.")]
+    Unpriced(Unpriced),
     /// 400: the provider requires a key, and neither the caller nor this instance has one.
     #[error(
         "The provider requires a key. Send your own as provider_key, or ask the operator to configure one."
@@ -50,7 +54,7 @@ impl ForwardError {
             Self::UrlInvalid(_) => (StatusCode::BAD_REQUEST, "forward_url_invalid"),
             Self::UrlForbidden => (StatusCode::BAD_REQUEST, "forward_url_forbidden"),
             Self::MetadataInvalid(_) => (StatusCode::BAD_REQUEST, "metadata_invalid"),
-            Self::ModelNotPriced => (StatusCode::BAD_REQUEST, "model_not_priced"),
+            Self::ModelNotPriced | Self::Unpriced(_) => (StatusCode::BAD_REQUEST, "model_not_priced"),
             Self::ProviderKeyMissing => (StatusCode::BAD_REQUEST, "provider_key_missing"),
             Self::ProviderUnreachable | Self::ProviderProtocol => {
                 (StatusCode::BAD_GATEWAY, "provider_unreachable")
@@ -66,6 +70,7 @@ impl ForwardError {
             | Self::UrlInvalid(_)
             | Self::UrlForbidden
             | Self::ModelNotPriced
+            | Self::Unpriced(_)
             | Self::ProviderKeyMissing
             | Self::ProviderUnreachable
             | Self::ProviderProtocol

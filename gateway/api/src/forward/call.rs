@@ -105,6 +105,7 @@ async fn forward(
         idempotent_call,
         usage_requested_by,
         usage_limit,
+        unpriced,
     } = prepared;
     let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
     let sent = outgoing.body().sent_flag();
@@ -130,6 +131,11 @@ async fn forward(
         Ok(OpenOutcome::Opened(opening)) => opening,
         Ok(OpenOutcome::Replayed(response)) => return Ok(response),
         Err(OpenError::Unknown(why)) => return Err(ApiError::ledger_unavailable(why)),
+        Err(OpenError::NotOpen(ApiError::Forward(ForwardError::ModelNotPriced))) => {
+            return Err(ApiError::Forward(
+                unpriced.map_or(ForwardError::ModelNotPriced, ForwardError::Unpriced),
+            ));
+        }
         Err(OpenError::NotOpen(refused)) => return Err(refused),
     };
     let opened = *opening.outcome();

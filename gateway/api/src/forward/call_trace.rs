@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use tracing::Instrument as _;
 
 use crate::error::ApiError;
+use crate::providers::trace_name;
 use crate::target;
 
 /// The path of the endpoint, also of a call with a slash at its end.
@@ -100,7 +101,7 @@ impl CallTrace {
             Some(_) | None => None,
         });
         attributes.extend(port.map(|port| KeyValue::new("server.port", i64::from(port))));
-        let provider = provider_name(&command.provider);
+        let provider = trace_name(&command.provider);
         attributes.extend(provider.map(|name| KeyValue::new("gen_ai.provider.name", name)));
         let model = command.model.as_deref().filter(|model| is_a_name(model));
         attributes.extend(model.map(|model| KeyValue::new("gen_ai.request.model", model.to_owned())));
@@ -258,20 +259,6 @@ const fn ending_name(ending: Completeness) -> &'static str {
         Completeness::GivenUp(_) => "given_up",
         Completeness::Implausible => "implausible",
     }
-}
-
-/// The name of a provider in the semantic conventions of OpenTelemetry; `None` for those that they do not know.
-fn provider_name(provider: &str) -> Option<&'static str> {
-    Some(match provider {
-        "openai" => "openai",
-        "anthropic" => "anthropic",
-        "google" => "gcp.gemini",
-        "deepseek" => "deepseek",
-        "mistral" => "mistral_ai",
-        "xai" => "x_ai",
-        "groq" => "groq",
-        _ => return None,
-    })
 }
 
 /// Whether a text that a caller or a provider wrote looks like the name of a model or a host, and not like a key.

@@ -9,6 +9,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
+use crate::providers::KeySlot;
+
 /// Says that this service replays a stored response.
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
@@ -88,17 +90,28 @@ pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> 
         .collect()
 }
 
-/// Replaces the credential in `slot` by the provider key.
+/// Where a call carries the provider key of its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyPlace {
+    /// Where its provider takes keys.
+    Providers(KeySlot),
+    /// In the slot that carried the credential: nothing is known of the provider.
+    Carrier(Slot),
+}
+
+/// Puts the provider key into a header.
 pub(super) fn set_provider_key(
     headers: &mut HeaderMap,
-    slot: Slot,
+    place: KeyPlace,
     key: &str,
 ) -> Result<(), http::header::InvalidHeaderValue> {
-    let (name, text) = match slot {
-        Slot::Authorization | Slot::Query => (http::header::AUTHORIZATION, format!("Bearer {key}")),
-        Slot::Plain(name) => (HeaderName::from_static(name), key.to_owned()),
+    let slot = match place {
+        KeyPlace::Providers(slot) => slot,
+        KeyPlace::Carrier(Slot::Authorization | Slot::Query) => KeySlot::Bearer,
+        KeyPlace::Carrier(Slot::Plain(name)) => KeySlot::Header(name),
     };
-    let mut value = HeaderValue::try_from(text)?;
+    let (name, prefix) = slot.name_and_prefix();
+    let mut value = HeaderValue::try_from(format!("{prefix}{key}"))?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
@@ -106,7 +119,7 @@ pub(super) fn set_provider_key(
 
 /// Headers that would make a provider read a call on a managed key in another way than the gateway does, leave a part of
 /// the response out, or bill another account of the operator's.
-const NOT_ON_MANAGED_KEYS: [&str; 10] = [
+const NOT_ON_MANAGED_KEYS: [&str; 12] = [
     "content-encoding",
     "x-http-method",
     "x-http-method-override",
@@ -115,6 +128,8 @@ const NOT_ON_MANAGED_KEYS: [&str; 10] = [
     "openai-project",
     "x-goog-fieldmask",
     "x-goog-user-project",
+    "x-hf-bill-to",
+    "nvcf-poll-seconds",
     "range",
     "prefer",
 ];
@@ -357,10 +372,18 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_key_replaces_the_credential() {
-        let mut map = to_provider(headers(&[("x-api-key", "ours")]), &[Slot::Plain("x-api-key")]);
-        set_provider_key(&mut map, Slot::Plain("x-api-key"), "sk-1").unwrap();
-        assert_eq!(map["x-api-key"], "sk-1");
-        assert!(set_provider_key(&mut map, Slot::Authorization, "a\nb").is_err());
+    fn the_provider_key_replaces_the_credential_or_goes_where_its_provider_takes_it() {
+        let given = || to_provider(headers(&[("x-api-key", "ours")]), &[Slot::Plain("x-api-key")]);
+        for (place, expected) in [
+            (KeyPlace::Carrier(Slot::Plain("x-api-key")), ("x-api-key", "sk-1")),
+            (KeyPlace::Carrier(Slot::Authorization), ("authorization", "Bearer sk-1")),
+            (KeyPlace::Providers(KeySlot::Header("x-goog-api-key")), ("x-goog-api-key", "sk-1")),
+            (KeyPlace::Providers(KeySlot::Bearer), ("authorization", "Bearer sk-1")),
+        ] {
+            let mut map = given();
+            set_provider_key(&mut map, place, "sk-1").unwrap();
+            assert_eq!(map, headers(&[expected]), "{place:?}");
+            assert!(set_provider_key(&mut map, place, "a\nb").is_err());
+        }
     }
 }

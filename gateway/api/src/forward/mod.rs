@@ -31,4 +31,4 @@ pub(crate) use self::endpoint::routes;
 pub(crate) use self::forwarder::Forwarder;
 pub use self::headers::ResponseHeaders;
 pub use self::usage::DecoderMemory;
-pub(crate) use self::usage::Decoders;
+pub(crate) use self::usage::{Decoders, Shape};

@@ -15,16 +15,18 @@ use http_body::Body as _;
 
 use super::call_trace::CallTrace;
 use super::forwarder::Forwarder;
-use super::headers::{self, Slot};
+use super::headers::{self, KeyPlace, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
 use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
 use super::size;
-use super::usage::{Shape, read_request, requesting_usage, unpriced_member};
+use super::usage::{
+    FormExtent, RequestedOptions, Shape, read_form, read_request, requesting_usage, unpriced_member,
+};
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::known_keys::Owner;
-use crate::providers::{self, CallersKey, Key, UsageLimit};
+use crate::providers::{BilledBy, CallersKey, Key, StreamUsage, Unpriced, UsageLimit};
 use crate::serve::CallInFlight;
 use crate::target::{self, KeyParameter, Query};
 
@@ -45,6 +47,8 @@ pub(super) struct PreparedCall {
     pub(super) usage_requested_by: UsageRequestedBy,
     /// The usage that it may report.
     pub(super) usage_limit: UsageLimit,
+    /// Why it has no list price, if it has none.
+    pub(super) unpriced: Option<Unpriced>,
 }
 
 /// The party that requested the usage of a stream.
@@ -78,6 +82,8 @@ pub(super) async fn prepare(
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
     // The log records the URL without the caller's own provider key.
     let recorded = target(&query, &found, None)?;
+    let provider = app.providers.at(&recorded);
+    let key_place = provider.key_slot(&recorded).map_or(KeyPlace::Carrier(found.slot), KeyPlace::Providers);
     let authority = recorded.authority().map_or("", |authority| authority.as_str());
     let path_and_query = recorded.path_and_query().map_or("", |path| path.as_str());
     if credential::is_within(authority)
@@ -90,7 +96,9 @@ pub(super) async fn prepare(
         let issue = Issue::new(["provider_key"], "must not be a credential of this service");
         return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
     }
-    let target = target(&query, &found, found.credential.provider_key.as_deref())?;
+    let key_in_url =
+        found.credential.provider_key.as_deref().filter(|_| key_place == KeyPlace::Carrier(Slot::Query));
+    let target = target(&query, &found, key_in_url)?;
     if let Some(address) = literal_address(&target)
         && !forwarder.guard.permits(address)
     {
@@ -107,16 +115,32 @@ pub(super) async fn prepare(
     turn.step().await;
 
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let ahead = if key.is_some() { Ahead::Any } else { Ahead::Json };
+    // Elsewhere a form may be anything, and passes as it comes.
+    let is_transcription = provider.shape(&target) == Shape::Transcription;
+    let ahead = match (&key, is_transcription) {
+        (Some(_), _) => Ahead::Any,
+        (None, true) => Ahead::JsonOrForm,
+        (None, false) => Ahead::Json,
+    };
     let timeout = app.timeouts.body;
-    let ReadAhead { mut body, json, known_bytes, fingerprint } =
+    let ReadAhead { mut body, json, form, known_bytes, fingerprint } =
         tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, turn, timeout))
             .await
             .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
             .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
     drop(receiving);
     let _preparing = trace.stage("prepare");
-    let mut options = json.as_deref().map(read_request).unwrap_or_default();
+    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
+    let form = form.filter(|_| is_transcription).and_then(|(bytes, extent)| {
+        let content_type = parts.headers.get(CONTENT_TYPE)?.to_str().ok()?;
+        Some((read_form(content_type, &bytes, extent)?, extent))
+    });
+    let mut options = match (&json, &form) {
+        (Some(json), _) => read_request(json),
+        // What follows the beginning could name another model, which a list of models must not miss.
+        (None, Some((form, extent))) if *extent == FormExtent::Whole || !on_spend_key => form.options.clone(),
+        (None, _) => RequestedOptions::default(),
+    };
 
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
     if let Some(name) = credential::header_with_one(&outgoing_headers) {
@@ -125,13 +149,12 @@ pub(super) async fn prepare(
         return Err(ApiError::issue([name.as_str()], message));
     }
     let own_keys = headers::own_keys(&outgoing_headers);
-    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| found.slot != Slot::Query) {
-        headers::set_provider_key(&mut outgoing_headers, found.slot, key).map_err(|_| {
+    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| key_in_url.is_none()) {
+        headers::set_provider_key(&mut outgoing_headers, key_place, key).map_err(|_| {
             let issue = Issue::new(["provider_key"], "cannot stand in a header");
             ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
         })?;
     }
-    let provider = app.providers.at(&target);
     let brings_key = found.credential.provider_key.is_some()
         || !own_keys.is_empty()
         || !target::keys_within(&target).is_empty();
@@ -140,7 +163,6 @@ pub(super) async fn prepare(
         .providers
         .key(provider, callers_key)
         .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
-    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
         Key::Managed(_) => options.ambiguous,
         // A spend key may be for some models only. One that is spelled otherwise is no model to it.
@@ -150,9 +172,12 @@ pub(super) async fn prepare(
         return Err(ApiError::issue([name], "must be given once in the body, in exactly this spelling"));
     }
     // A provider ignores the body's model if the URL names one.
-    let model = providers::model_within(&target).map(str::to_owned).or_else(|| options.model.take());
-    let list_price =
-        app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
+    let model = provider.model_within(&target).or_else(|| options.model.take());
+    let priced = app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
+    let (list_price, unpriced) = match priced {
+        Ok(list_price) => (list_price, None),
+        Err(why) => (ListPrice::Unlisted, Some(why)),
+    };
     let limits = app.providers.max_tokens(provider, model.as_deref());
     let size = size::of_call(&options, json.as_deref().filter(|_| on_spend_key), known_bytes, limits);
     let mut usage_requested_by = UsageRequestedBy::Caller;
@@ -160,7 +185,12 @@ pub(super) async fn prepare(
     if let Key::Managed(key) = provider_key {
         usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
         // The instance pays for calls on its own keys, so these must report their usage and have a list price.
-        if options.hides_usage && providers::reports_usage_on_request(provider, &target) {
+        let stream_usage = provider.stream_usage(&target);
+        if options.hides_usage && stream_usage == StreamUsage::Unknown {
+            let message = "must be false: this provider is not known to report the usage of such a stream";
+            return Err(ApiError::issue(["stream"], message));
+        }
+        if options.hides_usage && stream_usage == StreamUsage::OnRequest {
             let altered = json.as_deref().and_then(requesting_usage);
             let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
             headers::fit_altered_body(&mut outgoing_headers, altered.len());
@@ -171,15 +201,22 @@ pub(super) async fn prepare(
             return Err(ApiError::issue(["background"], "must not be true"));
         }
         // What cannot be read may request anything. A call without a list price is refused for that.
-        let unpriced = match &json {
-            Some(json) => unpriced_member(json),
-            None => (!body.is_end_stream()).then_some("body"),
+        let unpriced_member = match (&json, &form) {
+            (Some(json), _) => unpriced_member(json, provider.unpriced_members()),
+            (None, Some((form, FormExtent::Whole))) => form.hides_duration.then_some("response_format"),
+            (None, _) => (!body.is_end_stream()).then_some("body"),
         };
-        match unpriced.filter(|_| list_price != ListPrice::Unlisted) {
+        match unpriced_member.filter(|_| list_price != ListPrice::Unlisted) {
             Some("body") => {
                 return Err(ApiError::issue(
                     ["body"],
-                    "must be a JSON object of at most 256 KiB, with its type",
+                    "must be a JSON object, or a form with sound, of at most 256 KiB, with its type",
+                ));
+            }
+            Some(name @ "response_format") => {
+                return Err(ApiError::issue(
+                    [name],
+                    "must be json or verbose_json: others do not report the duration",
                 ));
             }
             Some(name) => {
@@ -195,18 +232,21 @@ pub(super) async fn prepare(
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers::fit_managed_key(&mut outgoing_headers);
-        if let Some(name) = providers::parameter_of_the_response(provider, &target) {
+        if let Some(name) = provider.parameter_of_the_response(&target) {
             let message = format!(
                 "has the query parameter {name}, which a call on a managed provider key may not have: it could leave the \
                  usage out of the response"
             );
             return Err(ApiError::issue(["u"], message));
         }
-        let (name, value) = providers::key_header(provider, &target, key);
+        let (name, value) = provider.key_header(&target, key);
         outgoing_headers.insert(name, value);
     }
+    if provider.billed_by(&target) == BilledBy::InputCharacters {
+        usage_limit = usage_limit.with_sent_characters(options.input_characters);
+    }
     let provider_key_type = provider_key.key_type();
-    let shape = Shape::of(provider.name);
+    let shape = provider.shape(&target);
     let provider = provider.name.to_owned();
     let mut endpoint = parts.method.to_string();
     endpoint.push(' ');
@@ -262,6 +302,7 @@ pub(super) async fn prepare(
         idempotent_call,
         usage_requested_by,
         usage_limit,
+        unpriced,
     })
 }
 
@@ -271,7 +312,6 @@ fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&st
     } else {
         KeyParameter::IsProviders
     };
-    let provider_key = provider_key.filter(|_| found.slot == Slot::Query);
     query.target(key, provider_key).map_err(|error| match error {
         target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
         target::Error::Invalid(why) => ApiError::Forward(ForwardError::UrlInvalid(why)),

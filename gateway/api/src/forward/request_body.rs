@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 
 use super::pieces::Pieces;
 use super::turns::Turn;
+use super::usage::FormExtent;
 
 /// The most bytes that are read ahead. The model and output limit of a longer JSON body stay unknown.
 const MAX_AHEAD: usize = 256 * 1024;
@@ -95,6 +96,8 @@ impl Rest {
 pub(crate) enum Ahead {
     /// JSON up to [`MAX_AHEAD`], for its model and output limit.
     Json,
+    /// The same, and the first [`MAX_AHEAD`] bytes of a form, for its model.
+    JsonOrForm,
     /// The first [`MAX_AHEAD`] bytes of any body, to compare it with other uses of the same idempotency key.
     Any,
 }
@@ -116,6 +119,8 @@ pub(crate) struct ReadAhead {
     pub(crate) body: RequestBody,
     /// The whole body, if it is JSON and at most [`MAX_AHEAD`] bytes long.
     pub(crate) json: Option<Bytes>,
+    /// The form, or its first [`MAX_AHEAD`] bytes, if the body is one.
+    pub(crate) form: Option<(Bytes, FormExtent)>,
     /// The length of the body, as far as it is known, in bytes.
     pub(crate) known_bytes: u64,
     /// The fingerprint, with [`Ahead::Any`].
@@ -131,19 +136,23 @@ pub(crate) async fn read_ahead(
     idle_timeout: Duration,
 ) -> Result<ReadAhead, axum::Error> {
     let announced = body.size_hint().exact();
-    let is_json = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.to_ascii_lowercase().contains("json"));
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.map(str::to_ascii_lowercase).unwrap_or_default();
+    let is_json = content_type.contains("json");
+    let is_form = content_type.starts_with("multipart/form-data");
     let too_long = announced.is_some_and(|bytes| bytes > MAX_AHEAD as u64);
-    let wanted = ahead == Ahead::Any || (is_json && !too_long);
+    let wanted = match ahead {
+        Ahead::Any => true,
+        Ahead::Json => is_json && !too_long,
+        Ahead::JsonOrForm => is_form || (is_json && !too_long),
+    };
     if !wanted || announced == Some(0) {
         let known_bytes = announced.unwrap_or(0);
         let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
         let fingerprint = (ahead == Ahead::Any).then_some(nothing);
         let rest = Some(Rest::new(Pieces::new(body, turn), idle_timeout));
         let body = RequestBody { ahead: None, rest, is_sent: SentFlag::default() };
-        return Ok(ReadAhead { body, json: None, known_bytes, fingerprint });
+        return Ok(ReadAhead { body, json: None, form: None, known_bytes, fingerprint });
     }
     let (first, rest) = read_first(Pieces::new(body, turn)).await?;
     let whole = rest.is_none();
@@ -154,9 +163,11 @@ pub(crate) async fn read_ahead(
         complete: whole && first.len() <= MAX_AHEAD,
     });
     let json = (is_json && whole).then(|| first.clone());
+    let extent = if whole && first.len() <= MAX_AHEAD { FormExtent::Whole } else { FormExtent::Beginning };
+    let form = is_form.then(|| (first.slice(..first.len().min(MAX_AHEAD)), extent));
     let rest = rest.map(|rest| Rest::new(rest, idle_timeout));
     let body = RequestBody { ahead: Some(first), rest, is_sent: SentFlag::default() };
-    Ok(ReadAhead { body, json, known_bytes, fingerprint })
+    Ok(ReadAhead { body, json, form, known_bytes, fingerprint })
 }
 
 /// The first bytes of `body`, and its rest if it is longer than [`MAX_AHEAD`].

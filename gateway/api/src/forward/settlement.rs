@@ -78,6 +78,15 @@ pub(crate) fn settle(
     if !status.is_success() {
         return failed(FailureReason::ProviderStatus, None);
     }
+    let reported = match reported {
+        ReportedUsage::Nothing | ReportedUsage::Unread => {
+            limit.with_what_was_sent(None).map_or(reported, ReportedUsage::Usage)
+        }
+        ReportedUsage::Usage(usage) => {
+            limit.with_what_was_sent(Some(usage)).map_or(reported, ReportedUsage::Usage)
+        }
+        ReportedUsage::Invalid | ReportedUsage::Inconsistent => reported,
+    };
     let unread = reported == ReportedUsage::Unread;
     let usage = match (reported, end) {
         (ReportedUsage::Invalid, _) => return failed(FailureReason::UsageInvalid, raw_usage),

@@ -39,13 +39,13 @@ pub enum Error {
 
 /// A model of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// Its list price.
-    pub(crate) price: ModelPrice,
+    pub price: ModelPrice,
     /// The most tokens of one input and of one output, if they are known.
-    pub(crate) max_tokens: Split<Option<u64>>,
+    pub max_tokens: Split<Option<u64>>,
     /// The day its price was taken, at midnight UTC.
-    pub(crate) taken_at: DateTime<Utc>,
+    pub taken_at: DateTime<Utc>,
 }
 
 /// Models by provider and name.
@@ -205,7 +205,7 @@ impl Catalogue {
     }
 
     /// Every model by its names, in order: provider, name, model.
-    pub(crate) fn models(&self) -> impl Iterator<Item = (&str, &str, &Listed)> {
+    pub fn models(&self) -> impl Iterator<Item = (&str, &str, &Listed)> {
         self.providers.iter().flat_map(|(provider, models)| {
             models.iter().map(move |(name, listed)| (provider.as_str(), name.as_str(), listed))
         })

@@ -1,6 +1,9 @@
 //! Providers: recognises the provider of a call by its destination, and chooses its key and list price. Pure.
 
+mod built_in;
 pub mod catalogue;
+mod endpoints;
+mod facts;
 mod usage_limit;
 
 use std::collections::BTreeMap;
@@ -12,24 +15,18 @@ use farthing_core::usage::Split;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
+pub use self::built_in::BUILT_IN;
+pub(crate) use self::endpoints::BilledBy;
+pub use self::facts::ProviderFacts;
+use self::facts::{HostOwner, QueryRule};
+pub(crate) use self::facts::{KeySlot, StreamUsage};
 pub(crate) use self::usage_limit::UsageLimit;
+use crate::forward::Shape;
 use crate::providers::catalogue::Catalogue;
 use crate::target;
 
 /// The name of a provider that is not built in.
-const OTHER: &str = "other";
-
-/// The built-in providers and the hosts of their public interfaces. A call over https to such a host is a call to the
-/// provider.
-pub const BUILT_IN: [(&str, &str); 7] = [
-    ("openai", "api.openai.com"),
-    ("anthropic", "api.anthropic.com"),
-    ("google", "generativelanguage.googleapis.com"),
-    ("deepseek", "api.deepseek.com"),
-    ("mistral", "api.mistral.ai"),
-    ("xai", "api.x.ai"),
-    ("groq", "api.groq.com"),
-];
+pub(crate) const OTHER: &str = "other";
 
 /// The longest provider key, in bytes.
 const MAX_KEY: usize = 4096;
@@ -96,6 +93,9 @@ enum Destination {
     Public,
     /// The host of a public interface, without TLS or at another port. No managed key is sent there.
     Unprotected,
+    /// A resource that a customer of the provider rents, and that the operator did not name. No managed key is sent
+    /// there: it may be anybody's.
+    Rented,
     /// A host that the operator configured.
     Named,
     /// Any other host.
@@ -107,7 +107,68 @@ enum Destination {
 pub(crate) struct Recognised<'a> {
     /// The provider's name.
     pub(crate) name: &'a str,
+    facts: &'static ProviderFacts,
     destination: Destination,
+}
+
+impl Recognised<'_> {
+    /// How a response from `target` reports usage.
+    pub(crate) fn shape(self, target: &Uri) -> Shape {
+        self.facts.shape(target.path())
+    }
+
+    /// Where the provider takes the key of a call to `target`; `None` if that is not known.
+    pub(crate) fn key_slot(self, target: &Uri) -> Option<KeySlot> {
+        self.is_built_in().then(|| self.facts.key_slot(target.path()))
+    }
+
+    /// The unit by which a call to `target` is billed.
+    pub(crate) fn billed_by(self, target: &Uri) -> BilledBy {
+        if self.is_built_in() { endpoints::billed_by(target) } else { BilledBy::Report }
+    }
+
+    /// The model that the URL of a call names. The provider ignores the body's then.
+    pub(crate) fn model_within(self, target: &Uri) -> Option<String> {
+        endpoints::model_within(self.facts, target)
+    }
+
+    /// Whether a stream from `target` reports its usage.
+    pub(crate) fn stream_usage(self, target: &Uri) -> StreamUsage {
+        if target.path().ends_with("/completions") { self.facts.stream_usage } else { StreamUsage::Always }
+    }
+
+    /// Members of a body that request what the provider bills besides tokens, beside those of every provider.
+    pub(crate) fn unpriced_members(self) -> &'static [&'static str] {
+        self.facts.unpriced
+    }
+
+    /// The header that carries a managed key to the provider.
+    pub(crate) fn key_header(self, target: &Uri, key: &ProviderKey) -> (HeaderName, HeaderValue) {
+        let (name, prefix) = self.facts.key_slot(target.path()).name_and_prefix();
+        key.header(name, prefix)
+    }
+
+    /// A query parameter by which a caller could shape the response, so that it lacks its usage.
+    pub(crate) fn parameter_of_the_response(self, target: &Uri) -> Option<String> {
+        match self.facts.query {
+            QueryRule::Any => return None,
+            QueryRule::ResponseFormat => {}
+        }
+        let mut formats = 0;
+        let unknown = target::parameters(target).find(|(name, value)| match name.as_str() {
+            "alt" => {
+                formats += 1;
+                formats > 1 || !matches!(value.as_str(), "json" | "sse")
+            }
+            "prettyPrint" => false,
+            _ => true,
+        });
+        unknown.map(|(name, _)| name)
+    }
+
+    fn is_built_in(self) -> bool {
+        BUILT_IN.iter().any(|facts| facts.name == self.facts.name)
+    }
 }
 
 /// The key that a call carries.
@@ -157,17 +218,26 @@ impl Providers {
     /// The provider at `target`. Hosts that the operator configured come first.
     pub(crate) fn at(&self, target: &Uri) -> Recognised<'_> {
         let (host, port) = target::destination(target);
+        let public = BUILT_IN.iter().find_map(|facts| Some((facts, facts.owner_of(&host)?)));
+        let is_protected = target.scheme_str() == Some("https") && port == 443;
         let named = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
         if let Some(known) = self.hosts.iter().find(named) {
-            return Recognised { name: &known.name, destination: Destination::Named };
+            let (facts, destination) = match public {
+                // The operator's own resource at the provider has the rules of a public interface.
+                Some((facts, HostOwner::Customer)) if facts.name == known.name => {
+                    (facts, if is_protected { Destination::Public } else { Destination::Unprotected })
+                }
+                Some(_) | None => (facts_of(&known.name), Destination::Named),
+            };
+            return Recognised { name: &known.name, facts, destination };
         }
-        match BUILT_IN.iter().find(|(_, public)| *public == host) {
-            Some((name, _)) if target.scheme_str() == Some("https") && port == 443 => {
-                Recognised { name, destination: Destination::Public }
-            }
-            Some((name, _)) => Recognised { name, destination: Destination::Unprotected },
-            None => Recognised { name: OTHER, destination: Destination::Elsewhere },
-        }
+        let (facts, destination) = match public {
+            Some((facts, HostOwner::Provider)) if is_protected => (facts, Destination::Public),
+            Some((facts, HostOwner::Customer)) if is_protected => (facts, Destination::Rented),
+            Some((facts, _)) => (facts, Destination::Unprotected),
+            None => (&built_in::OTHER, Destination::Elsewhere),
+        };
+        Recognised { name: facts.name, facts, destination }
     }
 
     /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a
@@ -179,7 +249,7 @@ impl Providers {
         let ours = self.keys.get(provider.name).map(Key::Managed);
         match provider.destination {
             Destination::Public => ours.ok_or(KeyMissing),
-            Destination::Unprotected => Err(KeyMissing),
+            Destination::Unprotected | Destination::Rented => Err(KeyMissing),
             Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
             Destination::Elsewhere => Ok(Key::Callers),
         }
@@ -211,7 +281,7 @@ impl Providers {
         listed.map_or_else(UsageLimit::default, |listed| UsageLimit::new(listed.max_tokens, answers))
     }
 
-    /// The list price of a call of `method` to `target` for `model`.
+    /// The list price of a call of `method` to `target` for `model`, or why it has none.
     ///
     /// A GET, HEAD or DELETE without a model is free. With a managed key, only the list of models is free, and at
     /// public interfaces only endpoints that answer at once have a price. Everything else that the key gives access to
@@ -223,234 +293,80 @@ impl Providers {
         method: &Method,
         target: &Uri,
         model: Option<&str>,
-    ) -> ListPrice {
+    ) -> Result<ListPrice, Unpriced> {
         if provider.name == OTHER {
-            return ListPrice::Nothing;
+            return Ok(ListPrice::Nothing);
         }
-        if model.is_some() {
-            let for_sale = match key {
-                // Nothing is restricted at hosts that the operator configured.
-                Key::Managed(_) if provider.destination == Destination::Named => true,
-                Key::Managed(_) => *method == Method::POST && is_answered_at_once(target),
-                Key::Callers => true,
+        let Some(model) = model else {
+            let asks_nothing = match key {
+                Key::Managed(_) => {
+                    matches!(*method, Method::GET | Method::HEAD) && endpoints::is_model_list(target)
+                }
+                Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
             };
-            return if for_sale { self.listed(provider.name, model) } else { ListPrice::Unlisted };
-        }
-        let asks_nothing = match key {
-            Key::Managed(_) => matches!(*method, Method::GET | Method::HEAD) && is_model_list(target),
-            Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
+            return if asks_nothing { Ok(ListPrice::Nothing) } else { Err(Unpriced::NoModel) };
         };
-        if asks_nothing { ListPrice::Nothing } else { ListPrice::Unlisted }
-    }
-}
-
-/// Whether the provider answers at once with its output and usage. Managed keys are used for these endpoints only.
-fn is_answered_at_once(target: &Uri) -> bool {
-    const ENDS: [&str; 7] = [
-        "/chat/completions",
-        "/completions",
-        "/responses",
-        "/embeddings",
-        "/messages",
-        "/generateContent",
-        "/streamGenerateContent",
-    ];
-    let path = target.path();
-    let plain = !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."));
-    let spelled = path.replace(':', "/");
-    plain && ENDS.iter().any(|end| spelled.ends_with(end))
-}
-
-/// Whether a stream reports its usage only if the request asks for it. Mistral always reports it and refuses the
-/// option.
-pub(crate) fn reports_usage_on_request(provider: Recognised<'_>, target: &Uri) -> bool {
-    target.path().ends_with("/completions") && provider.name != "mistral"
-}
-
-/// Whether the path is `…/models` or `…/models/{model}`.
-fn is_model_list(target: &Uri) -> bool {
-    let mut segments = target.path().trim_end_matches('/').rsplit('/');
-    let (last, before) = (segments.next(), segments.next());
-    let is_plain =
-        |segment: &str| segment.starts_with(|c: char| c.is_ascii_alphanumeric()) && !segment.contains('%');
-    last == Some("models") || (before == Some("models") && last.is_some_and(is_plain))
-}
-
-/// The model in the path of a URL of Google's form: `…/models/{model}:{method}`.
-pub(crate) fn model_within(target: &Uri) -> Option<&str> {
-    let (path, last) = target.path().rsplit_once('/')?;
-    let (model, method) = last.split_once(':')?;
-    let is_plain = !model.is_empty() && !method.is_empty() && !last.contains('%');
-    (is_plain && path.ends_with("/models")).then_some(model)
-}
-
-/// The header that carries a managed key to the provider. Google's OpenAI-compatible paths use OpenAI's header.
-pub(crate) fn key_header(
-    provider: Recognised<'_>,
-    target: &Uri,
-    key: &ProviderKey,
-) -> (HeaderName, HeaderValue) {
-    match provider.name {
-        "anthropic" => key.header(HeaderName::from_static("x-api-key"), ""),
-        "google" if !target.path().contains("/openai/") => {
-            key.header(HeaderName::from_static("x-goog-api-key"), "")
+        let is_restricted = match key {
+            // Nothing is restricted at hosts that the operator configured.
+            Key::Managed(_) => provider.destination != Destination::Named,
+            Key::Callers => false,
+        };
+        if is_restricted
+            && !(*method == Method::POST && endpoints::is_answered_at_once(provider.facts, target))
+        {
+            return Err(Unpriced::Endpoint);
         }
-        _ => key.header(http::header::AUTHORIZATION, "Bearer "),
+        let Some(listed) = self.catalogue.find(provider.name, model) else { return Err(Unpriced::Model) };
+        let reports_nothing = match (key, provider.billed_by(target)) {
+            // Sound reports no tokens, so a price by tokens would bill nothing.
+            (Key::Managed(_), BilledBy::InputCharacters) => {
+                listed.price.per_character.is_none() && listed.price.per_request.is_none()
+            }
+            (Key::Managed(_) | Key::Callers, BilledBy::Report)
+            | (Key::Callers, BilledBy::InputCharacters) => false,
+        };
+        if reports_nothing { Err(Unpriced::Unit) } else { Ok(ListPrice::Listed(listed.price.clone())) }
     }
 }
 
-/// A query parameter by which a caller could shape the response, so that it lacks its usage. Google selects the parts of
-/// a response by `fields` and its format by `alt` and `callback`, each in several spellings.
-pub(crate) fn parameter_of_the_response(provider: Recognised<'_>, target: &Uri) -> Option<String> {
-    if provider.name != "google" {
-        return None;
+/// Why a call to a built-in provider has no list price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unpriced {
+    /// It names no model that can be read.
+    NoModel,
+    /// The catalogue lacks the model.
+    Model,
+    /// The endpoint does not answer at once with its usage.
+    Endpoint,
+    /// The listed price is by tokens, which the endpoint does not report.
+    Unit,
+}
+
+impl fmt::Display for Unpriced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoModel => {
+                "the call names no model that can be read: a body must be JSON of at most 256 KiB"
+            }
+            Self::Model => "the operator's price catalogue does not list the model at this provider",
+            Self::Endpoint => {
+                "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
+                 your own as provider_key"
+            }
+            Self::Unit => "the model's price is by tokens, and this endpoint does not report them",
+        })
     }
-    let mut formats = 0;
-    let unknown = target::parameters(target).find(|(name, value)| match name.as_str() {
-        "alt" => {
-            formats += 1;
-            formats > 1 || !matches!(value.as_str(), "json" | "sse")
-        }
-        "prettyPrint" => false,
-        _ => true,
-    });
-    unknown.map(|(name, _)| name)
+}
+
+/// The facts of the provider `name`.
+fn facts_of(name: &str) -> &'static ProviderFacts {
+    BUILT_IN.iter().find(|facts| facts.name == name).unwrap_or(&built_in::NAMED_BY_THE_OPERATOR)
+}
+
+/// The name of a provider in the semantic conventions of OpenTelemetry; `None` for those that they do not know.
+pub(crate) fn trace_name(name: &str) -> Option<&'static str> {
+    facts_of(name).trace_name
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
-        {"provider":"openai","model":"m","input_per_1m":"1"}]}"#;
-
-    fn providers() -> Providers {
-        let hosts = vec![
-            ProviderHost { name: "openai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
-            ProviderHost { name: "mistral".to_owned(), host: "127.0.0.1".to_owned(), port: 10 },
-        ];
-        let keys = [("openai".to_owned(), ProviderKey::new("sk-ours").unwrap())];
-        Providers::new(hosts, keys.into(), Catalogue::read(CATALOGUE).unwrap())
-    }
-
-    fn uri(url: &str) -> Uri {
-        url.parse().unwrap()
-    }
-
-    #[test]
-    fn providers_are_recognised_by_destination() {
-        let providers = providers();
-        for (url, name, destination) in [
-            ("https://api.openai.com/v1", "openai", Destination::Public),
-            ("https://API.OPENAI.COM.:443/v1", "openai", Destination::Public),
-            ("http://api.openai.com/v1", "openai", Destination::Unprotected),
-            ("http://api.openai.com:443/v1", "openai", Destination::Unprotected),
-            ("https://api.openai.com:8443/v1", "openai", Destination::Unprotected),
-            ("http://127.0.0.1:9/v1", "openai", Destination::Named),
-            ("http://127.0.0.1:10/v1", "mistral", Destination::Named),
-            ("http://127.0.0.1:11/v1", "other", Destination::Elsewhere),
-            ("https://api.openai.com.example.org/", "other", Destination::Elsewhere),
-            ("https://generativelanguage.googleapis.com/v1beta/models", "google", Destination::Public),
-        ] {
-            assert_eq!(providers.at(&uri(url)), Recognised { name, destination }, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_key_of_ours_goes_only_where_it_belongs_and_only_in_want_of_the_callers() {
-        let providers = providers();
-        let ours = ProviderKey::new("sk-ours").unwrap();
-        let key = |url: &str, callers| providers.key(providers.at(&uri(url)), callers);
-        for (url, expected) in [
-            ("https://api.openai.com/v1", Ok(Key::Managed(&ours))),
-            ("http://127.0.0.1:9/v1", Ok(Key::Managed(&ours))),
-            ("http://api.openai.com/v1", Err(KeyMissing)),
-            ("http://api.openai.com:443/v1", Err(KeyMissing)),
-            ("https://api.anthropic.com/v1", Err(KeyMissing)),
-            ("http://127.0.0.1:10/v1", Ok(Key::Callers)),
-            ("https://example.org/v1", Ok(Key::Callers)),
-        ] {
-            assert_eq!(key(url, CallersKey::Absent), expected, "{url}");
-            assert_eq!(key(url, CallersKey::Present), Ok(Key::Callers), "{url}");
-        }
-    }
-
-    #[test]
-    fn what_is_asked_is_priced_or_free_or_neither() {
-        let providers = providers();
-        let ours = ProviderKey::new("sk-ours").unwrap();
-        let price = |url: &str, key, method, model| {
-            let target = uri(url);
-            providers.list_price(providers.at(&target), key, &method, &target, model)
-        };
-        let managed = Key::Managed(&ours);
-        let openai = "https://api.openai.com/v1";
-        let chat = "https://api.openai.com/v1/chat/completions";
-        assert!(matches!(price(chat, managed, Method::POST, Some("m")), ListPrice::Listed(_)));
-        assert_eq!(price(chat, managed, Method::POST, Some("m-2")), ListPrice::Unlisted);
-        for (path, method) in [
-            ("/responses/resp_1", Method::GET),
-            ("/files/f/content", Method::GET),
-            ("/files/f", Method::DELETE),
-            ("/fine_tuning/jobs", Method::POST),
-            ("/threads/runs", Method::POST),
-            ("/files/../chat/completions", Method::POST),
-            ("/files%2f/completions", Method::POST),
-        ] {
-            let url = format!("{openai}{path}");
-            assert_eq!(price(&url, managed, method, Some("m")), ListPrice::Unlisted, "{path}");
-        }
-        assert_eq!(price(openai, managed, Method::POST, None), ListPrice::Unlisted);
-        assert_eq!(price("https://api.mistral.ai/v1", managed, Method::POST, Some("m")), ListPrice::Unlisted);
-        assert_eq!(
-            price("https://example.org/v1", Key::Callers, Method::POST, Some("m")),
-            ListPrice::Nothing
-        );
-        for (path, expected) in [
-            ("/models", ListPrice::Nothing),
-            ("/models/", ListPrice::Nothing),
-            ("/models/gpt-4.1", ListPrice::Nothing),
-            ("/models/..", ListPrice::Unlisted),
-            ("/models/%2e%2e", ListPrice::Unlisted),
-            ("/models/m%2f..%2f..%2ffiles", ListPrice::Unlisted),
-            ("/files", ListPrice::Unlisted),
-            ("/models/x/files", ListPrice::Unlisted),
-        ] {
-            let url = format!("{openai}{path}");
-            assert_eq!(price(&url, managed, Method::GET, None), expected, "{path}");
-            assert_eq!(price(&url, Key::Callers, Method::GET, None), ListPrice::Nothing, "{path}");
-            assert_eq!(price(&url, managed, Method::DELETE, None), ListPrice::Unlisted, "{path}");
-        }
-    }
-
-    #[test]
-    fn a_url_may_name_the_model() {
-        let model = |path: &str| model_within(&uri(&format!("https://h{path}"))).map(str::to_owned);
-        assert_eq!(model("/v1beta/models/gemini-2.5-pro:generateContent").as_deref(), Some("gemini-2.5-pro"));
-        assert_eq!(model("/v1/models/a:b?c=/models/d:e").as_deref(), Some("a"));
-        for path in ["/v1beta/models", "/v1/models/m", "/v1/other/m:x", "/v1/models/:x", "/v1/models/m%3ax:y"]
-        {
-            assert_eq!(model(path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn each_provider_gets_its_key_in_its_own_header() {
-        let key = ProviderKey::new("sk-1").unwrap();
-        for (provider, path, name, text) in [
-            ("openai", "/v1", "authorization", "Bearer sk-1"),
-            ("anthropic", "/v1", "x-api-key", "sk-1"),
-            ("google", "/v1beta/models/m:x", "x-goog-api-key", "sk-1"),
-            ("google", "/v1beta/openai/chat/completions", "authorization", "Bearer sk-1"),
-        ] {
-            let recognised = Recognised { name: provider, destination: Destination::Public };
-            let (header, value) = key_header(recognised, &uri(&format!("https://h{path}")), &key);
-            assert_eq!((header.as_str(), value.to_str().unwrap()), (name, text));
-            assert!(value.is_sensitive());
-        }
-        assert_eq!(format!("{key:?}"), "ProviderKey(****)");
-        for text in ["", "a b", "a\nb", "é"] {
-            assert_eq!(ProviderKey::new(text), None, "{text:?}");
-        }
-    }
-}
+mod tests;

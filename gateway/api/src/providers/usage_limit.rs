@@ -1,4 +1,5 @@
-//! The usage that one call on a managed provider key may report (decision 0058). Pure.
+//! What is known of a call's usage before its answer: the most that one on a managed provider key may report (decision
+//! 0058), and the characters that were sent where the provider bills by them. Pure.
 
 use farthing_core::usage::{Split, Usage};
 
@@ -10,6 +11,8 @@ const TOLERANCE: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct UsageLimit {
     tokens: Split<Option<u64>>,
+    /// The characters of the request, if the provider bills by them and its answer does not report them.
+    sent_characters: Option<u64>,
 }
 
 impl UsageLimit {
@@ -17,7 +20,23 @@ impl UsageLimit {
     pub(super) fn new(max_tokens: Split<Option<u64>>, answers: u64) -> Self {
         let of_call =
             |tokens: Option<u64>| Some(tokens?.saturating_mul(TOLERANCE).saturating_mul(answers.max(1)));
-        Self { tokens: Split { input: of_call(max_tokens.input), output: of_call(max_tokens.output) } }
+        let tokens = Split { input: of_call(max_tokens.input), output: of_call(max_tokens.output) };
+        Self { tokens, sent_characters: None }
+    }
+
+    /// The same for a call whose request has so many characters, by which its provider bills.
+    pub(crate) fn with_sent_characters(self, sent_characters: Option<u64>) -> Self {
+        Self { sent_characters, ..self }
+    }
+
+    /// The usage of a call that was answered: what the answer reported, and the characters of the request if the answer
+    /// reports none.
+    pub(crate) fn with_what_was_sent(self, reported: Option<Usage>) -> Option<Usage> {
+        let Some(input) = self.sent_characters else { return reported };
+        let usage = reported.unwrap_or_default();
+        let is_reported = usage.characters != Split::default();
+        let characters = if is_reported { usage.characters } else { Split { input, output: 0 } };
+        Some(Usage { characters, ..usage })
     }
 
     /// Whether a call may have used so much.
@@ -45,6 +64,19 @@ mod tests {
             assert!(!limit.permits(&usage(0, output + 1)), "{answers}");
         }
         assert!(UsageLimit::new(max_tokens, u64::MAX).permits(&usage(u64::MAX, u64::MAX)));
+    }
+
+    #[test]
+    fn characters_that_were_sent_count_where_none_are_reported() {
+        let characters = |input| Usage { characters: Split { input, output: 0 }, ..Usage::default() };
+        let none = UsageLimit::default();
+        assert_eq!(none.with_what_was_sent(None), None);
+        assert_eq!(none.with_what_was_sent(Some(usage(1, 2))), Some(usage(1, 2)));
+        let sent = none.with_sent_characters(Some(7));
+        assert_eq!(sent.with_what_was_sent(None), Some(characters(7)));
+        assert_eq!(sent.with_what_was_sent(Some(characters(3))), Some(characters(3)));
+        let both = Usage { tokens: Split { input: 1, output: 2 }, ..characters(7) };
+        assert_eq!(sent.with_what_was_sent(Some(usage(1, 2))), Some(both));
     }
 
     #[test]

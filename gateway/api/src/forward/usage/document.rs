@@ -15,13 +15,39 @@ pub(super) enum Member {
     Id,
     Model,
     Created,
+    /// The length of what was transcribed, in seconds.
+    Duration,
+    /// Another document, in base64.
+    Bytes,
+}
+
+/// Which of the members are read within a member of the outermost object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    /// All of them.
+    All,
+    /// The usage alone: the others mean something else there.
+    Usage,
+}
+
+impl Within {
+    /// Whether `member` is read.
+    pub(super) const fn reads(self, member: Member) -> bool {
+        match (self, member) {
+            (Self::All, _) | (Self::Usage, Member::Usage | Member::UsageMetadata) => true,
+            (
+                Self::Usage,
+                Member::Id | Member::Model | Member::Created | Member::Duration | Member::Bytes,
+            ) => false,
+        }
+    }
 }
 
 /// The members to read, and the members of the outermost object to search for them as well.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberSelection {
     pub(super) members: &'static [(&'static str, Member)],
-    pub(super) inside: &'static [&'static str],
+    pub(super) inside: &'static [(&'static str, Within)],
     /// Whether the document may be a list of objects, each of which is searched.
     pub(super) in_list: bool,
 }
@@ -56,8 +82,10 @@ pub(super) struct Document {
     places: [Container; 2],
     key: Vec<u8>,
     reading_key: bool,
-    /// Whether the next container is searched.
-    enter: bool,
+    /// For what the next container is searched, if it is.
+    enter: Option<Within>,
+    /// For what the object inside the outermost one is searched.
+    within: Within,
     /// The member being buffered, and the depth at which it ends.
     keeping: Option<(Member, usize)>,
     kept: Vec<u8>,
@@ -73,7 +101,8 @@ impl Document {
             places: [Container::Other; 2],
             key: Vec::new(),
             reading_key: false,
-            enter: false,
+            enter: None,
+            within: Within::All,
             keeping: None,
             kept: Vec::new(),
             too_long: false,
@@ -159,17 +188,20 @@ impl Document {
     }
 
     fn open(&mut self, byte: u8) {
-        let looked_at = byte == b'{' && (self.depth == 0 || (self.depth == 1 && self.enter));
-        self.enter = false;
+        let entered = self.enter.take().filter(|_| self.depth == 1);
+        let looked_at = byte == b'{' && (self.depth == 0 || entered.is_some());
+        self.within = entered.unwrap_or(self.within);
         self.depth = self.depth.saturating_add(1);
         self.set_place(if looked_at { Container::Key } else { Container::Other });
     }
 
     fn begin_value(&mut self) {
         let key = self.key.as_slice();
-        self.enter = self.depth == 1 && self.selection.inside.iter().any(|name| name.as_bytes() == key);
+        let inside = self.selection.inside.iter().find(|(name, _)| name.as_bytes() == key);
+        self.enter = inside.map(|(_, within)| *within).filter(|_| self.depth == 1);
         let member = self.selection.members.iter().find(|(name, _)| name.as_bytes() == key);
-        if let Some((_, member)) = member {
+        let within = if self.depth == 1 { Within::All } else { self.within };
+        if let Some((_, member)) = member.filter(|(_, member)| within.reads(*member)) {
             self.keeping = Some((*member, self.depth));
             self.kept.clear();
             self.too_long = false;
@@ -215,7 +247,7 @@ mod tests {
 
     const SELECTION: MemberSelection = MemberSelection {
         members: &[("usage", Member::Usage), ("id", Member::Id), ("model", Member::Model)],
-        inside: &["response"],
+        inside: &[("response", Within::All), ("x_groq", Within::Usage)],
         in_list: false,
     };
 
@@ -256,6 +288,21 @@ mod tests {
             members(json, 5),
             [(Member::Id, r#""r""#.to_owned()), (Member::Usage, r#"{"a":1}"#.to_owned())]
         );
+    }
+
+    #[test]
+    fn a_member_may_be_searched_for_its_usage_alone() {
+        let json = r#"{"id":"a","x_groq":{"id":"b","usage":{"n":1}},"model":"m","response":{"id":"c"}}"#;
+        let expected = [
+            (Member::Id, r#""a""#),
+            (Member::Usage, r#"{"n":1}"#),
+            (Member::Model, r#""m""#),
+            (Member::Id, r#""c""#),
+        ];
+        for chunk in [1, 5, 1000] {
+            let found = members(json, chunk);
+            assert!(found.iter().map(|(member, text)| (*member, text.as_str())).eq(expected), "{found:?}");
+        }
     }
 
     #[test]

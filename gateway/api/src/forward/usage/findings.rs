@@ -1,6 +1,7 @@
 //! The members of an answer that metering needs, as they are found in it.
 
 use chrono::{DateTime, Datelike as _, Utc};
+use http::HeaderMap;
 
 use super::UsageReport;
 use super::document::Member;
@@ -54,6 +55,16 @@ impl Findings {
         }
     }
 
+    /// Reads the counts in the headers of an answer, where its provider gives them. What the body reports replaces them.
+    pub(super) fn read_headers(&mut self, headers: &HeaderMap) {
+        for (name, count) in self.shape.header_counts() {
+            let number = headers.get(*name).and_then(|value| value.to_str().ok());
+            if let Some(number) = number {
+                self.counts.report(self.shape, Member::Usage, &format!("{{\"{count}\":{number}}}"));
+            }
+        }
+    }
+
     /// Reads the next bytes of the answer, and at most `max_members` members of all of it.
     pub(super) fn feed(&mut self, bytes: &[u8], max_members: u64) {
         let Self {
@@ -76,7 +87,7 @@ impl Findings {
             }
             match member {
                 // The first invalid one decides: whoever repeats it a million times causes no further work.
-                Member::Usage | Member::UsageMetadata if counts.is_invalid() => {}
+                Member::Usage | Member::UsageMetadata | Member::Duration if counts.is_invalid() => {}
                 Member::Usage | Member::UsageMetadata => {
                     counts.report(*shape, member, text);
                     if text != "null" {
@@ -84,9 +95,12 @@ impl Findings {
                         *raw_usage = Some(clean(text, MAX_RAW));
                     }
                 }
+                Member::Duration => counts.report_duration(text),
                 Member::Id => replace(response_id, string(text)),
                 Member::Model => replace(model, string(text)),
                 Member::Created => replace(timestamp, instant(text)),
+                // Read where it was found.
+                Member::Bytes => {}
             }
         });
     }

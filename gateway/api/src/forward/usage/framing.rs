@@ -1,6 +1,7 @@
-//! Splits a body into JSON documents: a single one, several in a row, or one per server-sent event.
+//! Splits a body into JSON documents: a single one, several in a row, or one per event of a stream.
 
 use super::document::{Document, Member, MemberSelection};
+use super::event_stream::EventStream;
 
 /// The framing of a body, by its content type.
 #[derive(Debug)]
@@ -9,6 +10,8 @@ pub(super) enum Framing {
     Json(Document),
     /// `text/event-stream`.
     Events(Events),
+    /// Amazon's binary event stream.
+    Messages(Box<EventStream>),
 }
 
 impl Framing {
@@ -16,6 +19,8 @@ impl Framing {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         if media_type.eq_ignore_ascii_case("text/event-stream") {
             Self::Events(Events::new(selection))
+        } else if media_type.eq_ignore_ascii_case("application/vnd.amazon.eventstream") {
+            Self::Messages(Box::new(EventStream::new(selection)))
         } else {
             Self::Json(Document::new(selection))
         }
@@ -26,6 +31,7 @@ impl Framing {
         match self {
             Self::Json(document) => document.is_begun(),
             Self::Events(events) => events.document.is_begun(),
+            Self::Messages(messages) => messages.is_within_message(),
         }
     }
 
@@ -33,6 +39,7 @@ impl Framing {
         match self {
             Self::Json(document) => document.feed(bytes, tell),
             Self::Events(events) => events.feed(bytes, tell),
+            Self::Messages(messages) => messages.feed(bytes, tell),
         }
     }
 }

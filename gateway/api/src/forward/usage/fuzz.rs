@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Deserializer, Value};
 
 use super::chunk::ChunkFilter;
-use super::document::{Document, Member, MemberSelection};
+use super::document::{Document, Member, MemberSelection, Within};
 use super::framing::Framing;
 use super::shape::Shape;
 
@@ -75,14 +75,20 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 type Found = Vec<(Member, String)>;
 
-/// Adds the members of one object that `selection` names; `depth` is 1 for the outermost.
-fn members_of(selection: MemberSelection, object: &str, depth: usize, found: &mut Found) {
+/// Adds the members of one object that `selection` names; `within` is `None` for the outermost.
+fn members_of(selection: MemberSelection, object: &str, within: Option<Within>, found: &mut Found) {
     let Members(members) = serde_json::from_str(object).unwrap();
     for (key, value) in members.iter().filter(|(key, _)| key.is_plain) {
-        if depth == 1 && selection.inside.contains(&key.text.as_str()) && value.get().starts_with('{') {
-            members_of(selection, value.get(), 2, found);
+        let inside = selection.inside.iter().find(|(name, _)| *name == key.text);
+        if let (None, Some((_, within)), true) = (within, inside, value.get().starts_with('{')) {
+            members_of(selection, value.get(), Some(*within), found);
         }
-        if let Some((_, member)) = selection.members.iter().find(|(name, _)| *name == key.text) {
+        let member = selection.members.iter().find(|(name, _)| *name == key.text);
+        let reads = |member: Member| match within.unwrap_or(Within::All) {
+            Within::All => true,
+            Within::Usage => matches!(member, Member::Usage | Member::UsageMetadata),
+        };
+        if let Some((_, member)) = member.filter(|(_, member)| reads(*member)) {
             found.push((*member, value.get().to_owned()));
         }
     }
@@ -92,7 +98,7 @@ fn members_of(selection: MemberSelection, object: &str, depth: usize, found: &mu
 /// that.
 fn document_of(selection: MemberSelection, text: &str, found: &mut Found) {
     if text.starts_with('{') {
-        members_of(selection, text, 1, found);
+        members_of(selection, text, None, found);
     } else if text.starts_with('[') && selection.in_list {
         let list: Vec<&RawValue> = serde_json::from_str(text).unwrap();
         for text in list {
@@ -157,7 +163,7 @@ fn passed(bytes: &[u8], sizes: &[usize]) -> Vec<u8> {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    prop::sample::select(&[Shape::Standard, Shape::OpenAi, Shape::Anthropic, Shape::Google][..])
+    prop::sample::select(&Shape::ALL[..])
 }
 
 /// White space between the tokens of a document.
@@ -175,6 +181,10 @@ fn key() -> impl Strategy<Value = String> {
         "createTime",
         "response",
         "message",
+        "delta",
+        "meta",
+        "x_groq",
+        "duration",
         "choices",
         "usag\\u0065",
         "a\\\"usage",

@@ -10,7 +10,9 @@ mod decoder_threads;
 mod decoders;
 mod decoding;
 mod document;
+mod event_stream;
 mod findings;
+mod form;
 mod framing;
 #[cfg(test)]
 mod fuzz;
@@ -28,6 +30,7 @@ pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
+pub(crate) use self::form::{FormExtent, read_form};
 pub(crate) use self::request::{RequestedOptions, read_request, requesting_usage};
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};

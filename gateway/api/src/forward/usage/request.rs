@@ -17,11 +17,12 @@ const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
 const INPUTS: [&str; 3] = ["input", "prompt", "requests"];
 
 /// The members that decide the price of a call and the reporting of its usage.
-const DECISIVE: [&str; 14] = [
+const DECISIVE: [&str; 15] = [
     "model",
     "stream",
     "stream_options",
     "background",
+    "input",
     "generationConfig",
     "generation_config",
     LIMITS[0],
@@ -57,6 +58,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) limited_answers: u64,
     /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
     pub(crate) answers: u64,
+    /// The characters of `input`, if it is a text: what is to be spoken.
+    pub(crate) input_characters: Option<u64>,
 }
 
 /// Reads the options of a whole JSON body.
@@ -103,6 +106,10 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(limited_answers)),
         limited_answers,
         answers: answers.saturating_mul(inputs),
+        input_characters: body.get("input").and_then(|input| {
+            let text: String = serde_json::from_str(input.get()).ok()?;
+            u64::try_from(text.chars().count()).ok()
+        }),
     }
 }
 
@@ -283,6 +290,20 @@ mod tests {
             let body = format!(r#"{{"background":{background}}}"#);
             assert_eq!(read_request(body.as_bytes()).is_background, is, "{body}");
         }
+    }
+
+    #[test]
+    fn the_characters_of_a_text_to_be_spoken_are_counted_and_those_of_a_list_are_not() {
+        for (body, characters) in [
+            (r#"{"input":"caf\u00e9 \ud83d\ude00"}"#, Some(6)),
+            (r#"{"input":""}"#, Some(0)),
+            (r#"{"input":["x"]}"#, None),
+            (r#"{"input":null}"#, None),
+            ("{}", None),
+        ] {
+            assert_eq!(read_request(body.as_bytes()).input_characters, characters, "{body}");
+        }
+        assert_eq!(read_request(br#"{"input":"x","input":"longer"}"#).ambiguous, Some("input"));
     }
 
     #[test]

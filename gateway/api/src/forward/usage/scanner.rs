@@ -99,7 +99,8 @@ impl Scanner {
     /// from its merchant's share.
     pub(crate) fn new(shape: Shape, headers: &HeaderMap, take: impl FnOnce() -> Arc<Share>) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let findings = Findings::new(shape, text(CONTENT_TYPE));
+        let mut findings = Findings::new(shape, text(CONTENT_TYPE));
+        findings.read_headers(headers);
         let coding = Coding::of(text(CONTENT_ENCODING));
         Self(match coding {
             Coding::Identity => Stage::Plain(Box::new(findings)),

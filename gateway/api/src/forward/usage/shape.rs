@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive as _;
 use serde_json::value::RawValue;
 
-use super::document::{Member, MemberSelection};
+use super::document::{Member, MemberSelection, Within};
 
 /// The most fractional digits of seconds.
 const MAX_SECONDS_SCALE: u32 = 9;
@@ -23,16 +23,42 @@ pub(crate) enum Shape {
     Anthropic,
     /// Google's `usageMetadata`; its OpenAI-compatible paths report as OpenAI does.
     Google,
+    /// Cohere's `usage` and `meta`, with the units that it bills; its OpenAI-compatible path reports as OpenAI does.
+    Cohere,
+    /// OpenAI-compatible transcriptions, which may report nothing but the length of the sound.
+    Transcription,
+    /// Amazon Bedrock's: its own interface, and those of the models behind it.
+    Bedrock,
 }
 
 impl Shape {
-    /// The shape of the provider with this name.
-    pub(crate) fn of(provider: &str) -> Self {
-        match provider {
-            "openai" | "deepseek" | "mistral" | "xai" | "groq" => Self::OpenAi,
-            "anthropic" => Self::Anthropic,
-            "google" => Self::Google,
-            _ => Self::Standard,
+    /// Every shape.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 7] = [
+        Self::Standard,
+        Self::OpenAi,
+        Self::Anthropic,
+        Self::Google,
+        Self::Cohere,
+        Self::Transcription,
+        Self::Bedrock,
+    ];
+
+    /// The headers of an answer that report counts, each with the count's name in a usage.
+    pub(super) const fn header_counts(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Bedrock => &[
+                ("x-amzn-bedrock-input-token-count", "inputTokens"),
+                ("x-amzn-bedrock-output-token-count", "outputTokens"),
+                ("x-amzn-bedrock-cache-read-input-token-count", "cacheReadInputTokens"),
+                ("x-amzn-bedrock-cache-write-input-token-count", "cacheWriteInputTokens"),
+            ],
+            Self::Standard
+            | Self::OpenAi
+            | Self::Anthropic
+            | Self::Google
+            | Self::Cohere
+            | Self::Transcription => &[],
         }
     }
 
@@ -54,15 +80,37 @@ impl Shape {
             ("model", Member::Model),
             ("created", Member::Created),
         ];
-        match self {
-            Self::Standard => MemberSelection { members: MEMBERS, inside: &[], in_list: false },
-            // A streamed response is reported inside its last event.
-            Self::OpenAi => MemberSelection { members: MEMBERS, inside: &["response"], in_list: false },
+        const COHERES: &[(&str, Member)] = &[
+            ("usage", Member::Usage),
+            ("meta", Member::Usage),
+            ("id", Member::Id),
+            ("generation_id", Member::Id),
+            ("model", Member::Model),
+            ("created", Member::Created),
+        ];
+        const TRANSCRIPTIONS: &[(&str, Member)] =
+            &[("usage", Member::Usage), ("duration", Member::Duration), ("model", Member::Model)];
+        const BEDROCKS: &[(&str, Member)] = &[
+            ("usage", Member::Usage),
+            // The last event of a stream in a model's own form.
+            ("amazon-bedrock-invocationMetrics", Member::Usage),
+            ("id", Member::Id),
+            ("model", Member::Model),
+        ];
+        let (members, inside, in_list): (_, &[_], _) = match self {
+            Self::Standard => (MEMBERS, &[], false),
+            // A streamed response is reported inside its last event; a stream of Groq's in a member of its own.
+            Self::OpenAi => (MEMBERS, &[("response", Within::All), ("x_groq", Within::Usage)], false),
             // A streamed message begins inside its first event.
-            Self::Anthropic => MemberSelection { members: MEMBERS, inside: &["message"], in_list: false },
+            Self::Anthropic => (MEMBERS, &[("message", Within::All)], false),
             // A stream is a list of answers, unless the call requests server-sent events.
-            Self::Google => MemberSelection { members: GOOGLES, inside: &[], in_list: true },
-        }
+            Self::Google => (GOOGLES, &[], true),
+            // A streamed message ends with its usage in a change; in the first version, with the whole response.
+            Self::Cohere => (COHERES, &[("delta", Within::Usage), ("response", Within::All)], false),
+            Self::Transcription => (TRANSCRIPTIONS, &[], false),
+            Self::Bedrock => (BEDROCKS, &[("message", Within::All)], false),
+        };
+        MemberSelection { members, inside, in_list }
     }
 
     /// The paths of the counts within a member.
@@ -76,6 +124,8 @@ impl Shape {
             (&["prompt_cache_hit_tokens"], Count::CacheRead),
             (&["prompt_tokens_details", "cached_tokens"], Count::CacheRead),
             (&["input_tokens_details", "cached_tokens"], Count::CacheRead),
+            // OpenRouter's.
+            (&["prompt_tokens_details", "cache_write_tokens"], Count::CacheWrite),
             (&["completion_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["output_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["seconds"], Count::Seconds),
@@ -105,7 +155,32 @@ impl Shape {
                 (&["thoughtsTokenCount"], Count::Reasoning),
                 (&["cachedContentTokenCount"], Count::CacheRead),
             ],
-            (Self::OpenAi | Self::Google, _) => OPENAI,
+            // The billed units follow the tokens, and win.
+            (Self::Cohere, _) => &[
+                (&["prompt_tokens"], Count::InputTokens),
+                (&["completion_tokens"], Count::OutputTokens),
+                (&["tokens", "input_tokens"], Count::InputTokens),
+                (&["tokens", "output_tokens"], Count::OutputTokens),
+                (&["billed_units", "input_tokens"], Count::InputTokens),
+                (&["billed_units", "output_tokens"], Count::OutputTokens),
+            ],
+            (Self::Bedrock, _) => &[
+                (&["prompt_tokens"], Count::InputTokens),
+                (&["completion_tokens"], Count::OutputTokens),
+                (&["input_tokens"], Count::InputTokens),
+                (&["output_tokens"], Count::OutputTokens),
+                (&["cache_read_input_tokens"], Count::CacheRead),
+                (&["cache_creation_input_tokens"], Count::CacheWrite),
+                (&["inputTokens"], Count::InputTokens),
+                (&["outputTokens"], Count::OutputTokens),
+                (&["cacheReadInputTokens"], Count::CacheRead),
+                (&["cacheWriteInputTokens"], Count::CacheWrite),
+                (&["inputTokenCount"], Count::InputTokens),
+                (&["outputTokenCount"], Count::OutputTokens),
+                (&["cacheReadInputTokenCount"], Count::CacheRead),
+                (&["cacheWriteInputTokenCount"], Count::CacheWrite),
+            ],
+            (Self::OpenAi | Self::Google | Self::Transcription, _) => OPENAI,
         }
     }
 }
@@ -123,6 +198,8 @@ enum Count {
     Reasoning,
     Characters,
     Seconds,
+    /// The length of what was transcribed, in seconds. It counts if no seconds are reported.
+    Duration,
 }
 
 /// The counts reported so far. A later report of a count replaces an earlier one.
@@ -185,6 +262,20 @@ impl TokenCounts {
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
     }
 
+    /// Reads the length of what was transcribed: a number, or a text with one.
+    pub(super) fn report_duration(&mut self, text: &str) {
+        if text == "null" {
+            return;
+        }
+        self.seen = true;
+        match believed(Count::Duration, text.trim_matches('"')) {
+            Some(seconds) => {
+                self.reported.insert(Count::Duration, seconds);
+            }
+            None => self.invalid = true,
+        }
+    }
+
     /// Whether a report was invalid.
     pub(super) const fn is_invalid(&self) -> bool {
         self.invalid
@@ -203,8 +294,9 @@ impl TokenCounts {
         let cached = Cached { read: count(Count::CacheRead), write: count(Count::CacheWrite) };
         let reasoning = count(Count::Reasoning);
         // Each count is at most MAX_COUNT, so their sums cannot overflow.
+        let excludes_cached = matches!(shape, Shape::Anthropic | Shape::Bedrock);
         let beside_input =
-            count(Count::ToolInput) + if shape == Shape::Anthropic { cached.read + cached.write } else { 0 };
+            count(Count::ToolInput) + if excludes_cached { cached.read + cached.write } else { 0 };
         let beside_output = if self.thoughts == Thoughts::Beside { reasoning } else { 0 };
         let tokens = match (told(Count::InputTokens), told(Count::OutputTokens)) {
             // A total without input and output counts is input.
@@ -219,7 +311,8 @@ impl TokenCounts {
         if cached.read + cached.write > tokens.input {
             return ReportedUsage::Inconsistent;
         }
-        let seconds = self.reported.get(&Count::Seconds).copied().unwrap_or_default();
+        let seconds = self.reported.get(&Count::Seconds).or_else(|| self.reported.get(&Count::Duration));
+        let seconds = seconds.copied().unwrap_or_default();
         ReportedUsage::Usage(Usage {
             tokens,
             cached,
@@ -268,156 +361,10 @@ fn believed(count: Count, text: &str) -> Option<Decimal> {
         | Count::CacheWrite
         | Count::Reasoning
         | Count::Characters => number.is_integer(),
-        Count::Seconds => number.scale() <= MAX_SECONDS_SCALE,
+        Count::Seconds | Count::Duration => number.scale() <= MAX_SECONDS_SCALE,
     };
     fits.then_some(number.abs())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reported(shape: Shape, reports: &[&str]) -> ReportedUsage {
-        let mut counts = TokenCounts::default();
-        for text in reports {
-            let google = shape == Shape::Google && text.contains("Count");
-            counts.report(shape, if google { Member::UsageMetadata } else { Member::Usage }, text);
-        }
-        counts.reported(shape)
-    }
-
-    fn tokens(input: u64, output: u64) -> ReportedUsage {
-        ReportedUsage::Usage(Usage { tokens: Split { input, output }, ..Usage::default() })
-    }
-
-    #[test]
-    fn the_standard_object_is_read() {
-        let standard = |text| reported(Shape::Standard, &[text]);
-        assert_eq!(standard(r#"{"tokens":7}"#), tokens(7, 0));
-        assert_eq!(standard(r#"{"tokens":9,"input_tokens":3,"output_tokens":4}"#), tokens(3, 4));
-        assert_eq!(standard(r#"{"output_tokens":1e3}"#), tokens(0, 1000));
-        assert_eq!(standard(r#"{"input_tokens":5.0,"output_tokens":null}"#), tokens(5, 0));
-        assert_eq!(standard(r#"{"prompt_tokens":5}"#), tokens(0, 0));
-        assert_eq!(standard("null"), ReportedUsage::Nothing);
-        let ReportedUsage::Usage(usage) = standard(r#"{"characters":12,"duration_seconds":1.25}"#) else {
-            panic!("usage is reported")
-        };
-        assert_eq!(usage.characters.input, 12);
-        assert_eq!(usage.seconds.input.to_string(), "1.25");
-    }
-
-    #[test]
-    fn the_openai_object_is_read_and_the_last_report_wins() {
-        let chunks = [
-            "null",
-            r#"{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}"#,
-            r#"{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}"#,
-        ];
-        assert_eq!(reported(Shape::OpenAi, &chunks), tokens(10, 20));
-        assert_eq!(reported(Shape::OpenAi, &[r#"{"input_tokens":4,"output_tokens":5}"#]), tokens(4, 5));
-        assert_eq!(reported(Shape::OpenAi, &[r#"{"total_tokens":8}"#]), tokens(8, 0));
-    }
-
-    fn cached(input: u64, output: u64, read: u64, write: u64, reasoning_tokens: u64) -> ReportedUsage {
-        let (tokens, cached) = (Split { input, output }, Cached { read, write });
-        ReportedUsage::Usage(Usage { tokens, cached, reasoning_tokens, ..Usage::default() })
-    }
-
-    #[test]
-    fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
-        let openai = |text| reported(Shape::OpenAi, &[text]);
-        assert_eq!(
-            openai(
-                r#"{"prompt_tokens":2006,"completion_tokens":300,"total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920},
-                "completion_tokens_details":{"reasoning_tokens":128}}"#
-            ),
-            cached(2006, 300, 1920, 0, 128)
-        );
-        assert_eq!(
-            openai(
-                r#"{"input_tokens":75,"input_tokens_details":{"cached_tokens":5},"output_tokens":1186,
-                "output_tokens_details":{"reasoning_tokens":1024},"total_tokens":1261}"#
-            ),
-            cached(75, 1186, 5, 0, 1024)
-        );
-        assert_eq!(
-            openai(
-                r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#
-            ),
-            cached(9, 1, 6, 0, 0)
-        );
-        assert_eq!(
-            openai(r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":null}"#),
-            tokens(9, 1)
-        );
-        let anthropic = |reports: &[&str]| reported(Shape::Anthropic, reports);
-        assert_eq!(
-            anthropic(&[
-                r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"output_tokens":550}"#
-            ]),
-            cached(12_307, 550, 0, 12_304, 0)
-        );
-        assert_eq!(
-            anthropic(&[
-                r#"{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":12304,"output_tokens":2}"#,
-                r#"{"output_tokens":550}"#,
-            ]),
-            cached(12_307, 550, 12_304, 0, 0)
-        );
-        let google = |text| reported(Shape::Google, &[text]);
-        assert_eq!(
-            google(
-                r#"{"promptTokenCount":100,"cachedContentTokenCount":40,"candidatesTokenCount":20,"thoughtsTokenCount":7,
-                "toolUsePromptTokenCount":5,"totalTokenCount":132}"#
-            ),
-            cached(105, 27, 40, 0, 7)
-        );
-        assert_eq!(google(r#"{"promptTokenCount":8,"totalTokenCount":8}"#), tokens(8, 0));
-        assert_eq!(google(r#"{"prompt_tokens":8,"completion_tokens":2,"total_tokens":10}"#), tokens(8, 2));
-        let more_cached = r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":6}}"#;
-        assert_eq!(openai(more_cached), ReportedUsage::Inconsistent);
-        for text in [
-            r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}"#,
-            r#"{"prompt_tokens":5,"completion_tokens_details":{"reasoning_tokens":0.5}}"#,
-        ] {
-            assert_eq!(openai(text), ReportedUsage::Invalid, "{text}");
-        }
-    }
-
-    #[test]
-    fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
-        let openai = |text| reported(Shape::OpenAi, &[text]);
-        let details = r#""completion_tokens_details":{"reasoning_tokens":91}"#;
-        let beside = format!(r#"{{"prompt_tokens":41,"completion_tokens":87,"total_tokens":219,{details}}}"#);
-        assert_eq!(openai(&beside), cached(41, 178, 0, 0, 91));
-        let within =
-            format!(r#"{{"prompt_tokens":41,"completion_tokens":178,"total_tokens":219,{details}}}"#);
-        assert_eq!(openai(&within), cached(41, 178, 0, 0, 91));
-    }
-
-    #[test]
-    fn what_cannot_be_is_not_believed() {
-        for text in [
-            r#"{"tokens":-1}"#,
-            r#"{"tokens":1.5}"#,
-            r#"{"tokens":"7"}"#,
-            r#"{"tokens":true}"#,
-            r#"{"tokens":[]}"#,
-            r#"{"tokens":1000000000001}"#,
-            r#"{"tokens":1e13}"#,
-            r#"{"tokens":1e400}"#,
-            r#"{"characters":0.1}"#,
-            r#"{"tokens":99999999999999999999999999999999999999}"#,
-            r#"{"duration_seconds":-0.5}"#,
-            r#"{"tokens":1e-1}"#,
-            "7",
-            "[]",
-            r#""tokens""#,
-            "{",
-            r#"{"input_tokens":1,"output_tokens":-5}"#,
-        ] {
-            assert_eq!(reported(Shape::Standard, &[text]), ReportedUsage::Invalid, "{text}");
-        }
-        assert_eq!(reported(Shape::Standard, &[r#"{"tokens":1000000000000}"#]), tokens(1_000_000_000_000, 0));
-    }
-}
+mod tests;

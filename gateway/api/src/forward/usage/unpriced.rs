@@ -50,8 +50,9 @@ const TOOL_MEMBERS: [&str; 6] = [
 ];
 
 /// The first member of a JSON body that requests a feature without a listed price, or that may: a member that cannot be
-/// read, or that readers may understand in two ways, counts as one that does.
-pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
+/// read, or that readers may understand in two ways, counts as one that does. `of_provider` are members that do so at the
+/// call's provider.
+pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Option<&'static str> {
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return Some("body") };
     let member = members.iter().find_map(|(name, value)| {
         let text = value.get();
@@ -59,13 +60,14 @@ pub(crate) fn unpriced_member(body: &[u8]) -> Option<&'static str> {
         let other_than =
             |plain: &[&str]| is_named && !string(text).is_some_and(|value| plain.contains(&value.as_str()));
         // Some providers' readers ignore the case of names.
-        let known = UNPRICED.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
+        let mut all = UNPRICED.iter().chain(of_provider);
+        let known = *all.find(|known| known.eq_ignore_ascii_case(name))?;
         let requests = match known {
             "service_tier" | "serviceTier" => other_than(&STANDARD_TIERS),
             "speed" => other_than(&["standard"]),
             "inference_geo" => other_than(&["global"]),
             "tools" => !are_plain(text),
-            _ => is_named,
+            _ => is_named && text != "false",
         };
         requests.then_some(known)
     });
@@ -269,7 +271,22 @@ mod tests {
             (r#"{"tools":[{"type":"web_search"}],}"#, "body"),
             ("", "body"),
         ] {
-            assert_eq!(unpriced_member(body.as_bytes()), Some(member), "{body}");
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), Some(member), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_provider_may_have_members_of_its_own_that_choose_another_price() {
+        let of_provider = ["models", "plugins"];
+        for (body, member) in [
+            (r#"{"models":["a","b"]}"#, Some("models")),
+            (r#"{"Plugins":[{"id":"web"}]}"#, Some("plugins")),
+            (r#"{"models":null}"#, None),
+            (r#"{"models":false}"#, None),
+            (r#"{"route":"fallback"}"#, None),
+        ] {
+            assert_eq!(unpriced_member(body.as_bytes(), &of_provider), member, "{body}");
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), None, "{body}");
         }
     }
 
@@ -293,7 +310,7 @@ mod tests {
             r#"{"messages":[{"content":"cache_control \"ttl\":\"1h\"","cache_control":{"ttl":"5m"}}]}"#,
             r#"{"metadata":{"service_tier":"priority"}}"#,
         ] {
-            assert_eq!(unpriced_member(body.as_bytes()), None, "{body}");
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), None, "{body}");
         }
     }
 
@@ -302,16 +319,19 @@ mod tests {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         for (levels, tools, cached) in [(100, None, None), (200, Some("tools"), Some("cache_control"))] {
             let body = format!(r#"{{"tools":[{{"type":"function","parameters":{}}}]}}"#, nested(levels));
-            assert_eq!(unpriced_member(body.as_bytes()), tools);
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), tools);
             let body = format!(r#"{{"cache_control":{{"ttl":"5m"}},"y":{}}}"#, nested(levels));
-            assert_eq!(unpriced_member(body.as_bytes()), cached);
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), cached);
             let body = format!(r#"{{"y":{}}}"#, nested(levels));
-            assert_eq!(unpriced_member(body.as_bytes()), None);
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), None);
         }
     }
 
     #[test]
     fn a_body_that_is_not_utf_8_counts_as_priced_apart() {
-        assert_eq!(unpriced_member(b"{\"cache_control\":{\"ttl\":\"1h\"},\"y\":\"\xff\"}"), Some("body"));
+        assert_eq!(
+            unpriced_member(b"{\"cache_control\":{\"ttl\":\"1h\"},\"y\":\"\xff\"}", &[]),
+            Some("body")
+        );
     }
 }

@@ -1,32 +1,36 @@
 //! The price catalogue: the one built into the program (`deploy/prices`), overridden by the operator's files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use farthing_api::catalogue::Catalogue;
 
-const BUILT_IN: &str = include_str!("../../prices/catalogue.json");
+const BUILT_IN: &str = include_str!("../prices/catalogue.json");
 
 /// Flags that name price files.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Prices {
+pub(crate) struct Prices {
     /// Read list prices of providers from this file. Its entries override the built-in ones.
     #[arg(long = "prices", env = "FARTHING_PRICES", value_delimiter = ',', value_name = "FILE")]
-    pub(super) price_files: Vec<PathBuf>,
+    pub(crate) price_files: Vec<PathBuf>,
 }
 
 impl Prices {
     /// The whole catalogue. Later files override earlier ones.
-    pub(super) fn catalogue(&self) -> Result<Catalogue> {
+    pub(crate) fn catalogue(&self) -> Result<Catalogue> {
         let mut catalogue = Catalogue::read(BUILT_IN).context("the built-in price catalogue is invalid")?;
         for path in &self.price_files {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-            let file = Catalogue::read(&text);
-            catalogue.extend(file.with_context(|| format!("{shown} is not a price catalogue"))?);
+            catalogue.extend(read(path)?);
         }
         Ok(catalogue)
     }
+}
+
+/// The catalogue in the file at `path`.
+pub(crate) fn read(path: &Path) -> Result<Catalogue> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    Catalogue::read(&text).with_context(|| format!("{shown} is not a price catalogue"))
 }
 
 #[cfg(test)]
@@ -36,6 +40,15 @@ mod tests {
     #[test]
     fn the_built_in_catalogue_is_valid() {
         assert!(Prices { price_files: Vec::new() }.catalogue().is_ok());
+    }
+
+    #[test]
+    fn the_built_in_catalogue_names_built_in_providers_alone() {
+        let catalogue = Prices { price_files: Vec::new() }.catalogue().unwrap();
+        let is_known = |name: &str| farthing_api::BUILT_IN.iter().any(|facts| facts.name == name);
+        for (provider, model, _) in catalogue.models() {
+            assert!(is_known(provider), "{provider} {model}");
+        }
     }
 
     #[test]

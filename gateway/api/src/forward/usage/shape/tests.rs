@@ -1,0 +1,179 @@
+use super::*;
+
+fn reported(shape: Shape, reports: &[&str]) -> ReportedUsage {
+    let mut counts = TokenCounts::default();
+    for text in reports {
+        let google = shape == Shape::Google && text.contains("Count");
+        counts.report(shape, if google { Member::UsageMetadata } else { Member::Usage }, text);
+    }
+    counts.reported(shape)
+}
+
+fn tokens(input: u64, output: u64) -> ReportedUsage {
+    ReportedUsage::Usage(Usage { tokens: Split { input, output }, ..Usage::default() })
+}
+
+#[test]
+fn the_standard_object_is_read() {
+    let standard = |text| reported(Shape::Standard, &[text]);
+    assert_eq!(standard(r#"{"tokens":7}"#), tokens(7, 0));
+    assert_eq!(standard(r#"{"tokens":9,"input_tokens":3,"output_tokens":4}"#), tokens(3, 4));
+    assert_eq!(standard(r#"{"output_tokens":1e3}"#), tokens(0, 1000));
+    assert_eq!(standard(r#"{"input_tokens":5.0,"output_tokens":null}"#), tokens(5, 0));
+    assert_eq!(standard(r#"{"prompt_tokens":5}"#), tokens(0, 0));
+    assert_eq!(standard("null"), ReportedUsage::Nothing);
+    let ReportedUsage::Usage(usage) = standard(r#"{"characters":12,"duration_seconds":1.25}"#) else {
+        panic!("usage is reported")
+    };
+    assert_eq!(usage.characters.input, 12);
+    assert_eq!(usage.seconds.input.to_string(), "1.25");
+}
+
+#[test]
+fn the_openai_object_is_read_and_the_last_report_wins() {
+    let chunks = [
+        "null",
+        r#"{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}"#,
+        r#"{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}"#,
+    ];
+    assert_eq!(reported(Shape::OpenAi, &chunks), tokens(10, 20));
+    assert_eq!(reported(Shape::OpenAi, &[r#"{"input_tokens":4,"output_tokens":5}"#]), tokens(4, 5));
+    assert_eq!(reported(Shape::OpenAi, &[r#"{"total_tokens":8}"#]), tokens(8, 0));
+}
+
+fn cached(input: u64, output: u64, read: u64, write: u64, reasoning_tokens: u64) -> ReportedUsage {
+    let (tokens, cached) = (Split { input, output }, Cached { read, write });
+    ReportedUsage::Usage(Usage { tokens, cached, reasoning_tokens, ..Usage::default() })
+}
+
+#[test]
+fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
+    let openai = |text| reported(Shape::OpenAi, &[text]);
+    assert_eq!(
+        openai(
+            r#"{"prompt_tokens":2006,"completion_tokens":300,"total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920},
+            "completion_tokens_details":{"reasoning_tokens":128}}"#
+        ),
+        cached(2006, 300, 1920, 0, 128)
+    );
+    assert_eq!(
+        openai(
+            r#"{"input_tokens":75,"input_tokens_details":{"cached_tokens":5},"output_tokens":1186,
+            "output_tokens_details":{"reasoning_tokens":1024},"total_tokens":1261}"#
+        ),
+        cached(75, 1186, 5, 0, 1024)
+    );
+    assert_eq!(
+        openai(
+            r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#
+        ),
+        cached(9, 1, 6, 0, 0)
+    );
+    assert_eq!(
+        openai(r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":null}"#),
+        tokens(9, 1)
+    );
+    let anthropic = |reports: &[&str]| reported(Shape::Anthropic, reports);
+    assert_eq!(
+        anthropic(&[
+            r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"output_tokens":550}"#
+        ]),
+        cached(12_307, 550, 0, 12_304, 0)
+    );
+    assert_eq!(
+        anthropic(&[
+            r#"{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":12304,"output_tokens":2}"#,
+            r#"{"output_tokens":550}"#,
+        ]),
+        cached(12_307, 550, 12_304, 0, 0)
+    );
+    let google = |text| reported(Shape::Google, &[text]);
+    assert_eq!(
+        google(
+            r#"{"promptTokenCount":100,"cachedContentTokenCount":40,"candidatesTokenCount":20,"thoughtsTokenCount":7,
+            "toolUsePromptTokenCount":5,"totalTokenCount":132}"#
+        ),
+        cached(105, 27, 40, 0, 7)
+    );
+    assert_eq!(google(r#"{"promptTokenCount":8,"totalTokenCount":8}"#), tokens(8, 0));
+    assert_eq!(google(r#"{"prompt_tokens":8,"completion_tokens":2,"total_tokens":10}"#), tokens(8, 2));
+    let more_cached = r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":6}}"#;
+    assert_eq!(openai(more_cached), ReportedUsage::Inconsistent);
+    for text in [
+        r#"{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}"#,
+        r#"{"prompt_tokens":5,"completion_tokens_details":{"reasoning_tokens":0.5}}"#,
+    ] {
+        assert_eq!(openai(text), ReportedUsage::Invalid, "{text}");
+    }
+}
+
+#[test]
+fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
+    let openai = |text| reported(Shape::OpenAi, &[text]);
+    let details = r#""completion_tokens_details":{"reasoning_tokens":91}"#;
+    let beside = format!(r#"{{"prompt_tokens":41,"completion_tokens":87,"total_tokens":219,{details}}}"#);
+    assert_eq!(openai(&beside), cached(41, 178, 0, 0, 91));
+    let within = format!(r#"{{"prompt_tokens":41,"completion_tokens":178,"total_tokens":219,{details}}}"#);
+    assert_eq!(openai(&within), cached(41, 178, 0, 0, 91));
+}
+
+#[test]
+fn the_units_that_cohere_bills_win_over_its_tokens() {
+    let cohere = |text| reported(Shape::Cohere, &[text]);
+    let both = r#"{"billed_units":{"input_tokens":5.0,"output_tokens":418},"tokens":{"input_tokens":71,"output_tokens":420}}"#;
+    assert_eq!(cohere(both), tokens(5, 418));
+    assert_eq!(cohere(r#"{"tokens":{"input_tokens":71,"output_tokens":420}}"#), tokens(71, 420));
+    assert_eq!(cohere(r#"{"api_version":{"version":"2"},"billed_units":{"input_tokens":9}}"#), tokens(9, 0));
+    assert_eq!(cohere(r#"{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}"#), tokens(4, 2));
+    assert_eq!(cohere(r#"{"billed_units":{"input_tokens":-5}}"#), ReportedUsage::Invalid);
+}
+
+#[test]
+fn the_length_of_a_transcription_counts_unless_its_seconds_are_reported() {
+    let seconds = |durations: &[&str], usage: Option<&str>| {
+        let mut counts = TokenCounts::default();
+        for text in durations {
+            counts.report_duration(text);
+        }
+        if let Some(text) = usage {
+            counts.report(Shape::Transcription, Member::Usage, text);
+        }
+        match counts.reported(Shape::Transcription) {
+            ReportedUsage::Usage(usage) => usage.seconds.input.to_string(),
+            other => format!("{other:?}"),
+        }
+    };
+    assert_eq!(seconds(&["8.47"], None), "8.47");
+    assert_eq!(seconds(&["\"8.47\""], None), "8.47");
+    assert_eq!(seconds(&["8.47"], Some(r#"{"type":"duration","seconds":9}"#)), "9");
+    assert_eq!(seconds(&["null"], None), "Nothing");
+    for text in ["-1", "\"x\"", "1e13", "true", "{}"] {
+        assert_eq!(seconds(&[text], None), "Invalid", "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_not_believed() {
+    for text in [
+        r#"{"tokens":-1}"#,
+        r#"{"tokens":1.5}"#,
+        r#"{"tokens":"7"}"#,
+        r#"{"tokens":true}"#,
+        r#"{"tokens":[]}"#,
+        r#"{"tokens":1000000000001}"#,
+        r#"{"tokens":1e13}"#,
+        r#"{"tokens":1e400}"#,
+        r#"{"characters":0.1}"#,
+        r#"{"tokens":99999999999999999999999999999999999999}"#,
+        r#"{"duration_seconds":-0.5}"#,
+        r#"{"tokens":1e-1}"#,
+        "7",
+        "[]",
+        r#""tokens""#,
+        "{",
+        r#"{"input_tokens":1,"output_tokens":-5}"#,
+    ] {
+        assert_eq!(reported(Shape::Standard, &[text]), ReportedUsage::Invalid, "{text}");
+    }
+    assert_eq!(reported(Shape::Standard, &[r#"{"tokens":1000000000000}"#]), tokens(1_000_000_000_000, 0));
+}

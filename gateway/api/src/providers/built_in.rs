@@ -1,0 +1,176 @@
+//! The table of the built-in providers. `docs/providers.md` describes each row. Pure.
+
+use super::facts::HostPattern::{self, Exact, Regional, Resource};
+use super::facts::{KeySlot, ModelInUrl, ProviderFacts, QueryRule, StreamUsage};
+use crate::forward::Shape;
+
+/// Endpoints in the format of OpenAI, and that of Anthropic, which some providers serve beside it.
+const OPENAI_ENDPOINTS: &[&str] =
+    &["/chat/completions", "/completions", "/responses", "/embeddings", "/messages", "/audio/speech"];
+
+/// The same, and transcriptions whose answers in JSON report tokens or seconds.
+const OPENAIS_OWN: &[&str] = &[
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/embeddings",
+    "/audio/speech",
+    "/audio/transcriptions",
+];
+
+/// A provider whose interface is OpenAI's. Every row below says where it differs.
+const fn openai_compatible(name: &'static str, hosts: &'static [HostPattern]) -> ProviderFacts {
+    ProviderFacts {
+        name,
+        trace_name: None,
+        hosts,
+        key: KeySlot::Bearer,
+        bearer_paths: &[],
+        shape: Shape::OpenAi,
+        stream_usage: StreamUsage::OnRequest,
+        endpoints: OPENAI_ENDPOINTS,
+        unpriced: &[],
+        query: QueryRule::Any,
+        model_in_url: ModelInUrl::Method,
+    }
+}
+
+/// The built-in providers.
+pub static BUILT_IN: &[ProviderFacts] = &[
+    ProviderFacts {
+        trace_name: Some("openai"),
+        endpoints: OPENAIS_OWN,
+        ..openai_compatible("openai", &[Exact("api.openai.com")])
+    },
+    ProviderFacts {
+        trace_name: Some("anthropic"),
+        key: KeySlot::Header("x-api-key"),
+        shape: Shape::Anthropic,
+        endpoints: &["/messages", "/chat/completions"],
+        ..openai_compatible("anthropic", &[Exact("api.anthropic.com")])
+    },
+    ProviderFacts {
+        trace_name: Some("gcp.gemini"),
+        key: KeySlot::Header("x-goog-api-key"),
+        bearer_paths: &["/openai/"],
+        shape: Shape::Google,
+        endpoints: &["/generateContent", "/streamGenerateContent", "/chat/completions", "/embeddings"],
+        query: QueryRule::ResponseFormat,
+        ..openai_compatible("google", &[Exact("generativelanguage.googleapis.com")])
+    },
+    ProviderFacts {
+        trace_name: Some("deepseek"),
+        ..openai_compatible("deepseek", &[Exact("api.deepseek.com")])
+    },
+    ProviderFacts {
+        trace_name: Some("mistral_ai"),
+        // It refuses the option.
+        stream_usage: StreamUsage::Always,
+        ..openai_compatible("mistral", &[Exact("api.mistral.ai")])
+    },
+    ProviderFacts {
+        trace_name: Some("x_ai"),
+        // The answer is fetched later, by a call of its own.
+        unpriced: &["deferred"],
+        ..openai_compatible("xai", &[Exact("api.x.ai")])
+    },
+    ProviderFacts { trace_name: Some("groq"), ..openai_compatible("groq", &[Exact("api.groq.com")]) },
+    openai_compatible("together", &[Exact("api.together.xyz"), Exact("api.together.ai")]),
+    openai_compatible("fireworks", &[Exact("api.fireworks.ai")]),
+    ProviderFacts {
+        trace_name: Some("cohere"),
+        shape: Shape::Cohere,
+        // Its OpenAI-compatible path refuses the option.
+        stream_usage: StreamUsage::Unknown,
+        endpoints: &["/chat", "/embed", "/chat/completions", "/embeddings"],
+        unpriced: &["connectors", "images", "inputs"],
+        ..openai_compatible("cohere", &[Exact("api.cohere.com"), Exact("api.cohere.ai")])
+    },
+    openai_compatible("cerebras", &[Exact("api.cerebras.ai")]),
+    ProviderFacts {
+        trace_name: Some("perplexity"),
+        stream_usage: StreamUsage::Always,
+        ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")])
+    },
+    ProviderFacts {
+        stream_usage: StreamUsage::Always,
+        // Other models, providers and plugins with prices of their own.
+        unpriced: &["models", "provider", "plugins", "route", "preset"],
+        ..openai_compatible("openrouter", &[Exact("openrouter.ai")])
+    },
+    openai_compatible("deepinfra", &[Exact("api.deepinfra.com")]),
+    openai_compatible(
+        "nebius",
+        &[
+            Exact("api.tokenfactory.nebius.com"),
+            Exact("api.studio.nebius.com"),
+            Exact("api.studio.nebius.ai"),
+        ],
+    ),
+    openai_compatible("sambanova", &[Exact("api.sambanova.ai")]),
+    openai_compatible("hyperbolic", &[Exact("api.hyperbolic.xyz")]),
+    openai_compatible("moonshot", &[Exact("api.moonshot.ai")]),
+    openai_compatible("zai", &[Exact("api.z.ai")]),
+    ProviderFacts {
+        unpriced: &["enable_search", "search_options"],
+        ..openai_compatible("dashscope", &[Exact("dashscope-intl.aliyuncs.com")])
+    },
+    openai_compatible("nvidia", &[Exact("integrate.api.nvidia.com")]),
+    openai_compatible("github", &[Exact("models.github.ai")]),
+    openai_compatible("huggingface", &[Exact("router.huggingface.co")]),
+    ProviderFacts {
+        // Other models and providers with prices of their own.
+        unpriced: &["models", "providerOptions"],
+        ..openai_compatible("vercel", &[Exact("ai-gateway.vercel.sh")])
+    },
+    ProviderFacts {
+        trace_name: Some("azure.ai.openai"),
+        key: KeySlot::Header("api-key"),
+        unpriced: &["data_sources", "dataSources"],
+        model_in_url: ModelInUrl::After("deployments"),
+        ..openai_compatible(
+            "azure",
+            &[
+                Resource(".openai.azure.com"),
+                Resource(".cognitiveservices.azure.com"),
+                Resource(".services.ai.azure.com"),
+            ],
+        )
+    },
+    ProviderFacts {
+        trace_name: Some("aws.bedrock"),
+        shape: Shape::Bedrock,
+        // What a body can request there beside tokens is not known well enough to use a managed key.
+        endpoints: &[],
+        model_in_url: ModelInUrl::After("model"),
+        ..openai_compatible("bedrock", &[Regional("bedrock-runtime.", ".amazonaws.com")])
+    },
+];
+
+/// A host that the operator gave a name of its own. It is taken for one with OpenAI's interface that reports usage in the
+/// standard object.
+pub(super) static NAMED_BY_THE_OPERATOR: ProviderFacts =
+    ProviderFacts { shape: Shape::Standard, ..openai_compatible("", &[]) };
+
+/// Every other host.
+pub(super) static OTHER: ProviderFacts =
+    ProviderFacts { shape: Shape::Standard, ..openai_compatible(super::OTHER, &[]) };
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_name_and_no_host_stands_twice_and_names_are_plain() {
+        let names: BTreeSet<_> = BUILT_IN.iter().map(|facts| facts.name).collect();
+        assert_eq!(names.len(), BUILT_IN.len());
+        let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase());
+        assert!(names.iter().all(|name| plain(name) && *name != super::super::OTHER));
+        let hosts: Vec<_> = BUILT_IN.iter().flat_map(|facts| facts.hosts).collect();
+        for (at, pattern) in hosts.iter().enumerate() {
+            assert!(!hosts[..at].contains(pattern), "{pattern:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the URL of a call says of it: the kind of its endpoint and its model. Pure.
+
+use http::Uri;
+use percent_encoding::percent_decode_str;
+
+use super::facts::{ModelInUrl, ProviderFacts};
+
+/// The unit by which an endpoint is billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BilledBy {
+    /// What its answer reports.
+    Report,
+    /// The characters of the request's `input`: its answer is sound and reports nothing.
+    InputCharacters,
+}
+
+/// The unit by which the endpoint of `target` is billed, at a built-in provider.
+pub(super) fn billed_by(target: &Uri) -> BilledBy {
+    if target.path().ends_with("/audio/speech") { BilledBy::InputCharacters } else { BilledBy::Report }
+}
+
+/// Whether the provider answers at once with its output and usage. Managed keys are used for these endpoints only.
+pub(super) fn is_answered_at_once(facts: &ProviderFacts, target: &Uri) -> bool {
+    let path = target.path();
+    let plain = !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."));
+    let spelled = path.replace(':', "/");
+    // Some providers take the same calls here, and keep their answers to be fetched later.
+    let is_kept = path.split('/').any(|segment| segment.eq_ignore_ascii_case("async"));
+    plain && !is_kept && facts.endpoints.iter().any(|end| spelled.ends_with(end))
+}
+
+/// Whether the path is `…/models` or `…/models/{model}`.
+pub(super) fn is_model_list(target: &Uri) -> bool {
+    let mut segments = target.path().trim_end_matches('/').rsplit('/');
+    let (last, before) = (segments.next(), segments.next());
+    let is_plain =
+        |segment: &str| segment.starts_with(|c: char| c.is_ascii_alphanumeric()) && !segment.contains('%');
+    last == Some("models") || (before == Some("models") && last.is_some_and(is_plain))
+}
+
+/// The model in the path of a URL. A provider ignores the body's model if the URL names one.
+pub(super) fn model_within(facts: &ProviderFacts, target: &Uri) -> Option<String> {
+    let in_segment = match facts.model_in_url {
+        ModelInUrl::Method => None,
+        ModelInUrl::After(segment) => model_after(segment, target.path()),
+    };
+    in_segment.or_else(|| method_model_within(target.path()).map(str::to_owned))
+}
+
+/// The model in a path of Google's form: `…/models/{model}:{method}`.
+fn method_model_within(path: &str) -> Option<&str> {
+    let (path, last) = path.rsplit_once('/')?;
+    let (model, method) = last.split_once(':')?;
+    let is_plain = !model.is_empty() && !method.is_empty() && !last.contains('%');
+    (is_plain && path.ends_with("/models")).then_some(model)
+}
+
+/// The model in the segment after `before`, decoded as its server reads it, if another segment follows.
+fn model_after(before: &str, path: &str) -> Option<String> {
+    let mut segments = path.split('/').skip_while(|segment| *segment != before).skip(1);
+    let name = segments.next().filter(|name| !name.is_empty())?;
+    segments.next()?;
+    Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::built_in::{BUILT_IN, OTHER};
+    use super::*;
+
+    fn uri(path: &str) -> Uri {
+        format!("https://h{path}").parse().unwrap()
+    }
+
+    #[test]
+    fn a_url_may_name_the_model() {
+        let model = |path: &str| model_within(&OTHER, &uri(path));
+        assert_eq!(model("/v1beta/models/gemini-2.5-pro:generateContent").as_deref(), Some("gemini-2.5-pro"));
+        assert_eq!(model("/v1/models/a:b?c=/models/d:e").as_deref(), Some("a"));
+        for path in [
+            "/v1beta/models",
+            "/v1/models/m",
+            "/v1/other/m:x",
+            "/v1/models/:x",
+            "/v1/models/m%3ax:y",
+            "/openai/deployments/gpt/chat/completions",
+        ] {
+            assert_eq!(model(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn azure_names_the_deployment_in_the_url() {
+        let azure = BUILT_IN.iter().find(|facts| facts.name == "azure").unwrap();
+        for (path, model) in [
+            ("/openai/deployments/gpt-ours/chat/completions?api-version=2024-10-21", Some("gpt-ours")),
+            ("/openai/deployments/gpt%2Dours/chat/completions", Some("gpt-ours")),
+            ("/openai/deployments/gpt-ours", None),
+            ("/openai/deployments//chat/completions", None),
+            ("/openai/v1/chat/completions", None),
+        ] {
+            assert_eq!(model_within(azure, &uri(path)).as_deref(), model, "{path}");
+        }
+    }
+
+    #[test]
+    fn bedrock_names_the_model_in_the_url() {
+        let bedrock = BUILT_IN.iter().find(|facts| facts.name == "bedrock").unwrap();
+        for (path, model) in [
+            ("/model/amazon.nova-lite-v1:0/converse", Some("amazon.nova-lite-v1:0")),
+            ("/model/amazon.nova-lite-v1%3A0/converse-stream", Some("amazon.nova-lite-v1:0")),
+            ("/model/m", None),
+            ("/guardrail/g/apply", None),
+        ] {
+            assert_eq!(model_within(bedrock, &uri(path)).as_deref(), model, "{path}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+use super::*;
+
+const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
+    {"provider":"openai","model":"m","input_per_1m":"1"},
+    {"provider":"openai","model":"tts","per_character":"0.01"}]}"#;
+
+fn providers() -> Providers {
+    let hosts = vec![
+        ProviderHost { name: "openai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
+        ProviderHost { name: "mistral".to_owned(), host: "127.0.0.1".to_owned(), port: 10 },
+        ProviderHost { name: "azure".to_owned(), host: "ours.openai.azure.com".to_owned(), port: 443 },
+    ];
+    let keys = ["openai", "azure"].map(|name| (name.to_owned(), ProviderKey::new("sk-ours").unwrap()));
+    Providers::new(hosts, keys.into(), Catalogue::read(CATALOGUE).unwrap())
+}
+
+fn uri(url: &str) -> Uri {
+    url.parse().unwrap()
+}
+
+#[test]
+fn providers_are_recognised_by_destination() {
+    let providers = providers();
+    for (url, name, destination) in [
+        ("https://api.openai.com/v1", "openai", Destination::Public),
+        ("https://API.OPENAI.COM.:443/v1", "openai", Destination::Public),
+        ("http://api.openai.com/v1", "openai", Destination::Unprotected),
+        ("http://api.openai.com:443/v1", "openai", Destination::Unprotected),
+        ("https://api.openai.com:8443/v1", "openai", Destination::Unprotected),
+        ("http://127.0.0.1:9/v1", "openai", Destination::Named),
+        ("http://127.0.0.1:10/v1", "mistral", Destination::Named),
+        ("http://127.0.0.1:11/v1", "other", Destination::Elsewhere),
+        ("https://api.openai.com.example.org/", "other", Destination::Elsewhere),
+        ("https://generativelanguage.googleapis.com/v1beta/models", "google", Destination::Public),
+        ("https://api.together.ai/v1/chat/completions", "together", Destination::Public),
+        ("https://openrouter.ai/api/v1/chat/completions", "openrouter", Destination::Public),
+        ("https://ours.openai.azure.com/openai/v1/responses", "azure", Destination::Public),
+        ("http://ours.openai.azure.com:443/openai/v1/responses", "azure", Destination::Unprotected),
+        ("http://ours.openai.azure.com/openai/v1/responses", "azure", Destination::Unprotected),
+        ("https://theirs.openai.azure.com/openai/v1/responses", "azure", Destination::Rented),
+        ("http://theirs.openai.azure.com/openai/v1/responses", "azure", Destination::Unprotected),
+        ("https://a.ours.openai.azure.com/openai/v1/responses", "other", Destination::Elsewhere),
+    ] {
+        let found = providers.at(&uri(url));
+        assert_eq!((found.name, found.destination), (name, destination), "{url}");
+        assert!(found.facts.name == name, "{url}");
+    }
+}
+
+#[test]
+fn a_key_of_ours_goes_only_where_it_belongs_and_only_in_want_of_the_callers() {
+    let providers = providers();
+    let ours = ProviderKey::new("sk-ours").unwrap();
+    let key = |url: &str, callers| providers.key(providers.at(&uri(url)), callers);
+    for (url, expected) in [
+        ("https://api.openai.com/v1", Ok(Key::Managed(&ours))),
+        ("http://127.0.0.1:9/v1", Ok(Key::Managed(&ours))),
+        ("http://api.openai.com/v1", Err(KeyMissing)),
+        ("http://api.openai.com:443/v1", Err(KeyMissing)),
+        ("https://api.anthropic.com/v1", Err(KeyMissing)),
+        ("http://127.0.0.1:10/v1", Ok(Key::Callers)),
+        ("https://example.org/v1", Ok(Key::Callers)),
+        ("https://ours.openai.azure.com/openai/v1/responses", Ok(Key::Managed(&ours))),
+        ("http://ours.openai.azure.com:443/openai/v1/responses", Err(KeyMissing)),
+        ("https://theirs.openai.azure.com/openai/v1/responses", Err(KeyMissing)),
+        ("https://theirs.services.ai.azure.com/models/chat/completions", Err(KeyMissing)),
+    ] {
+        assert_eq!(key(url, CallersKey::Absent), expected, "{url}");
+        assert_eq!(key(url, CallersKey::Present), Ok(Key::Callers), "{url}");
+    }
+}
+
+#[test]
+fn what_is_asked_is_priced_or_free_or_neither() {
+    let providers = providers();
+    let ours = ProviderKey::new("sk-ours").unwrap();
+    let price = |url: &str, key, method, model| {
+        let target = uri(url);
+        providers.list_price(providers.at(&target), key, &method, &target, model)
+    };
+    let managed = Key::Managed(&ours);
+    let openai = "https://api.openai.com/v1";
+    let chat = "https://api.openai.com/v1/chat/completions";
+    assert!(matches!(price(chat, managed, Method::POST, Some("m")), Ok(ListPrice::Listed(_))));
+    assert_eq!(price(chat, managed, Method::POST, Some("m-2")), Err(Unpriced::Model));
+    for (path, method) in [
+        ("/responses/resp_1", Method::GET),
+        ("/files/f/content", Method::GET),
+        ("/files/f", Method::DELETE),
+        ("/fine_tuning/jobs", Method::POST),
+        ("/threads/runs", Method::POST),
+        ("/batches", Method::POST),
+        ("/images/generations", Method::POST),
+        ("/files/../chat/completions", Method::POST),
+        ("/files%2f/completions", Method::POST),
+    ] {
+        let url = format!("{openai}{path}");
+        assert_eq!(price(&url, managed, method, Some("m")), Err(Unpriced::Endpoint), "{path}");
+    }
+    assert_eq!(price(openai, managed, Method::POST, None), Err(Unpriced::NoModel));
+    for url in [
+        "https://api.perplexity.ai/async/chat/completions",
+        "https://api.z.ai/api/paas/v4/async/chat/completions",
+        "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse",
+    ] {
+        assert_eq!(price(url, managed, Method::POST, Some("m")), Err(Unpriced::Endpoint), "{url}");
+    }
+    let elsewhere = price("https://api.mistral.ai/v1", managed, Method::POST, Some("m"));
+    assert_eq!(elsewhere, Err(Unpriced::Endpoint));
+    let other = price("https://example.org/v1", Key::Callers, Method::POST, Some("m"));
+    assert_eq!(other, Ok(ListPrice::Nothing));
+    for (path, expected) in [
+        ("/models", Ok(ListPrice::Nothing)),
+        ("/models/", Ok(ListPrice::Nothing)),
+        ("/models/gpt-4.1", Ok(ListPrice::Nothing)),
+        ("/models/..", Err(Unpriced::NoModel)),
+        ("/models/%2e%2e", Err(Unpriced::NoModel)),
+        ("/models/m%2f..%2f..%2ffiles", Err(Unpriced::NoModel)),
+        ("/files", Err(Unpriced::NoModel)),
+        ("/models/x/files", Err(Unpriced::NoModel)),
+    ] {
+        let url = format!("{openai}{path}");
+        assert_eq!(price(&url, managed, Method::GET, None), expected, "{path}");
+        assert_eq!(price(&url, Key::Callers, Method::GET, None), Ok(ListPrice::Nothing), "{path}");
+        assert_eq!(price(&url, managed, Method::DELETE, None), Err(Unpriced::NoModel), "{path}");
+    }
+}
+
+#[test]
+fn speech_on_a_managed_key_needs_a_price_that_does_not_depend_on_tokens() {
+    let providers = providers();
+    let (ours, url) = (ProviderKey::new("sk-ours").unwrap(), uri("https://api.openai.com/v1/audio/speech"));
+    let price = |key, model| providers.list_price(providers.at(&url), key, &Method::POST, &url, Some(model));
+    assert_eq!(price(Key::Managed(&ours), "m"), Err(Unpriced::Unit));
+    assert!(matches!(price(Key::Managed(&ours), "tts"), Ok(ListPrice::Listed(_))));
+    assert!(matches!(price(Key::Callers, "m"), Ok(ListPrice::Listed(_))));
+    assert_eq!(providers.at(&url).billed_by(&url), BilledBy::InputCharacters);
+    let elsewhere = uri("https://example.org/v1/audio/speech");
+    assert_eq!(providers.at(&elsewhere).billed_by(&elsewhere), BilledBy::Report);
+}
+
+#[test]
+fn each_provider_gets_its_key_in_its_own_header() {
+    let (key, providers) = (ProviderKey::new("sk-1").unwrap(), providers());
+    for (url, name, text) in [
+        ("https://api.openai.com/v1", "authorization", "Bearer sk-1"),
+        ("https://api.anthropic.com/v1", "x-api-key", "sk-1"),
+        ("https://generativelanguage.googleapis.com/v1beta/models/m:x", "x-goog-api-key", "sk-1"),
+        (
+            "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
+            "authorization",
+            "Bearer sk-1",
+        ),
+        ("https://api.together.xyz/v1/chat/completions", "authorization", "Bearer sk-1"),
+        ("https://ours.openai.azure.com/openai/deployments/d/chat/completions", "api-key", "sk-1"),
+    ] {
+        let target = uri(url);
+        let (header, value) = providers.at(&target).key_header(&target, &key);
+        assert_eq!((header.as_str(), value.to_str().unwrap()), (name, text));
+        assert!(value.is_sensitive());
+    }
+    assert_eq!(format!("{key:?}"), "ProviderKey(****)");
+    for text in ["", "a b", "a\nb", "é"] {
+        assert_eq!(ProviderKey::new(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn quirks_follow_the_provider_and_the_path() {
+    let providers = providers();
+    for (url, shape, stream_usage) in [
+        ("https://api.openai.com/v1/chat/completions", Shape::OpenAi, StreamUsage::OnRequest),
+        ("https://api.openai.com/v1/responses", Shape::OpenAi, StreamUsage::Always),
+        ("https://api.openai.com/v1/audio/transcriptions", Shape::Transcription, StreamUsage::Always),
+        ("https://api.mistral.ai/v1/chat/completions", Shape::OpenAi, StreamUsage::Always),
+        ("https://openrouter.ai/api/v1/chat/completions", Shape::OpenAi, StreamUsage::Always),
+        ("https://api.x.ai/v1/messages", Shape::Anthropic, StreamUsage::Always),
+        ("https://api.cohere.com/v2/chat", Shape::Cohere, StreamUsage::Always),
+        ("https://api.cohere.ai/compatibility/v1/chat/completions", Shape::Cohere, StreamUsage::Unknown),
+        ("https://example.org/v1/messages", Shape::Standard, StreamUsage::Always),
+    ] {
+        let target = uri(url);
+        let provider = providers.at(&target);
+        assert_eq!((provider.shape(&target), provider.stream_usage(&target)), (shape, stream_usage), "{url}");
+    }
+}

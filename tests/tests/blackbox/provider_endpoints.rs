@@ -1,0 +1,283 @@
+//! Endpoints of built-in providers besides chat: speech, transcriptions, embeddings, images, files, batches, and Amazon
+//! Bedrock's. What reports usage is metered; what does not is not sold on a managed key.
+
+use farthing_tests::instance::Instance;
+use farthing_tests::managed::Managed;
+use farthing_tests::merchant::{Merchant, forward, token};
+use farthing_tests::provider::{json, json_text, whole};
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+use super::providers::{Keys, gateway_with, prices, tokens};
+
+#[test]
+fn speech_is_billed_by_the_characters_of_its_input() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"openai","model":"tts-ours","per_character":"0.001"},{"provider":"openai","model":"tts-by-tokens","input_per_1m":"1","output_per_1m":"2"}"#,
+        );
+        let managed = Managed::start(&[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "spoken", "rate_type": "fixed", "tier_type": "characters_1m",
+                "tiers": [{"start": 0, "rate": "100000"}],
+            }))
+            .await;
+        let endpoint = managed.openai.endpoint_ending("/v1/audio/speech", |_| {
+            whole(200, &[("Content-Type", "audio/mpeg")], b"\xff\xfb\x90{\"usage\":{\"total_tokens\":7}}")
+        });
+        let ask = |model: &str| {
+            forward("POST", &endpoint.url).json(&json!({"model": model, "voice": "v", "input": "café 😀"}))
+        };
+        // Six characters, of eleven bytes.
+        let response = managed.send(&merchant.billing(&customer, &meter), ask("tts-ours")).await;
+        assert_eq!(response.status, 200);
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["usage"]["characters"], json!({"input": 6, "output": 0}), "{metered}");
+        assert_eq!(metered["model_cost"]["total"], "0.0060000000");
+        assert_eq!(metered["fee"]["amount"], "0.6000000000");
+        let shown = merchant.shown(&response.request_id(), "completed").await;
+        assert_eq!(shown["model_usage"]["input_characters"], 6);
+        assert!(shown.get("marks").is_none(), "{shown}");
+
+        let own = json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        });
+        let response = managed.send(&token(&own), ask("tts-ours")).await;
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["model_cost"]["total"], "0.0060000000", "for information");
+        assert_eq!(metered["fee"]["amount"], "0.6000000000");
+
+        // Sound reports no tokens, so a price by tokens would bill nothing.
+        let refused = managed.send(&merchant.secret_key, ask("tts-by-tokens")).await;
+        let refused = refused.refused(400, "model_not_priced");
+        assert!(refused["message"].as_str().unwrap().contains("does not report"), "{refused}");
+        let twice = farthing_tests::client::Body::Whole(
+            br#"{"model":"tts-ours","input":"x","input":"a much longer text"}"#.to_vec(),
+        );
+        let twice = forward("POST", &endpoint.url).header("Content-Type", "application/json").body(twice);
+        managed.send(&merchant.secret_key, twice).await.refused(400, "validation_error");
+        assert_eq!(endpoint.calls().len(), 2);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_transcription_is_billed_by_the_seconds_that_its_answer_reports() {
+    run(async {
+        let prices = prices(r#"{"provider":"openai","model":"whisper-ours","per_second":"0.001"}"#);
+        let managed = Managed::start(&[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "heard", "rate_type": "fixed", "tier_type": "minutes",
+                "tiers": [{"start": 0, "rate": "60"}],
+            }))
+            .await;
+        let own = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        let form = concat!(
+            "--b1\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-ours\r\n",
+            "--b1\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.mp3\"\r\n",
+            "Content-Type: audio/mpeg\r\n\r\nID3\r\n--b1--\r\n"
+        );
+        for (answer, seconds, cost, fee) in [
+            (r#"{"text":"x","usage":{"type":"duration","seconds":9}}"#, "9", "0.0090000000", "9.0000000000"),
+            (r#"{"text":"x","duration":8.5,"segments":[]}"#, "8.5", "0.0085000000", "8.5000000000"),
+        ] {
+            let endpoint =
+                managed.openai.endpoint_ending("/v1/audio/transcriptions", move |_| json_text(200, answer));
+            let request = |credential: &str| {
+                let body = farthing_tests::client::Body::Whole(form.as_bytes().to_vec());
+                let request = forward("POST", &endpoint.url).bearer(credential);
+                request.header("Content-Type", "multipart/form-data; boundary=b1").body(body)
+            };
+            for (credential, paid) in [(own.as_str(), false), (merchant.secret_key.as_str(), true)] {
+                let response = request(credential).send(managed.address()).await.unwrap();
+                assert_eq!(response.status, 200, "{}", response.text());
+                let metered = merchant.charged(&response).await;
+                assert_eq!(metered["usage"]["seconds"]["input"], seconds, "{metered}");
+                assert_eq!(metered["model_cost"]["total"], cost);
+                let charged = if paid { &metered["total_merchant_cost"] } else { &metered["fee"]["amount"] };
+                assert_eq!(charged, if paid { cost } else { fee });
+                assert_eq!(endpoint.calls().pop().unwrap().body, form.as_bytes());
+            }
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn what_is_not_sold_on_a_managed_key_is_refused_with_the_reason() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let instance = Instance::shared().await;
+        let key = instance.provider_key("openai", "sk-managed-openai");
+        let gateway = farthing_tests::side_gateway::SideGateway::start(instance, &[&key]).await;
+        let ask = async |path: &str, body: Value| {
+            let request = forward("POST", &format!("https://api.openai.com{path}")).json(&body);
+            let response = request.bearer(&merchant.secret_key).send(gateway.address).await.unwrap();
+            response.refused(400, "model_not_priced")["message"].as_str().unwrap().to_owned()
+        };
+        for (path, body, why) in [
+            ("/v1/images/generations", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
+            ("/v1/images/generations", json!({"prompt": "x"}), "names no model that can be read"),
+            ("/v1/batches", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
+            ("/v1/batches", json!({"input_file_id": "f"}), "names no model that can be read"),
+            ("/v1/files", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
+            ("/v1/chat/completions", json!({"model": "unheard-of"}), "does not list the model"),
+            ("/v1/embeddings", json!({"model": "unheard-of"}), "does not list the model"),
+        ] {
+            let message = ask(path, body).await;
+            assert!(message.contains(why), "{path}: {message}");
+        }
+        // At a host of the operator's an embedding is metered by its tokens.
+        let endpoint = managed.openai.endpoint_ending("/v1/embeddings", |_| {
+            json(200, &json!({"data": [], "usage": {"prompt_tokens": 10_000, "total_tokens": 10_000}}))
+        });
+        let request =
+            forward("POST", &endpoint.url).json(&json!({"model": "text-embedding-3-small", "input": "x"}));
+        let response = managed.send(&merchant.secret_key, request).await;
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0002000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant.call_meter("0.5").await;
+        let own = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        for (method, path, answer, expected) in [
+            ("POST", "/v1/files", r#"{"id":"file-1","bytes":3}"#, tokens(0, 0)),
+            ("GET", "/v1/files/file-1/content", r#"{"usage":{"prompt_tokens":5}}"#, tokens(5, 0)),
+            ("POST", "/v1/batches", r#"{"id":"batch_1","status":"validating"}"#, tokens(0, 0)),
+            (
+                "POST",
+                "/v1/images/generations",
+                r#"{"created":1,"data":[],"usage":{"input_tokens":50,"output_tokens":272,"total_tokens":322,"input_tokens_details":{"text_tokens":10,"image_tokens":40}}}"#,
+                tokens(50, 272),
+            ),
+        ] {
+            let endpoint = managed.openai.endpoint_ending(path, move |_| json_text(200, answer));
+            let response = managed.send(&own, forward(method, &endpoint.url)).await;
+            assert_eq!(response.status, 200, "{path}");
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["fee"]["amount"], "0.5000000000", "{path}");
+            assert_eq!(
+                metered.get("usage").map_or(json!(null), |usage| usage["tokens"].clone()),
+                expected,
+                "{path}: {metered}"
+            );
+        }
+    });
+}
+
+/// A message of Amazon's event stream.
+fn message(payload: &str) -> Vec<u8> {
+    let headers = b"\x0b:event-type\x07\x00\x05chunk";
+    let total = u32::try_from(16 + headers.len() + payload.len()).unwrap();
+    let mut message = total.to_be_bytes().to_vec();
+    message.extend(u32::try_from(headers.len()).unwrap().to_be_bytes());
+    message.extend([0; 4]);
+    message.extend_from_slice(headers);
+    message.extend_from_slice(payload.as_bytes());
+    message.extend([0; 4]);
+    message
+}
+
+#[test]
+fn bedrock_is_metered_on_the_callers_own_key_or_signature_in_each_of_its_forms() {
+    use base64::Engine as _;
+
+    run(async {
+        let (managed, providers) = gateway_with(&["bedrock"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let bedrock = &providers[0];
+        let wrapped = |text: &str| {
+            let bytes = base64::engine::general_purpose::STANDARD.encode(text);
+            message(&format!(r#"{{"bytes":"{bytes}","p":"abcdefgh"}}"#))
+        };
+        let invoked = [
+            wrapped(r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":3,"cache_read_input_tokens":40,"output_tokens":1}}}"#),
+            wrapped(r#"{"type":"message_delta","usage":{"output_tokens":55}}"#),
+            wrapped(r#"{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":3,"outputTokenCount":55,"cacheReadInputTokenCount":40}}"#),
+        ]
+        .concat();
+        let conversed = [
+            message(r#"{"contentBlockIndex":0,"delta":{"text":"Hi"},"p":"ab"}"#),
+            message(r#"{"stopReason":"end_turn","p":"abc"}"#),
+            message(r#"{"metrics":{"latencyMs":1},"usage":{"inputTokens":30,"outputTokens":12,"totalTokens":42},"p":"a"}"#),
+        ]
+        .concat();
+        let whole_answer = r#"{"output":{},"stopReason":"end_turn","usage":{"inputTokens":30,"outputTokens":12,"totalTokens":62,"cacheReadInputTokens":20}}"#;
+        let stream = ("Content-Type", "application/vnd.amazon.eventstream");
+        let counts = [
+            ("Content-Type", "application/json"),
+            ("X-Amzn-Bedrock-Input-Token-Count", "7"),
+            ("X-Amzn-Bedrock-Output-Token-Count", "9"),
+        ];
+        for (path, endpoint, expected) in [
+            (
+                "converse",
+                bedrock.endpoint_ending("/model/a.nova%3A0/converse", move |_| json_text(200, whole_answer)),
+                tokens(50, 12),
+            ),
+            (
+                "converse-stream",
+                bedrock.endpoint_ending("/model/a.nova:0/converse-stream", move |_| {
+                    whole(200, &[stream], &conversed)
+                }),
+                tokens(30, 12),
+            ),
+            (
+                "invoke",
+                bedrock.endpoint_ending("/model/a.llama/invoke", move |_| {
+                    whole(200, &counts, br#"{"generation":"x"}"#)
+                }),
+                tokens(7, 9),
+            ),
+            (
+                "invoke-with-response-stream",
+                bedrock.endpoint_ending("/model/a.claude/invoke-with-response-stream", move |_| {
+                    whole(200, &[stream], &invoked)
+                }),
+                tokens(43, 55),
+            ),
+        ] {
+            // A signature of the caller's own passes, and so does a key for Bedrock in the token.
+            let signature = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261123/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=0a";
+            let signed = forward("POST", &endpoint.url)
+                .header("Authorization", signature)
+                .header("x-api-key", &merchant.secret_key)
+                .json(&json!({"messages": []}));
+            let by_key = token(&json!({"secret_key": merchant.secret_key, "provider_key": "ABSK-theirs"}));
+            let keyed = forward("POST", &endpoint.url).header("x-api-key", &by_key).json(&json!({}));
+            for (request, authorization) in [(signed, signature), (keyed, "Bearer ABSK-theirs")] {
+                let response = request.send(managed.address()).await.unwrap();
+                assert_eq!(response.status, 200, "{path}");
+                let metered = merchant.charged(&response).await;
+                assert_eq!(metered["usage"]["tokens"], expected, "{path}: {metered}");
+                let shown = merchant.shown(&response.request_id(), "completed").await;
+                assert_eq!(shown["provider"], "bedrock");
+                assert!(shown["model"].as_str().unwrap().starts_with("a."), "{shown}");
+                let call = endpoint.calls().pop().unwrap();
+                assert_eq!(call.head.all("authorization"), [authorization]);
+                assert!(call.head.all("x-api-key").is_empty());
+            }
+        }
+    });
+}

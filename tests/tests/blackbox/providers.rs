@@ -1,0 +1,389 @@
+//! Built-in providers, one by one: where each takes its key, how it reports usage, and what is sold on a managed key
+//! (`docs/providers.md` names these tests).
+
+use farthing_tests::client::Request;
+use farthing_tests::instance::Instance;
+use farthing_tests::managed::Managed;
+use farthing_tests::merchant::{Merchant, encoded, forward, token};
+use farthing_tests::provider::{Endpoint, Provider, chunk, event_stream, json, json_text, last_chunk};
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "?key="];
+
+/// The headers in which providers take keys.
+const SLOTS: [&str; 5] = ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
+
+const COMPATIBLE: [&str; 20] = [
+    "openai",
+    "deepseek",
+    "mistral",
+    "xai",
+    "groq",
+    "together",
+    "fireworks",
+    "cohere",
+    "cerebras",
+    "perplexity",
+    "openrouter",
+    "deepinfra",
+    "nebius",
+    "sambanova",
+    "hyperbolic",
+    "moonshot",
+    "zai",
+    "dashscope",
+    "nvidia",
+    "huggingface",
+];
+
+fn carried(request: Request, carrier: &str, credential: &str) -> Request {
+    match carrier {
+        "Authorization" => request.bearer(credential),
+        "?key=" => Request { target: format!("{}&key={}", request.target, encoded(credential)), ..request },
+        header => request.header(header, credential),
+    }
+}
+
+/// A gateway with these providers at hosts of the test's, each with a managed key if `keys` says so.
+pub(super) async fn gateway_with(names: &[&str], keys: Keys, more: &[&str]) -> (Managed, Vec<Provider>) {
+    let instance = Instance::shared().await;
+    let (mut providers, mut flags) = (Vec::new(), Vec::new());
+    for name in names {
+        let provider = Provider::start().await;
+        flags.push(format!("--provider-host={name}={}", provider.authority()));
+        if keys == Keys::Managed {
+            flags.push(instance.provider_key(name, &format!("sk-managed-{name}")));
+        }
+        providers.push(provider);
+    }
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    (Managed::start(&flags).await, providers)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    Managed,
+    None,
+}
+
+#[test]
+fn a_provider_key_goes_where_its_provider_takes_keys_whatever_carried_the_credential() {
+    run(async {
+        let names: Vec<&str> = COMPATIBLE.into_iter().chain(["anthropic", "google", "azure"]).collect();
+        // Those that the fixture has at hosts of its own.
+        let fixed = ["openai", "anthropic", "google", "mistral"];
+        let others: Vec<&str> = names.iter().copied().filter(|name| !fixed.contains(name)).collect();
+        let (managed, providers) = gateway_with(&others, Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let credential = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        let provider = |name: &str| match name {
+            "openai" => &managed.openai,
+            "anthropic" => &managed.anthropic,
+            "google" => &managed.google,
+            "mistral" => &managed.mistral,
+            name => &providers[others.iter().position(|other| *other == name).unwrap()],
+        };
+        let bearer = ("authorization", "Bearer sk-theirs");
+        let mut cases: Vec<_> = COMPATIBLE.map(|name| (name, "/v1/chat/completions", bearer)).to_vec();
+        cases.extend([
+            ("anthropic", "/v1/messages", ("x-api-key", "sk-theirs")),
+            ("google", "/v1beta/models/m:generateContent", ("x-goog-api-key", "sk-theirs")),
+            ("google", "/v1beta/openai/chat/completions", bearer),
+            ("azure", "/openai/deployments/d/chat/completions", ("api-key", "sk-theirs")),
+        ]);
+        for (name, path, (slot, value)) in cases {
+            let endpoint = provider(name).endpoint_ending(path, |_| json(200, &json!({})));
+            for carrier in CARRIERS {
+                let request = carried(forward("GET", &endpoint.url), carrier, &credential);
+                let response = request.send(managed.address()).await.unwrap();
+                response.expect(200);
+                let call = endpoint.calls().pop().unwrap();
+                for known in SLOTS {
+                    let expected: &[&str] = if known == slot { &[value] } else { &[] };
+                    assert_eq!(call.head.all(known), expected, "{name}{path} by {carrier}: {known}");
+                }
+                assert_eq!(call.target(), endpoint.path, "{name} by {carrier}");
+                let shown = merchant.shown(&response.request_id(), "completed").await;
+                assert_eq!(shown["provider_key_type"], "unmanaged", "{name}");
+                assert_eq!(shown["provider"], name);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_provider_key_for_an_unknown_provider_keeps_the_slot_of_the_credential() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let credential = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        for carrier in CARRIERS {
+            let request = carried(forward("GET", &endpoint.url), carrier, &credential);
+            request.send(merchant.gateway()).await.unwrap().expect(200);
+            let call = endpoint.calls().pop().unwrap();
+            let (slot, value) = match carrier {
+                "Authorization" => ("authorization", "Bearer sk-theirs"),
+                "?key=" => ("", ""),
+                header => (header, "sk-theirs"),
+            };
+            for known in SLOTS {
+                let expected: &[&str] = if known == slot { &[value] } else { &[] };
+                assert_eq!(call.head.all(known), expected, "{carrier}: {known}");
+            }
+            let target = match carrier {
+                "?key=" => format!("{}?key=sk-theirs", endpoint.path),
+                _ => endpoint.path.clone(),
+            };
+            assert_eq!(call.target(), target, "{carrier}");
+        }
+    });
+}
+
+/// The usage of a call to `endpoint` with the caller's own key.
+async fn usage_of(managed: &Managed, merchant: &Merchant, endpoint: &Endpoint, body: &Value) -> Value {
+    let credential = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+    let response = managed.send(&credential, forward("POST", &endpoint.url).json(body)).await;
+    assert_eq!(response.status, 200, "{}", response.text());
+    merchant.charged(&response).await["usage"].clone()
+}
+
+pub(super) fn tokens(input: u64, output: u64) -> Value {
+    json!({"input": input, "output": output})
+}
+
+#[test]
+fn groqs_stream_reports_its_usage_in_a_member_of_its_own() {
+    run(async {
+        let (managed, providers) = gateway_with(&["groq"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let endpoint = providers[0].endpoint_ending("/openai/v1/chat/completions", |_| {
+            let events = [
+                r#"{"id":"chatcmpl-1","model":"llama","choices":[{"delta":{"content":"Hi"}}],"x_groq":{"id":"req_theirs"}}"#,
+                r#"{"id":"chatcmpl-1","model":"llama","choices":[{"delta":{},"finish_reason":"stop"}],"x_groq":{"id":"req_theirs","usage":{"queue_time":0.1,"prompt_tokens":30,"completion_tokens":12,"total_tokens":42}}}"#,
+                "[DONE]",
+            ];
+            let events = events.into_iter().map(|data| chunk(format!("data: {data}\n\n")));
+            std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
+        });
+        let credential = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        let request = forward("POST", &endpoint.url).json(&json!({"model": "llama", "stream": true}));
+        let response = managed.send(&credential, request).await;
+        assert_eq!(response.status, 200);
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["usage"]["tokens"], tokens(30, 12), "{metered}");
+        let shown = merchant.shown(&response.request_id(), "completed").await;
+        assert_eq!(shown["response_id"], "chatcmpl-1", "not the id in x_groq");
+        assert!(endpoint.only_call().body.windows(14).all(|part| part != b"stream_options"));
+    });
+}
+
+#[test]
+fn cohere_is_metered_by_the_units_that_it_bills() {
+    run(async {
+        let (managed, providers) = gateway_with(&["cohere"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let usage = r#"{"billed_units":{"input_tokens":5.0,"output_tokens":9},"tokens":{"input_tokens":71,"output_tokens":11}}"#;
+        let chat = format!(r#"{{"id":"c-1","message":{{"role":"assistant"}},"usage":{usage}}}"#);
+        let events = format!(
+            "event: message-start\ndata: {{\"id\":\"c-1\",\"type\":\"message-start\",\"delta\":{{\"message\":{{}}}}}}\n\n\
+             event: message-end\ndata: {{\"type\":\"message-end\",\"delta\":{{\"finish_reason\":\"COMPLETE\",\"usage\":{usage}}}}}\n\n"
+        );
+        let embed = r#"{"id":"e-1","embeddings":{"float":[[0.1]]},"meta":{"api_version":{"version":"2"},"billed_units":{"input_tokens":3}}}"#;
+        let compatible =
+            r#"{"id":"o-1","choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}}"#;
+        let first_version = format!(
+            "{{\"event_type\":\"text-generation\",\"text\":\"Hi\"}}\n{{\"event_type\":\"stream-end\",\"response\":{{\"text\":\"Hi\",\"meta\":{usage}}}}}\n"
+        );
+        let cohere = &providers[0];
+        for (endpoint, expected) in [
+            (cohere.endpoint_ending("/v2/chat", move |_| json_text(200, &chat)), tokens(5, 9)),
+            (
+                cohere
+                    .endpoint_ending("/v2/chat", move |_| vec![event_stream(), chunk(&events), last_chunk()]),
+                tokens(5, 9),
+            ),
+            (cohere.endpoint_ending("/v1/chat", move |_| json_text(200, &first_version)), tokens(5, 9)),
+            (cohere.endpoint_ending("/v2/embed", move |_| json_text(200, embed)), tokens(3, 0)),
+            (
+                cohere.endpoint_ending("/compatibility/v1/chat/completions", move |_| {
+                    json_text(200, compatible)
+                }),
+                tokens(4, 2),
+            ),
+        ] {
+            let usage =
+                usage_of(&managed, &merchant, &endpoint, &json!({"model": "command-a-03-2025"})).await;
+            assert_eq!(usage["tokens"], expected, "{}", endpoint.path);
+        }
+    });
+}
+
+#[test]
+fn a_managed_stream_of_coheres_compatible_path_is_refused_because_its_usage_is_unknown() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"cohere","model":"command-ours","input_per_1m":"1","output_per_1m":"2","max_output_tokens":100}"#,
+        );
+        let (managed, providers) = gateway_with(&["cohere"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("1").await;
+        let endpoint = providers[0].endpoint_ending("/compatibility/v1/chat/completions", |_| {
+            json(200, &json!({"usage": {"prompt_tokens": 1_000, "completion_tokens": 10}}))
+        });
+        let ask = async |stream: bool| {
+            let body = json!({"model": "command-ours", "max_tokens": 10, "stream": stream});
+            managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&body)).await
+        };
+        let refused = ask(true).await.refused(400, "validation_error");
+        assert_eq!(refused["issues"][0]["path"], json!(["stream"]));
+        assert!(endpoint.calls().is_empty());
+        let response = ask(false).await;
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0010200000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn openrouters_usage_counts_its_cache_and_a_managed_call_chooses_no_other_price() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"openrouter","model":"vendor/model","input_per_1m":"10","output_per_1m":"20","cache_read_per_1m":"1","cache_write_per_1m":"30"}"#,
+        );
+        let (managed, providers) = gateway_with(&["openrouter"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("5").await;
+        let usage = r#"{"prompt_tokens":194,"completion_tokens":2,"total_tokens":196,"cost":0.95,"cost_details":{"upstream_inference_cost":19},"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":100}}"#;
+        let stream = format!(
+            "data: {{\"id\":\"gen-1\",\"choices\":[{{\"delta\":{{\"content\":\"x\"}}}}]}}\n\n\
+             data: {{\"id\":\"gen-1\",\"choices\":[{{\"delta\":{{}}}}],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"
+        );
+        let sent = stream.clone();
+        let endpoint = providers[0].endpoint_ending("/api/v1/chat/completions", move |_| {
+            vec![event_stream(), chunk(&sent), last_chunk()]
+        });
+        let asked = json!({"model": "vendor/model", "max_tokens": 10, "stream": true});
+        let response = managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&asked)).await;
+        assert_eq!((response.status, response.text()), (200, stream));
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["usage"]["cached"], json!({"read": 50, "write": 100}));
+        // 44 × 10 + 50 × 1 + 100 × 30 and 2 × 20 per million.
+        assert_eq!(metered["model_cost"]["total"], "0.0035300000");
+        let call = endpoint.only_call();
+        assert_eq!(call.body, asked.to_string().into_bytes(), "its streams report unasked");
+        for (name, value) in [
+            ("models", json!(["vendor/model", "vendor/dear"])),
+            ("plugins", json!([{"id": "web"}])),
+            ("provider", json!({"sort": "throughput"})),
+        ] {
+            let mut body = asked.clone();
+            body[name] = value;
+            let refused =
+                managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&body)).await;
+            assert_eq!(refused.refused(400, "validation_error")["issues"][0]["path"], json!([name]));
+        }
+        assert_eq!(endpoint.calls().len(), 1);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn an_openai_compatible_provider_that_serves_messages_reports_as_anthropic_does() {
+    run(async {
+        let (managed, providers) = gateway_with(&["xai"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let endpoint = providers[0].endpoint_ending("/v1/messages", |_| {
+            let events = [
+                r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":3,"cache_read_input_tokens":40,"output_tokens":1}}}"#,
+                r#"{"type":"message_delta","usage":{"output_tokens":55}}"#,
+                r#"{"type":"message_stop"}"#,
+            ];
+            let events = events.into_iter().map(|data| chunk(format!("data: {data}\n\n")));
+            std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
+        });
+        let usage = usage_of(&managed, &merchant, &endpoint, &json!({"model": "grok", "stream": true})).await;
+        assert_eq!(usage["tokens"], tokens(43, 55));
+        assert_eq!(usage["cached"], json!({"read": 40, "write": 0}));
+    });
+}
+
+#[test]
+fn azure_bills_by_the_deployment_in_the_url_and_takes_a_managed_key_at_a_named_host_alone() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"azure","model":"gpt-ours","input_per_1m":"10","output_per_1m":"20","max_output_tokens":100}"#,
+        );
+        let (managed, providers) = gateway_with(&["azure"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("5").await;
+        let answer = json!({"model": "gpt-4o", "usage": {"prompt_tokens": 1_000, "completion_tokens": 10}});
+        let endpoint = {
+            let answer = answer.clone();
+            let path = "/openai/deployments/gpt-ours/chat/completions";
+            providers[0].endpoint_ending(path, move |_| json(200, &answer))
+        };
+        let url = format!("{}?api-version=2024-10-21", endpoint.url);
+        // The body's model is ignored, as Azure ignores it.
+        let body = json!({"model": "gpt-cheap", "max_tokens": 10});
+        let response = managed.send(&merchant.secret_key, forward("POST", &url).json(&body)).await;
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0102000000");
+        let shown = merchant.shown(&response.request_id(), "completed").await;
+        assert_eq!((&shown["provider"], &shown["provider_key_type"]), (&json!("azure"), &json!("managed")));
+        let call = endpoint.only_call();
+        assert_eq!(call.head.all("api-key"), ["sk-managed-azure"]);
+        assert!(call.head.all("authorization").is_empty());
+
+        let in_body = providers[0].endpoint_ending("/openai/v1/responses", move |_| json(200, &answer));
+        let body = json!({"model": "gpt-ours", "max_output_tokens": 10});
+        let response = managed.send(&merchant.secret_key, forward("POST", &in_body.url).json(&body)).await;
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0102000000");
+
+        // Anybody can rent a resource, so one that is not the operator's gets no key.
+        for host in [
+            "anybodys.openai.azure.com",
+            "anybodys.cognitiveservices.azure.com",
+            "anybodys.services.ai.azure.com",
+        ] {
+            let url = format!("https://{host}/openai/v1/responses");
+            let request = forward("POST", &url).json(&body);
+            managed.send(&merchant.secret_key, request).await.refused(400, "provider_key_missing");
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_spend_key_with_a_list_of_models_is_held_to_the_deployment_in_azures_url() {
+    run(async {
+        let (managed, providers) = gateway_with(&["azure"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("5").await;
+        let settings = json!({"name": "k", "allowed_models": ["allowed"]});
+        let key = merchant.post("/v1/spend_keys", &settings).await.expect(201);
+        let credential = token(&json!({"spend_key": key["key"], "provider_key": "sk-theirs"}));
+        let call = async |path: &str| {
+            let endpoint = providers[0].endpoint_ending(path, |_| json(200, &json!({})));
+            let request = forward("POST", &endpoint.url).json(&json!({"model": "allowed"}));
+            managed.send(&credential, request).await
+        };
+        call("/openai/deployments/allowed/chat/completions").await.expect(200);
+        for path in
+            ["/openai/deployments/dear/chat/completions", "/openai/deployments/de%61r/chat/completions"]
+        {
+            call(path).await.refused(403, "model_not_allowed");
+        }
+    });
+}
+
+/// A flag that reads these models from a price file of the test's.
+pub(super) fn prices(models: &str) -> String {
+    let folder = std::env::temp_dir().join(format!("farthing-providers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(format!("{:016x}.json", fingerprint(models)));
+    let text = format!(r#"{{"source":"a test","licence":"ours","taken":"2026-11-20","models":[{models}]}}"#);
+    std::fs::write(&file, text).unwrap();
+    format!("--prices={}", file.display())
+}
+
+fn fingerprint(text: &str) -> u64 {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = std::hash::DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
