@@ -71,11 +71,7 @@ impl Conversion {
     }
 
     /// Converts a request of the client.
-    pub fn request(
-        &self,
-        body: &[u8],
-        facts: &RequestFacts<'_>,
-    ) -> Result<ConvertedRequest, RequestError> {
+    pub fn request(&self, body: &[u8], facts: &RequestFacts<'_>) -> Result<ConvertedRequest, RequestError> {
         let _ = (self.client, self.provider, body, facts);
         Err(RequestError::Unsupported { field: "model".to_owned(), why: "not converted yet".to_owned() })
     }

@@ -30,6 +30,9 @@ pub const BUILT_IN: [(&str, &str); 7] = [
     ("groq", "api.groq.com"),
 ];
 
+/// The port of https.
+const HTTPS_PORT: u16 = 443;
+
 /// The longest provider key, in bytes.
 const MAX_KEY: usize = 4096;
 
@@ -86,6 +89,13 @@ pub(crate) struct Providers {
     hosts: Vec<ProviderHost>,
     keys: BTreeMap<String, ProviderKey>,
     catalogue: Catalogue,
+}
+
+impl Recognised<'_> {
+    /// Whether it is a known provider, not [`OTHER`].
+    pub(crate) fn is_known(&self) -> bool {
+        self.name != OTHER
+    }
 }
 
 /// The kind of a call's destination.
@@ -167,6 +177,24 @@ impl Providers {
             Some((name, _)) => Recognised { name, destination: Destination::Unprotected },
             None => Recognised { name: OTHER, destination: Destination::Elsewhere },
         }
+    }
+
+    /// Scheme, host and port at which the provider `name` is called when a call does not name its URL: the host that the
+    /// operator configured, over https at port 443 and over http at any other one, or else its public interface.
+    pub(crate) fn origin_of(&self, name: &str) -> Option<String> {
+        if let Some(ProviderHost { host, port, .. }) = self.hosts.iter().find(|known| known.name == name) {
+            let scheme = if *port == HTTPS_PORT { "https" } else { "http" };
+            let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+            let host = if is_bare_ipv6 { format!("[{host}]") } else { host.clone() };
+            return Some(format!("{scheme}://{host}:{port}"));
+        }
+        let public = BUILT_IN.iter().find(|(known, _)| *known == name);
+        public.map(|(_, host)| format!("https://{host}"))
+    }
+
+    /// The most tokens that one answer of `model` has, if the catalogue knows.
+    pub(crate) fn max_output_tokens(&self, provider: Recognised<'_>, model: &str) -> Option<u64> {
+        self.catalogue.find(provider.name, model).and_then(|listed| listed.max_tokens.output)
     }
 
     /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a

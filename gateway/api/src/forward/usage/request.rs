@@ -143,6 +143,17 @@ pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     Some([body.get(..at)?, asked.as_bytes(), body.get(at + given.len()..)?].concat())
 }
 
+/// The JSON body with `model` as its model and every other byte unchanged; `None` if it names none.
+pub(crate) fn naming_model(body: &[u8], model: &str) -> Option<Vec<u8>> {
+    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let (_, given) = members.iter().find(|(name, _)| name == "model")?;
+    let given = given.get();
+    // The value is a part of the body.
+    let at = given.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    let named = serde_json::to_string(model).ok()?;
+    Some([body.get(..at)?, named.as_bytes(), body.get(at + given.len()..)?].concat())
+}
+
 /// Removes Google's collection prefix from a model's name.
 fn without_collection(model: String) -> String {
     model.strip_prefix("models/").map(str::to_owned).unwrap_or(model)
@@ -178,6 +189,22 @@ impl<'de> serde::Deserialize<'de> for Ordered<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_is_named_anew_and_every_other_byte_stays() {
+        for (body, expected) in [
+            (
+                r#"{ "model" : "openai/a" ,"x":[1.50, "model"]}"#,
+                r#"{ "model" : "b\"c" ,"x":[1.50, "model"]}"#,
+            ),
+            (r#"{"x":{"model":"y"},"model":"a"}"#, r#"{"x":{"model":"y"},"model":"b\"c"}"#),
+        ] {
+            let named = naming_model(body.as_bytes(), "b\"c").unwrap();
+            assert_eq!(String::from_utf8(named).unwrap(), expected);
+        }
+        assert_eq!(naming_model(b"{}", "a"), None);
+        assert_eq!(naming_model(b"[]", "a"), None);
+    }
 
     #[test]
     fn a_model_in_another_case_is_ambiguous_and_repeated_only_beside_another() {
