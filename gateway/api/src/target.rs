@@ -11,6 +11,7 @@ use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub(super) use self::masking::without_keys;
+use crate::error::{ApiError, ForwardError};
 
 /// The longest URL that is forwarded, in bytes.
 const MAX_URL: usize = 16 * 1024;
@@ -27,6 +28,15 @@ pub(crate) enum Error {
     /// `u` is not a URL that can be forwarded to.
     #[error("the provider URL {0}")]
     Invalid(&'static str),
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self::Forward(match error {
+            Error::Missing => ForwardError::UrlMissing,
+            Error::Invalid(why) => ForwardError::UrlInvalid(why),
+        })
+    }
 }
 
 /// A query string, split but otherwise unchanged.

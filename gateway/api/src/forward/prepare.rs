@@ -114,8 +114,8 @@ pub(super) async fn prepare(
     };
     drop(receiving);
     let _preparing = trace.stage("prepare");
-    let caller = KnownCaller { partition, found, key };
-    finish(forwarder, request_id, (called, parts), caller, read, metadata).await
+    let known = KnownCaller { partition, found, key };
+    finish(forwarder, request_id, (called, parts), known, read, metadata).await
 }
 
 /// The caller of a call, and the idempotency key.
@@ -432,10 +432,7 @@ pub(super) fn key_parameter(found: &credential::Found) -> KeyParameter {
 fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
     let key = key_parameter(found);
     let provider_key = provider_key.filter(|_| found.slot == Slot::Query);
-    query.target(key, provider_key).map_err(|error| match error {
-        target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
-        target::Error::Invalid(why) => ApiError::Forward(ForwardError::UrlInvalid(why)),
-    })
+    Ok(query.target(key, provider_key)?)
 }
 
 /// The IP address that the URL names literally, if any. Checking it here refuses the call before it is opened; the

@@ -107,7 +107,7 @@ impl ReadCall {
             called.format().zip(format).and_then(|(client, provider)| Conversion::between(client, provider));
         // The provider need not be the one whose parameters, and whose key, the caller's query has.
         let is_left_out = |name: &str| conversion.is_some() || name == "key";
-        let target = query.of_url(url.to_string(), key_parameter(found), is_left_out).map_err(invalid_url)?;
+        let target = query.of_url(url.to_string(), key_parameter(found), is_left_out)?;
         check_target(forwarder, &target)?;
         let sent = match conversion {
             Some(conversion) => {
@@ -139,24 +139,21 @@ impl ReadCall {
         let at_google = providers::model_within(&target).filter(|_| provider == Format::Google);
         let of_client = google.as_ref().map(|call| call.model.as_str());
         let in_url = at_google.or(of_client).map(str::to_owned);
-        let sent = match Conversion::between(client, provider) {
-            Some(conversion) => {
-                if let Some(name) = given.ambiguous {
-                    return Err(ambiguous_member(name));
-                }
-                let model = in_url.as_deref().or(given.model.as_deref()).unwrap_or_default();
-                let facts = RequestFacts {
-                    model: in_url.as_deref(),
-                    stream: google.is_some_and(|call| call.stream),
-                    max_output_tokens: providers.max_output_tokens(providers.at(&target), model),
-                };
-                convert(forwarder, conversion, whole, &facts, share)?
+        let sent = if let Some(conversion) = Conversion::between(client, provider) {
+            if let Some(name) = given.ambiguous {
+                return Err(ambiguous_member(name));
             }
-            None => {
-                let stream = google.map_or_else(|| is_streamed(&target), |call| call.stream);
-                let model = in_url.or_else(|| given.model.clone()).unwrap_or_default();
-                SentBody { stream, ..SentBody::unchanged(whole, given, model) }
-            }
+            let model = in_url.as_deref().or(given.model.as_deref()).unwrap_or_default();
+            let facts = RequestFacts {
+                model: in_url.as_deref(),
+                stream: google.is_some_and(|call| call.stream),
+                max_output_tokens: providers.max_output_tokens(providers.at(&target), model),
+            };
+            convert(forwarder, conversion, whole, &facts, share)?
+        } else {
+            let stream = google.map_or_else(|| is_streamed(&target), |call| call.stream);
+            let model = in_url.or_else(|| given.model.clone()).unwrap_or_default();
+            SentBody { stream, ..SentBody::unchanged(whole, given, model) }
         };
         Self::sent(library.path(), (target, Some(provider)), whole, sent)
     }
@@ -253,13 +250,6 @@ fn refused(error: RequestError) -> ApiError {
 fn path_of(field: &str) -> Vec<String> {
     let parts = field.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts.map(str::to_owned).collect()
-}
-
-fn invalid_url(error: target::Error) -> ApiError {
-    match error {
-        target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
-        target::Error::Invalid(why) => ApiError::Forward(ForwardError::UrlInvalid(why)),
-    }
 }
 
 #[cfg(test)]

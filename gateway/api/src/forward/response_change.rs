@@ -79,12 +79,11 @@ impl ResponseChange {
         share: impl FnOnce() -> MemoryShare,
     ) -> Self {
         match rule {
-            ResponseRule::Unchanged => Self::None,
             ResponseRule::WithoutUsageChunk if status.is_success() && is_plain_event_stream(headers) => {
                 headers.remove(CONTENT_LENGTH);
                 Self::WithoutUsageChunk(ChunkFilter::new())
             }
-            ResponseRule::WithoutUsageChunk => Self::None,
+            ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => Self::None,
             ResponseRule::Converted(conversion) => {
                 let is_stream = status.is_success() && is_event_stream(headers);
                 let is_plain = headers

@@ -66,9 +66,9 @@ impl Rewrite {
         if given.is_empty() {
             return Err(invalid("is missing: it stands in the path, after the format"));
         }
-        let url = absolute(given).map_err(invalid_url)?;
+        let url = absolute(given)?;
         // Also if it is cut, no URL is used that could be read two ways.
-        let whole = query.of_url(url.clone(), key, |_| false).map_err(invalid_url)?;
+        let whole = query.of_url(url.clone(), key, |_| false)?;
         // A Google client says by `alt` how a stream comes.
         let is_left_out = |name: &str| library == ClientLibrary::Google && name == "alt";
         let cut = cuts(library, &url).into_iter().find_map(|cut| {
@@ -149,13 +149,6 @@ fn absolute(given: &str) -> Result<String, target::Error> {
 
 fn invalid(why: &'static str) -> ApiError {
     ApiError::Forward(ForwardError::UrlInvalid(why))
-}
-
-fn invalid_url(error: target::Error) -> ApiError {
-    match error {
-        target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
-        target::Error::Invalid(why) => invalid(why),
-    }
 }
 
 #[cfg(test)]
