@@ -15,7 +15,7 @@ use super::prepare::{ambiguous_member, check_target, key_parameter};
 use super::request_body::{Ahead, BodyFingerprint, ReadAhead, RequestBody, read_ahead};
 use super::response_change::ResponseRule;
 use super::turns::Turn;
-use super::usage::{RequestedOptions, naming_model, read_request};
+use super::usage::{RequestedOptions, naming_model, read_request, without_member};
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::model_endpoints::{Chosen, ModelEndpoint, choose};
 use crate::providers::{self, CallersKey};
@@ -113,7 +113,7 @@ impl ReadCall {
             Some(conversion) => {
                 let max_output_tokens = providers.max_output_tokens(providers.at(&target), &model);
                 let facts = RequestFacts { model: Some(&model), stream: false, max_output_tokens };
-                convert(forwarder, conversion, whole, &facts, share)?
+                convert(forwarder, (conversion, &target), whole, &facts, share)?
             }
             None if named == model => SentBody::unchanged(whole, given, model),
             None => {
@@ -149,7 +149,7 @@ impl ReadCall {
                 stream: google.is_some_and(|call| call.stream),
                 max_output_tokens: providers.max_output_tokens(providers.at(&target), model),
             };
-            convert(forwarder, conversion, whole, &facts, share)?
+            convert(forwarder, (conversion, &target), whole, &facts, share)?
         } else {
             let stream = google.map_or_else(|| is_streamed(&target), |call| call.stream);
             let model = in_url.or_else(|| given.model.clone()).unwrap_or_default();
@@ -208,7 +208,7 @@ fn is_streamed(target: &Uri) -> bool {
 /// Converts the body into the provider's format.
 fn convert(
     forwarder: &Forwarder,
-    conversion: Conversion,
+    (conversion, target): (Conversion, &Uri),
     whole: &Bytes,
     facts: &RequestFacts<'_>,
     share: MemoryShare,
@@ -216,7 +216,17 @@ fn convert(
     let converted = beside_others(whole.len(), || conversion.request(whole, facts)).map_err(refused)?;
     let created = u64::try_from(forwarder.app.now().timestamp()).unwrap_or_default();
     let answer = AnswerOptions { created, ..converted.answer };
-    let json = kept(share, converted.body)?;
+    let provider = forwarder.app.providers.at(target);
+    let tells_unasked = converted.stream && !providers::reports_usage_on_request(provider, target);
+    let body = match converted.body {
+        // It always reports the usage of a stream, and may refuse to be asked.
+        body if tells_unasked => {
+            let unasked = beside_others(body.len(), || without_member(&body, "stream_options"));
+            unasked.unwrap_or(body)
+        }
+        body => body,
+    };
+    let json = kept(share, body)?;
     let options = beside_others(json.len(), || read_request(&json));
     Ok(SentBody {
         json,
