@@ -271,7 +271,6 @@ fn a_spend_key_calls_the_endpoints_of_its_shape_with_the_models_and_providers_of
         let before = (openai.calls().len(), anthropic.calls().len());
         for (key, request) in [
             (&of_openai, message("claude-haiku-4-5")),
-            (&default, message("claude-haiku-4-5")),
             (&of_anthropic, chat("gpt-4o")),
             (&of_anthropic, post(RESPONSES, r#"{"model":"gpt-4o","input":"x"}"#)),
             (&of_anthropic, post(EMBEDDINGS, r#"{"model":"text-embedding-3-small","input":"x"}"#)),

@@ -350,7 +350,7 @@ fn a_response_that_cannot_be_converted_is_charged_and_the_caller_gets_an_error()
                 whole(200, &headers, &body)
             });
             let request = rewrite("anthropic", &endpoint.url, &anthropic_body("gpt-4o"));
-            let keyed = request.clone().header("Idempotency-Key", "one for each endpoint");
+            let keyed = request.clone().header("Idempotency-Key", endpoint.path.as_str());
             for request in [request, keyed.clone()] {
                 let response = managed.send(&merchant.secret_key, request).await;
                 response.refused(502, "provider_unreachable");

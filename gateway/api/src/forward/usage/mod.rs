@@ -24,7 +24,9 @@ use chrono::{DateTime, Utc};
 pub(crate) use self::chunk::ChunkFilter;
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
-pub(crate) use self::request::{RequestedOptions, naming_model, read_request, requesting_usage, without_member};
+pub(crate) use self::request::{
+    RequestedOptions, naming_model, read_request, requesting_usage, without_member,
+};
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::unpriced_member;
