@@ -172,6 +172,15 @@ impl Provider {
         self.add(suffix, Arc::new(respond), None)
     }
 
+    /// The same, with exactly this path, which has had no endpoint before.
+    pub fn endpoint_at(
+        &self,
+        path: &str,
+        respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Endpoint {
+        self.add_at(path.to_owned(), Arc::new(respond), None)
+    }
+
     /// Like [`Self::endpoint`], but reads the request's body only once `gate` is open.
     pub fn endpoint_that_reads_late(
         &self,
@@ -183,9 +192,13 @@ impl Provider {
 
     fn add(&self, suffix: &str, respond: Respond, before_body: Option<Gate>) -> Endpoint {
         let path = format!("/t{}{suffix}", self.made.fetch_add(1, Ordering::SeqCst));
+        self.add_at(path, respond, before_body)
+    }
+
+    fn add_at(&self, path: String, respond: Respond, before_body: Option<Gate>) -> Endpoint {
         let route = Route { respond, before_body, calls: Arc::default(), body_bytes: Arc::default() };
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
-        routes.insert(path.clone(), route.clone());
+        assert!(routes.insert(path.clone(), route.clone()).is_none(), "{path} has an endpoint already");
         Endpoint { url: format!("http://{}{path}", self.address), path, route }
     }
 }

@@ -11,6 +11,7 @@ use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub(super) use self::masking::without_keys;
+use crate::error::{ApiError, ForwardError};
 
 /// The longest URL that is forwarded, in bytes.
 const MAX_URL: usize = 16 * 1024;
@@ -20,13 +21,22 @@ const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_
 
 /// Why a query names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// `u` is missing.
     #[error("the query parameter `u` is missing")]
     Missing,
     /// `u` is not a URL that can be forwarded to.
     #[error("the provider URL {0}")]
     Invalid(&'static str),
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self::Forward(match error {
+            Error::Missing => ForwardError::UrlMissing,
+            Error::Invalid(why) => ForwardError::UrlInvalid(why),
+        })
+    }
 }
 
 /// A query string, split but otherwise unchanged.
@@ -74,16 +84,44 @@ impl<'a> Query<'a> {
             return Err(Error::Invalid("is given more than once"));
         }
         // A raw URL is used as it is; an encoded one is decoded once.
-        let is_raw = |scheme: &str| given.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme));
-        let mut url = if is_raw("http://") || is_raw("https://") {
+        let url = if begins_with(given, "http://") || begins_with(given, "https://") {
             given.to_owned()
         } else {
-            decode(given, Plus::Stays).ok_or(Error::Invalid("is not valid UTF-8 once decoded"))?
+            decoded_once(given)?
         };
+        self.added_to(url, key, provider_key, |_| false)
+    }
+
+    /// The URL to call: `url`, which stands elsewhere, with the rest of the query but for the parameters that
+    /// `is_left_out`. A `key` that carried the credential is removed.
+    pub(super) fn of_url(
+        &self,
+        url: String,
+        key: KeyParameter,
+        is_left_out: impl Fn(&str) -> bool,
+    ) -> Result<Uri, Error> {
+        self.added_to(url, key, None, is_left_out)
+    }
+
+    /// The value of the parameter `name`, decoded.
+    pub(super) fn value_of(&self, name: &str) -> Option<String> {
+        let mut named = self.rest.iter().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let (_, value) = named.find(|(given, _)| decode(given, Plus::IsSpace).as_deref() == Some(name))?;
+        decode(value, Plus::IsSpace)
+    }
+
+    fn added_to(
+        &self,
+        mut url: String,
+        key: KeyParameter,
+        provider_key: Option<&str>,
+        is_left_out: impl Fn(&str) -> bool,
+    ) -> Result<Uri, Error> {
         url.truncate(url.find('#').unwrap_or(url.len()));
         for pair in &self.rest {
-            let name = pair.split('=').next().unwrap_or_default();
-            if key == KeyParameter::IsCredential && decode(name, Plus::IsSpace).as_deref() == Some("key") {
+            let name = decode(pair.split('=').next().unwrap_or_default(), Plus::IsSpace);
+            let is_credential = key == KeyParameter::IsCredential && name.as_deref() == Some("key");
+            if is_credential || name.as_deref().is_some_and(&is_left_out) {
                 continue;
             }
             append(&mut url, pair);
@@ -155,6 +193,16 @@ pub(crate) fn parameters(target: &Uri) -> impl Iterator<Item = (String, String)>
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decoded(name), decoded(value))
     })
+}
+
+/// Whether `text` begins with `prefix` in any case.
+pub(crate) fn begins_with(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+}
+
+/// `text`, percent-decoded once.
+pub(crate) fn decoded_once(text: &str) -> Result<String, Error> {
+    decode(text, Plus::Stays).ok_or(Error::Invalid("is not valid UTF-8 once decoded"))
 }
 
 fn append(url: &mut String, pair: &str) {

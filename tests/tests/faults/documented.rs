@@ -31,11 +31,23 @@ const CHARGES: &str = "SELECT count(*) FROM test_processor.charge WHERE payment_
 
 /// A call of the operation with any ids.
 fn call(merchant: &Merchant, endpoint: &Endpoint, operation: &Operation) -> Request {
-    let target = operation.target(|_| "nobody".to_owned());
-    let forwards = operation.path.starts_with("/forward");
-    let target = if forwards { format!("{target}?u={}", encoded(&endpoint.url)) } else { target };
+    let target = match operation.path.as_str() {
+        path if path.starts_with("/forward") => format!("/v1{path}?u={}", encoded(&endpoint.url)),
+        path if path.starts_with("/rewrite") => {
+            format!("/v1/rewrite/openai/{}", encoded(&format!("{}/chat/completions", endpoint.url)))
+        }
+        _ => operation.target(|_| "nobody".to_owned()),
+    };
     let request = Request::new(&operation.method, target).bearer(&merchant.secret_key);
-    if operation.body.is_some() && operation.takes_secret_key { request.json(&json!({})) } else { request }
+    match operation.path.as_str() {
+        "/responses" | "/embeddings" => request.json(&json!({"model": "openai/a-model", "input": "Hi"})),
+        _ if operation.body.is_none() => request,
+        _ if operation.takes_secret_key => request.json(&json!({})),
+        path if path.starts_with("/forward") => request,
+        _ => request.json(&json!({
+            "model": "openai/a-model", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}],
+        })),
+    }
 }
 
 /// Asserts that the response is the documented error `code`, as far as the method shows it.
@@ -107,7 +119,7 @@ fn an_unreadable_state_is_an_internal_error_on_every_operation_and_changes_nothi
         let events = merchant.events().await.len();
         let mut number = 0;
         for operation in &operations {
-            let forwards = operation.path.starts_with("/forward");
+            let forwards = !operation.takes_secret_key;
             if forwards && READ_NOTHING.contains(&operation.method.as_str()) {
                 continue;
             }

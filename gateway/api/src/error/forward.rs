@@ -34,6 +34,17 @@ pub(crate) enum ForwardError {
         "The provider requires a key. Send your own as provider_key, or ask the operator to configure one."
     )]
     ProviderKeyMissing,
+    /// 400: a field of the request has no counterpart in the provider's format. The issue names it.
+    #[error("The field {} cannot be converted into the provider's format: {}.", .0.path.join("."), .0.message)]
+    ConversionUnsupported(Issue),
+    /// 502: the provider's response cannot be converted into the caller's format. The call is charged as it was metered.
+    #[error(
+        "The provider's response cannot be converted into the caller's format. The call was made, and is charged."
+    )]
+    ResponseNotConverted,
+    /// 502: the provider's response broke off before anything of it passed.
+    #[error("The provider's response broke off.")]
+    ResponseBrokeOff,
     /// 502: no connection to the provider could be made.
     #[error("The provider could not be reached.")]
     ProviderUnreachable,
@@ -56,9 +67,11 @@ impl ForwardError {
             Self::MetadataInvalid(_) => (StatusCode::BAD_REQUEST, "metadata_invalid"),
             Self::ModelNotPriced | Self::Unpriced(_) => (StatusCode::BAD_REQUEST, "model_not_priced"),
             Self::ProviderKeyMissing => (StatusCode::BAD_REQUEST, "provider_key_missing"),
-            Self::ProviderUnreachable | Self::ProviderProtocol => {
-                (StatusCode::BAD_GATEWAY, "provider_unreachable")
-            }
+            Self::ConversionUnsupported(_) => (StatusCode::BAD_REQUEST, "conversion_unsupported"),
+            Self::ProviderUnreachable
+            | Self::ProviderProtocol
+            | Self::ResponseNotConverted
+            | Self::ResponseBrokeOff => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
             Self::ProviderTimeout => (StatusCode::GATEWAY_TIMEOUT, "provider_timeout"),
         }
     }
@@ -66,6 +79,7 @@ impl ForwardError {
     pub(super) fn issues(&self) -> Option<&[Issue]> {
         match self {
             Self::TokenJsonInvalid(issues) | Self::MetadataInvalid(issues) => Some(issues),
+            Self::ConversionUnsupported(issue) => Some(std::slice::from_ref(issue)),
             Self::UrlMissing
             | Self::UrlInvalid(_)
             | Self::UrlForbidden
@@ -74,6 +88,8 @@ impl ForwardError {
             | Self::ProviderKeyMissing
             | Self::ProviderUnreachable
             | Self::ProviderProtocol
+            | Self::ResponseNotConverted
+            | Self::ResponseBrokeOff
             | Self::ProviderTimeout => None,
         }
     }

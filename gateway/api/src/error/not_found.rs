@@ -42,6 +42,11 @@ pub(crate) enum Resource {
     /// `webhook_event_not_found`
     #[error("There is no such event for this webhook.")]
     WebhookEvent,
+    /// `model_not_found`
+    #[error(
+        "No provider offers this model at this endpoint. GET /v1/models lists the models; name a newer one as provider/model."
+    )]
+    Model,
     /// `route_not_found`
     #[error("There is no resource at this path.")]
     Route,
@@ -63,6 +68,7 @@ impl Resource {
             Self::PaymentMethod => "payment_method_not_found",
             Self::Webhook => "webhook_not_found",
             Self::WebhookEvent => "webhook_event_not_found",
+            Self::Model => "model_not_found",
             Self::Route => "route_not_found",
         }
     }

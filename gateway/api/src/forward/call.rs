@@ -23,19 +23,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_times::CallTimes;
 use super::call_trace::{CallTrace, Exchange};
+use super::called_endpoint::CalledEndpoint;
 use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
 use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
-use super::metered_body::MeteredBody;
+use super::metered_body::{MeteredBody, ResponseError};
 use super::pieces::Pieces;
-use super::prepare::{PreparedCall, UsageRequestedBy, prepare};
+use super::prepare::{PreparedCall, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
+use super::response_change::{ResponseChange, ResponseRule};
 use super::settlement::{
     ResponseEnd, Unsettled, given_up_before_response, leave_unsettled, settle, until_durable,
 };
-use super::usage::{ChunkFilter, Scanner, Shape};
+use super::usage::{Scanner, Shape};
 use crate::app::App;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError};
 use crate::metrics::{CallLabel, ProviderLabel};
@@ -52,7 +54,7 @@ const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
 pub(super) async fn run(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
-    request: Request<Body>,
+    request: (CalledEndpoint, Request<Body>),
     disconnected: CancellationToken,
 ) -> Result<Response, ApiError> {
     let times = CallTimes::begin();
@@ -103,7 +105,7 @@ async fn forward(
         method,
         shape,
         idempotent_call,
-        usage_requested_by,
+        rule,
         usage_limit,
         unpriced,
     } = prepared;
@@ -168,7 +170,7 @@ async fn forward(
             Err((FailureReason::ProviderTimeout, timeout()))
         }
         // In the next two cases no caller is left to read the error.
-        () = forwarder.drained(disconnected, call) => Err((FailureReason::CallerGone, timeout())),
+        () = forwarder.drained(disconnected.clone(), call) => Err((FailureReason::CallerGone, timeout())),
         () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
     };
     times.stop_waiting();
@@ -176,7 +178,7 @@ async fn forward(
         Ok(response) => {
             exchange.responded(response.status());
             let source =
-                Source { shape, idempotent_call, usage_requested_by, usage_limit, times, exchange, open };
+                Source { shape, idempotent_call, rule, usage_limit, times, exchange, open, disconnected };
             return pass_back(forwarder, call, opening, &method, source, response).await;
         }
         Err(failure) => failure,
@@ -223,12 +225,14 @@ fn end_if_open(forwarder: &Forwarder, partition: Partition, request_id: RequestI
 struct Source {
     shape: Shape,
     idempotent_call: Option<IdempotentCall>,
-    usage_requested_by: UsageRequestedBy,
+    rule: ResponseRule,
     usage_limit: UsageLimit,
     times: CallTimes,
     exchange: Exchange,
     /// Counts the call as open.
     open: Counted,
+    /// Is cancelled when the caller disconnects before the head.
+    disconnected: CancellationToken,
 }
 
 /// The response to the caller: the provider's head, and a body that settles the call at its end.
@@ -248,16 +252,12 @@ async fn pass_back(
     let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
-    let is_filtered = source.usage_requested_by == UsageRequestedBy::Gateway
-        && parts.status.is_success()
-        && headers::is_plain_event_stream(&parts.headers);
-    let filter = is_filtered.then(|| {
-        parts.headers.remove(CONTENT_LENGTH);
-        ChunkFilter::new()
-    });
+    let share = || forwarder.body_memory.share(call.merchant_id);
+    let change = ResponseChange::of(source.rule, parts.status, &mut parts.headers, share);
+    let is_whole = change.is_whole();
     let recorder =
         source.idempotent_call.map(|idempotent_call| idempotent_call.recorder(parts.status, &parts.headers));
-    let body = if upstream.is_end_stream() || *method == Method::HEAD {
+    let body = if !is_whole && (upstream.is_end_stream() || *method == Method::HEAD) {
         // The response has no body, so it is settled before its head is sent.
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let report = scanner.finish(&forwarder.tasks).await.report;
@@ -276,7 +276,7 @@ async fn pass_back(
             status,
             upstream: Pieces::new(upstream, turn),
             scanner,
-            filter,
+            change,
             recorder,
             remaining,
             framing,
@@ -287,8 +287,18 @@ async fn pass_back(
             open: source.open,
             opened,
         });
-        match unless_not_opened(&mut opening, body.settle_if_whole()).await {
-            Ok(()) => {}
+        let settling =
+            async { if is_whole { body.settle_whole().await } else { body.settle_if_whole().await.map(Ok) } };
+        let settled = tokio::select! {
+            settled = unless_not_opened(&mut opening, settling) => settled,
+            // No caller is left to read the error. The response is read on without one.
+            () = source.disconnected.cancelled(), if is_whole => {
+                return Err(ApiError::Forward(ForwardError::ResponseBrokeOff));
+            }
+        };
+        match settled {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(not_converted(call, &error)),
             Err(NotSettled::NotOpened(error)) => {
                 body.leave();
                 return Err(not_opened(&forwarder, call, error));
@@ -310,6 +320,17 @@ async fn pass_back(
         Body::new(body)
     };
     Ok(Response::from_parts(parts, body))
+}
+
+/// The error of a call whose whole response was to be converted and is not. The call is settled.
+fn not_converted(call: OpenCall, error: &ResponseError) -> ApiError {
+    let request_id = call.request_id;
+    tracing::info!(event = "forward.response_not_passed", %request_id, %error, "a response cannot be passed on");
+    ApiError::Forward(match error {
+        ResponseError::NotConverted(_) => ForwardError::ResponseNotConverted,
+        ResponseError::Idle => ForwardError::ProviderTimeout,
+        ResponseError::Provider(_) | ResponseError::Unsettled(_) => ForwardError::ResponseBrokeOff,
+    })
 }
 
 async fn settled(
@@ -343,10 +364,10 @@ enum NotSettled {
 }
 
 /// Waits for the `settlement`, or until the opening is known to have failed.
-async fn unless_not_opened(
+async fn unless_not_opened<T>(
     opening: &mut Early<Opened>,
-    settlement: impl Future<Output = Result<(), Unsettled>>,
-) -> Result<(), NotSettled> {
+    settlement: impl Future<Output = Result<T, Unsettled>>,
+) -> Result<T, NotSettled> {
     tokio::pin!(settlement);
     let error = tokio::select! {
         biased;
@@ -356,7 +377,7 @@ async fn unless_not_opened(
     match error {
         // The settlement finds out, unless it cannot be decided either.
         Error::Unknown(_) => match tokio::time::timeout(FINDS_OUT_WITHIN, settlement).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(settled)) => Ok(settled),
             Ok(Err(Unsettled::Ended)) | Err(_) => Err(NotSettled::NotOpened(error)),
             Ok(Err(unsettled)) => Err(NotSettled::Unsettled(unsettled)),
         },

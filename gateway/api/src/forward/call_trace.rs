@@ -14,12 +14,11 @@ use http::{Method, Request, StatusCode};
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use tracing::Instrument as _;
 
+use super::called_endpoint::CalledEndpoint;
 use crate::error::ApiError;
+use crate::model_endpoints::ModelEndpoint;
 use crate::providers::trace_name;
 use crate::target;
-
-/// The path of the endpoint, also of a call with a slash at its end.
-const ROUTE: &str = "/v1/forward";
 
 /// The most characters of a name that is shown.
 const MAX_NAME: usize = 100;
@@ -42,15 +41,20 @@ impl CallTrace {
     }
 
     /// It is known who makes the call, so the caller's own trace may be continued. Decides whether the call is traced.
-    pub(super) fn authenticated(&mut self, traces: &Traces, parts: &Parts, request_id: RequestId) {
+    pub(super) fn authenticated(
+        &mut self,
+        traces: &Traces,
+        (called, parts): (CalledEndpoint, &Parts),
+        request_id: RequestId,
+    ) {
         let Some(began) = self.began else { return };
-        self.call = traces.request(&parts.headers, call_name(&parts.method), began);
+        self.call = traces.request(&parts.headers, call_name(called, &parts.method), began);
         let Some(trace_id) = self.call.trace_id() else { return };
         self.call.set(|| {
             [
                 KeyValue::new("http.request.method", method_name(&parts.method)),
-                KeyValue::new("http.route", ROUTE),
-                KeyValue::new("url.path", ROUTE),
+                KeyValue::new("http.route", called.path()),
+                KeyValue::new("url.path", called.path()),
                 KeyValue::new("url.scheme", "http"),
                 KeyValue::new("farthing.request_id", request_id.to_string()),
             ]
@@ -219,16 +223,21 @@ impl Sending {
     }
 }
 
-/// The name of the span of a call.
-fn call_name(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET /v1/forward",
-        Method::HEAD => "HEAD /v1/forward",
-        Method::POST => "POST /v1/forward",
-        Method::PUT => "PUT /v1/forward",
-        Method::PATCH => "PATCH /v1/forward",
-        Method::DELETE => "DELETE /v1/forward",
-        _ => ROUTE,
+/// The name of the span of a call. A path is the same with a slash at its end, and without the URL that follows it.
+fn call_name(called: CalledEndpoint, method: &Method) -> &'static str {
+    match (called, method) {
+        (CalledEndpoint::Model(ModelEndpoint::ChatCompletions), _) => "POST /v1/chat/completions",
+        (CalledEndpoint::Model(ModelEndpoint::Responses), _) => "POST /v1/responses",
+        (CalledEndpoint::Model(ModelEndpoint::Embeddings), _) => "POST /v1/embeddings",
+        (CalledEndpoint::Model(ModelEndpoint::Messages), _) => "POST /v1/messages",
+        (CalledEndpoint::Rewrite, _) => "POST /v1/rewrite",
+        (CalledEndpoint::Forward, &Method::GET) => "GET /v1/forward",
+        (CalledEndpoint::Forward, &Method::HEAD) => "HEAD /v1/forward",
+        (CalledEndpoint::Forward, &Method::POST) => "POST /v1/forward",
+        (CalledEndpoint::Forward, &Method::PUT) => "PUT /v1/forward",
+        (CalledEndpoint::Forward, &Method::PATCH) => "PATCH /v1/forward",
+        (CalledEndpoint::Forward, &Method::DELETE) => "DELETE /v1/forward",
+        (CalledEndpoint::Forward, _) => called.path(),
     }
 }
 

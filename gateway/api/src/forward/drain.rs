@@ -14,6 +14,7 @@ use super::settlement::ResponseEnd;
 /// Reads the response to its end if a drain slot is free, for at most [`DRAIN_TIMEOUT`] and as long as it has the slot, and
 /// settles the call.
 pub(super) async fn drain(mut response: ProviderResponse) {
+    response.change.leave();
     let forwarder = Arc::clone(&response.forwarder);
     let slot = forwarder.drain_slot(response.call);
     let end = match &slot {
@@ -42,12 +43,23 @@ async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
         poll_fn(|cx| response.poll_ready(cx)).await;
         match poll_fn(|cx| response.upstream.poll_piece(cx)).await {
             Some(Ok(piece)) => {
-                if response.read(&piece) == FramePosition::Last {
-                    return ResponseEnd::Complete;
+                let length = piece.data_ref().map_or(0, Bytes::len);
+                // What would pass is recorded, for a later call with the same idempotency key.
+                match response.read(&piece) {
+                    FramePosition::Last => {
+                        let _ = response.end(Some(piece));
+                        return ResponseEnd::Complete;
+                    }
+                    FramePosition::Inner => {
+                        let _ = response.pass(piece);
+                    }
                 }
-                response.upstream.drained(piece.data_ref().map_or(0, Bytes::len)).await;
+                response.upstream.drained(length).await;
             }
-            None => return ResponseEnd::Complete,
+            None => {
+                let _ = response.end(None);
+                return ResponseEnd::Complete;
+            }
             Some(Err(_)) => return response.broken_off(),
         }
     }

@@ -1,4 +1,5 @@
-//! The route of the forward endpoint and its description in the OpenAPI document.
+//! The route of the forward endpoint and its description in the OpenAPI document; and how every endpoint whose calls are
+//! forwarded answers.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::call::run;
+use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
 use super::headers::{ResponseHeaders, confine};
 use crate::error::{ApiError, ProtocolError};
@@ -22,16 +24,17 @@ use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
 use crate::pages::PagesUrl;
 use crate::serve::CallInFlight;
+use crate::{model_endpoints, rewrite};
 
-/// The methods that are forwarded.
-const METHODS: [Method; 6] =
-    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-
-/// The forward endpoint, with and without a trailing slash: client libraries produce both.
+/// The forward endpoint, with and without a trailing slash: client libraries produce both. And all others whose calls are
+/// forwarded.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
     let (schemas, paths, _) = routes!(forward);
     // The route takes any method; the handler refuses those that are not forwarded.
-    OpenApiRouter::default().routes(also_at("/forward", "/forward/", (schemas, paths, any(forward))))
+    OpenApiRouter::default()
+        .routes(also_at("/forward", "/forward/", (schemas, paths, any(forward))))
+        .merge(model_endpoints::routes())
+        .merge(rewrite::routes())
 }
 
 /// Forwards the call to the URL `u`, meters it and charges it.
@@ -76,18 +79,29 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
     ),
 )]
 async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
+    answer(forwarder, CalledEndpoint::Forward, request).await
+}
+
+/// The answer to a call that came to `called`.
+pub(crate) async fn answer(
+    forwarder: Arc<Forwarder>,
+    called: CalledEndpoint,
+    request: Request<Body>,
+) -> Response {
     let request_id = RequestId::new(forwarder.app.mint.next(forwarder.app.now()));
     let may_be_unaltered = forwarder.app.response_headers == ResponseHeaders::Unaltered
         && !is_at_the_pages(&request, &forwarder.app.pages_url);
-    let outcome = if METHODS.contains(request.method()) {
-        let outcome = respond(Arc::clone(&forwarder), request_id, request).await;
+    let methods = called.methods();
+    let outcome = if methods.contains(request.method()) {
+        let outcome = respond(Arc::clone(&forwarder), request_id, (called, request)).await;
         outcome.map_err(|error| {
             forwarder.app.metrics.forward.error(error.status());
             error.into_response()
         })
     } else {
         forwarder.app.metrics.forward.error(StatusCode::METHOD_NOT_ALLOWED);
-        let allow = [(ALLOW, METHODS.map(|method| method.to_string()).join(", "))];
+        let allowed: Vec<&str> = methods.iter().map(Method::as_str).collect();
+        let allow = [(ALLOW, allowed.join(", "))];
         Err((allow, ApiError::Protocol(ProtocolError::MethodNotAllowed)).into_response())
     };
     let value = HeaderValue::try_from(request_id.to_string()).expect("an id is ASCII");
@@ -116,12 +130,12 @@ fn is_at_the_pages(request: &Request<Body>, pages: &PagesUrl) -> bool {
 async fn respond(
     forwarder: Arc<Forwarder>,
     request_id: RequestId,
-    request: Request<Body>,
+    request: (CalledEndpoint, Request<Body>),
 ) -> Result<Response, ApiError> {
     let disconnected = CancellationToken::new();
     let _cancels_when_dropped = disconnected.clone().drop_guard();
     // The call counts as one in flight until its answer begins, even if the caller disconnects before.
-    let in_flight = request.extensions().get::<CallInFlight>().cloned();
+    let in_flight = request.1.extensions().get::<CallInFlight>().cloned();
     // Boxed, because it is large and would be copied on its way into its task.
     let run = Box::pin(run(Arc::clone(&forwarder), request_id, request, disconnected));
     let call = forwarder.tasks.spawn(async move {

@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::body_memory::BodyMemory;
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
 use super::turns::Turns;
@@ -49,6 +50,8 @@ pub(crate) struct Forwarder {
     pub(super) decoders: Decoders,
     /// The turns of the bodies that pass.
     pub(super) turns: Turns,
+    /// The memory of bodies that are converted whole.
+    pub(super) body_memory: BodyMemory,
 }
 
 /// The ids and settings of an open call that its end depends on.
@@ -112,6 +115,7 @@ impl Forwarder {
             managed_drain_slots: DrainSlots::default(),
             decoders,
             turns: Turns::default(),
+            body_memory: BodyMemory::default(),
         }
     }
 

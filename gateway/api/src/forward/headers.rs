@@ -3,9 +3,9 @@
 
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue};
 
@@ -146,19 +146,64 @@ const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-dig
 
 /// Adapts the headers to an altered body of `length` bytes.
 pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
+    without_digests(headers);
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+}
+
+/// Removes the digests of a body that is altered.
+pub(super) fn without_digests(headers: &mut HeaderMap) {
     for name in DIGESTS {
         headers.remove(name);
     }
+}
+
+/// Removes all keys of callers. A provider that the model chooses may be another one than the key's.
+pub(super) fn without_own_keys(headers: &mut HeaderMap) {
+    for name in KEY_HEADERS {
+        headers.remove(name);
+    }
+}
+
+/// The version of Anthropic's interface, which it requires and which clients of other formats do not send.
+const ANTHROPIC_VERSION: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+
+/// Prefixes of headers by which a client speaks to one provider.
+const OF_A_FORMAT: [&str; 3] = ["anthropic-", "openai-", "x-goog-"];
+
+/// Fits the headers to a body that was converted into the format of another provider, and asks for a response that can
+/// be converted.
+pub(super) fn fit_converted_body(headers: &mut HeaderMap) {
+    remove_where(headers, |name| OF_A_FORMAT.iter().any(|prefix| name.starts_with(prefix)));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// Fits the headers to a JSON body of `length` bytes that was read whole.
+pub(super) fn fit_whole_body(headers: &mut HeaderMap, length: usize) {
+    headers.remove(CONTENT_ENCODING);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+}
+
+/// Adds what Anthropic requires of a call, unless the caller sent it.
+pub(super) fn fit_anthropic(headers: &mut HeaderMap) {
+    let (name, version) = ANTHROPIC_VERSION;
+    headers.entry(name).or_insert(version);
+}
+
+/// Whether the body is an event stream.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let media_type = text(headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("text/event-stream")
 }
 
 /// Whether the body is an uncompressed event stream.
 pub(super) fn is_plain_event_stream(headers: &HeaderMap) -> bool {
-    let text =
-        |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
-    let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
-    let plain = matches!(text(CONTENT_ENCODING).trim(), "" | "identity");
-    media_type.eq_ignore_ascii_case("text/event-stream") && plain
+    is_event_stream(headers) && matches!(text(headers, &CONTENT_ENCODING).trim(), "" | "identity")
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// The headers back to the caller, without those that only this service may set. [`confine`] follows.

@@ -23,9 +23,6 @@ use crate::db::within;
 use crate::error::{ApiError, AuthError};
 use crate::idempotency;
 
-/// The path that idempotency keys are scoped to, for both spellings of the endpoint.
-const PATH: &str = "/v1/forward";
-
 /// The idempotency key of a call; `None` for GET and HEAD, which change nothing.
 pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
     if matches!(*method, Method::GET | Method::HEAD) { Ok(None) } else { idempotency::key(headers) }
@@ -34,6 +31,8 @@ pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<
 /// The parts of a call that must be the same when its idempotency key is used again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallContent<'a> {
+    /// The path that the key is scoped to, the same for both spellings of an endpoint.
+    pub(super) path: &'static str,
     pub(super) method: &'a Method,
     /// The target, with the keys in its query but without the credential's provider key.
     pub(super) url: &'a Uri,
@@ -94,7 +93,7 @@ impl IdempotentCall {
         content: CallContent<'_>,
         command: &OpenRequest,
     ) -> Result<Self, ApiError> {
-        let (merchant_id, path) = scope(app, partition, command).await?;
+        let (merchant_id, path) = scope(app, partition, command, content.path).await?;
         let scope = Scope { merchant_id, method: content.method.as_str(), path: &path };
         let url = content.url.to_string();
         let length = content.body.length.map(|bytes| bytes.to_string()).unwrap_or_default();
@@ -160,11 +159,12 @@ async fn scope(
     app: &App,
     partition: Partition,
     command: &OpenRequest,
+    path: &str,
 ) -> Result<(MerchantId, String), ApiError> {
     match &command.caller {
         Caller::SecretKey(hash) => {
             match app.ledger.state(partition, StateKey::SecretKey(hash.clone())).await? {
-                Some(State::SecretKey(key)) => Ok((key.merchant_id, PATH.to_owned())),
+                Some(State::SecretKey(key)) => Ok((key.merchant_id, path.to_owned())),
                 Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
             }
         }
@@ -186,7 +186,7 @@ async fn scope(
             {
                 return Err(unknown);
             }
-            Ok((key.merchant_id, format!("{PATH} {id}")))
+            Ok((key.merchant_id, format!("{path} {id}")))
         }
     }
 }

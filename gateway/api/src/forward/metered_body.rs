@@ -17,6 +17,7 @@ use super::call_times::CallTimes;
 use super::drain::drain;
 use super::pieces::MAX_FIRST_PIECE;
 use super::provider_response::{FramePosition, ProviderResponse};
+use super::response_change::NotConverted;
 use super::settlement::{ResponseEnd, Unsettled};
 use crate::app::App;
 
@@ -27,6 +28,8 @@ pub(crate) enum ResponseError {
     Provider(#[from] hyper::Error),
     #[error("the provider sent nothing for too long")]
     Idle,
+    #[error(transparent)]
+    NotConverted(#[from] NotConverted),
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
 }
@@ -96,6 +99,18 @@ impl MeteredBody {
         }
     }
 
+    /// Waits for the end of a response of which nothing passes before. Whatever decides about the head then has come.
+    pub(super) async fn settle_whole(&mut self) -> Result<Result<(), ResponseError>, Unsettled> {
+        match poll_fn(|cx| self.poll_next(cx)).await {
+            Some(Err(ResponseError::Unsettled(unsettled))) => Err(unsettled),
+            Some(Err(error)) => Ok(Err(error)),
+            first => {
+                self.first = first;
+                Ok(Ok(()))
+            }
+        }
+    }
+
     /// Whether the call is settled.
     pub(super) const fn is_settled(&self) -> bool {
         matches!(self.phase, ResponsePhase::Done)
@@ -143,16 +158,16 @@ impl MeteredBody {
             match response.upstream.poll_piece(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.frame_received();
-                    let position = response.read(&frame);
-                    let filtered = response.filtered(frame, position);
-                    if position == FramePosition::Last {
-                        break (ResponseEnd::Complete, filtered.map(Ok));
-                    }
-                    if let Some(frame) = filtered {
-                        return Poll::Ready(Some(Ok(frame)));
+                    match response.read(&frame) {
+                        FramePosition::Last => break (ResponseEnd::Complete, end(response.end(Some(frame)))),
+                        FramePosition::Inner => {
+                            if let Some(frame) = response.pass(frame) {
+                                return Poll::Ready(Some(Ok(frame)));
+                            }
+                        }
                     }
                 }
-                Poll::Ready(None) => break (ResponseEnd::Complete, response.held_back().map(Ok)),
+                Poll::Ready(None) => break (ResponseEnd::Complete, end(response.end(None))),
                 Poll::Ready(Some(Err(error))) => break (response.broken_off(), Some(Err(error.into()))),
                 Poll::Pending if response.upstream.has_come() => {
                     self.is_reading = true;
@@ -170,7 +185,7 @@ impl MeteredBody {
         {
             self.times = Some((Arc::clone(&response.forwarder.app), response.take_times()));
             // Bytes held back are sent before the error.
-            let held = if matches!(last, Some(Err(_))) { response.held_back() } else { None };
+            let held = if matches!(last, Some(Err(_))) { response.change.held_back() } else { None };
             self.phase = ResponsePhase::Settling(response.settle(end), last);
             if let Some(held) = held {
                 return Poll::Ready(Some(Ok(held)));
@@ -195,6 +210,11 @@ impl MeteredBody {
             Err(_) => Poll::Ready(Some(Err(Unsettled::Stopping.into()))),
         }
     }
+}
+
+/// The end of a response for the caller.
+fn end(end: Result<Option<Frame<Bytes>>, NotConverted>) -> Option<Result<Frame<Bytes>, ResponseError>> {
+    end.map_err(ResponseError::from).transpose()
 }
 
 /// Measures how long the provider sends nothing. The sleep is moved only when it fires, not with every frame.
@@ -254,7 +274,7 @@ impl Body for MeteredBody {
             None => 0,
         };
         match &self.phase {
-            ResponsePhase::Streaming(response) if response.filter.is_some() => SizeHint::default(),
+            ResponsePhase::Streaming(response) if !response.change.is_none() => SizeHint::default(),
             ResponsePhase::Streaming(response) => {
                 let rest = response.upstream.size_hint();
                 rest.exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(first + rest))

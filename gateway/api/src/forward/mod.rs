@@ -4,9 +4,11 @@
 //! Invariant: no byte of the provider's answer reaches the caller before the call's `RequestOpened` is durable, and the
 //! last byte does not before its settlement is.
 
+mod body_memory;
 mod call;
 mod call_times;
 mod call_trace;
+mod called_endpoint;
 mod caller_pauses;
 mod credential;
 mod drain;
@@ -20,14 +22,18 @@ mod metered_body;
 mod pieces;
 mod prepare;
 mod provider_response;
+mod read_call;
 mod request_body;
+mod response_change;
 mod response_recorder;
 mod settlement;
 mod size;
 mod turns;
 mod usage;
+mod whole_body;
 
-pub(crate) use self::endpoint::routes;
+pub(crate) use self::called_endpoint::CalledEndpoint;
+pub(crate) use self::endpoint::{answer, routes};
 pub(crate) use self::forwarder::Forwarder;
 pub use self::headers::ResponseHeaders;
 pub use self::usage::DecoderMemory;

@@ -1,32 +1,41 @@
 //! Reads and checks a call before it is opened in the ledger: the credential, the target, the body and the price. A
 //! refusal here leaves no trace in the log.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use axum::body::Body;
+use bytes::Bytes;
 use farthing_core::command::{Caller, OpenRequest};
+use farthing_core::event::RequestShape;
 use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
+use farthing_core::state::{State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
+use super::body_memory::beside_others;
 use super::call_trace::CallTrace;
+use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
 use super::headers::{self, KeyPlace, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
-use super::request_body::{Ahead, ReadAhead, RequestBody, read_ahead};
+use super::read_call::ReadCall;
+use super::request_body::{Ahead, RequestBody};
+use super::response_change::ResponseRule;
 use super::size;
-use super::usage::{
-    FormExtent, RequestedOptions, Shape, read_form, read_request, requesting_usage, unpriced_member,
-};
+use super::usage::{FormExtent, Shape, requesting_usage, unpriced_member};
+use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
-use crate::error::{ApiError, ForwardError, Issue};
+use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
-use crate::providers::{BilledBy, CallersKey, Key, StreamUsage, Unpriced, UsageLimit};
+use crate::model_endpoints::ModelEndpoint;
+use crate::providers::{BilledBy, CallersKey, Key, Recognised, StreamUsage, Unpriced, UsageLimit};
+use crate::rewrite::Rewrite;
 use crate::serve::CallInFlight;
 use crate::target::{self, KeyParameter, Query};
 
@@ -43,28 +52,19 @@ pub(super) struct PreparedCall {
     pub(super) shape: Shape,
     /// Its use of an idempotency key.
     pub(super) idempotent_call: Option<IdempotentCall>,
-    /// The party that requested the usage of a stream.
-    pub(super) usage_requested_by: UsageRequestedBy,
+    /// What is done to the response.
+    pub(super) rule: ResponseRule,
     /// The usage that it may report.
     pub(super) usage_limit: UsageLimit,
     /// Why it has no list price, if it has none.
     pub(super) unpriced: Option<Unpriced>,
 }
 
-/// The party that requested the usage of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UsageRequestedBy {
-    /// The caller, or neither. The answer passes unchanged.
-    Caller,
-    /// This gateway. The usage chunk is removed from the answer.
-    Gateway,
-}
-
-/// Reads and checks the call. Its `trace` begins once it is known who makes it.
+/// Reads and checks the call that came to an endpoint. Its `trace` begins once it is known who makes it.
 pub(super) async fn prepare(
     forwarder: &Forwarder,
     request_id: RequestId,
-    request: Request<Body>,
+    (called, request): (CalledEndpoint, Request<Body>),
     trace: &mut CallTrace,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
@@ -80,76 +80,98 @@ pub(super) async fn prepare(
     }
     let query = Query::read(parts.uri.query().unwrap_or_default());
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
-    // The log records the URL without the caller's own provider key.
-    let recorded = target(&query, &found, None)?;
-    let provider = app.providers.at(&recorded);
-    let key_place = provider.key_slot(&recorded).map_or(KeyPlace::Carrier(found.slot), KeyPlace::Providers);
-    let authority = recorded.authority().map_or("", |authority| authority.as_str());
-    let path_and_query = recorded.path_and_query().map_or("", |path| path.as_str());
-    if credential::is_within(authority)
-        || credential::is_within(path_and_query)
-        || target::keys_within(&recorded).iter().any(|key| credential::is_ours(key))
-    {
-        return Err(ApiError::Forward(ForwardError::UrlInvalid("contains a credential of this service")));
-    }
+    let addressed = Addressed::read(forwarder, called, &parts.uri, &query, &found)?;
     if found.credential.provider_key.as_deref().is_some_and(credential::is_within) {
         let issue = Issue::new(["provider_key"], "must not be a credential of this service");
         return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
-    }
-    let key_in_url =
-        found.credential.provider_key.as_deref().filter(|_| key_place == KeyPlace::Carrier(Slot::Query));
-    let target = target(&query, &found, key_in_url)?;
-    if let Some(address) = literal_address(&target)
-        && !forwarder.guard.permits(address)
-    {
-        return Err(ApiError::Forward(ForwardError::UrlForbidden));
     }
     let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
 
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
-    trace.authenticated(&app.traces, &parts, request_id);
+    trace.authenticated(&app.traces, (called, &parts), request_id);
     CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
+    if let CalledEndpoint::Model(endpoint) = called {
+        check_shape(forwarder, partition, &found.credential.caller, endpoint).await?;
+    }
     let receiving = trace.stage("receive request");
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
-
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    // Elsewhere a form may be anything, and passes as it comes.
-    let is_transcription = provider.shape(&target) == Shape::Transcription;
-    let ahead = match (&key, is_transcription) {
-        (Some(_), _) => Ahead::Any,
-        (None, true) => Ahead::JsonOrForm,
-        (None, false) => Ahead::Json,
+    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id));
+    let read = match addressed {
+        Addressed::Forward { recorded, target } => {
+            let provider = app.providers.at(&recorded);
+            // Elsewhere a form may be anything, and passes as it comes.
+            let is_transcription = provider.shape(&target) == Shape::Transcription;
+            let ahead = match (&key, is_transcription) {
+                (Some(_), _) => Ahead::Any,
+                (None, true) => Ahead::JsonOrForm,
+                (None, false) => Ahead::Json,
+            };
+            let urls = (recorded, target);
+            let caller = &found.credential.caller;
+            ReadCall::forwarded((provider, caller), urls, (&parts.headers, body), ahead, (turn, idle)).await?
+        }
+        Addressed::ByModel(endpoint) => {
+            let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
+            ReadCall::by_model(forwarder, endpoint, &whole, (&query, &found), share())?
+        }
+        Addressed::Rewrite(rewrite) => {
+            let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
+            ReadCall::rewritten(forwarder, rewrite, &whole, share())?
+        }
     };
-    let timeout = app.timeouts.body;
-    let ReadAhead { mut body, json, form, known_bytes, fingerprint } =
-        tokio::time::timeout(timeout, read_ahead(&parts.headers, body, ahead, turn, timeout))
-            .await
-            .map_err(|_| ApiError::issue(["body"], "did not come in time"))?
-            .map_err(|error| ApiError::issue(["body"], format!("cannot be read: {error}")))?;
     drop(receiving);
     let _preparing = trace.stage("prepare");
-    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
-    let form = form.filter(|_| is_transcription).and_then(|(bytes, extent)| {
-        let content_type = parts.headers.get(CONTENT_TYPE)?.to_str().ok()?;
-        Some((read_form(content_type, &bytes, extent)?, extent))
-    });
-    let mut options = match (&json, &form) {
-        (Some(json), _) => read_request(json),
-        // What follows the beginning could name another model, which a list of models must not miss.
-        (None, Some((form, extent))) if *extent == FormExtent::Whole || !on_spend_key => form.options.clone(),
-        (None, _) => RequestedOptions::default(),
-    };
+    let known = KnownCaller { partition, found, key };
+    finish(forwarder, request_id, (called, parts), known, read, metadata).await
+}
 
+/// The caller of a call, and the idempotency key.
+struct KnownCaller {
+    partition: Partition,
+    found: credential::Found,
+    key: Option<String>,
+}
+
+/// Chooses the provider key of a call that is read, checks what it may ask for and makes the request to the provider.
+async fn finish(
+    forwarder: &Forwarder,
+    request_id: RequestId,
+    (called, parts): (CalledEndpoint, http::request::Parts),
+    KnownCaller { partition, found, key }: KnownCaller,
+    read: ReadCall,
+    metadata: BTreeMap<String, String>,
+) -> Result<PreparedCall, ApiError> {
+    let app = &forwarder.app;
+    let ReadCall {
+        scope,
+        recorded,
+        target,
+        mut body,
+        json,
+        form,
+        options,
+        model,
+        known_bytes,
+        fingerprint,
+        mut rule,
+    } = read;
     let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
+    if let CalledEndpoint::Model(_) = called {
+        headers::without_own_keys(&mut outgoing_headers);
+    }
     if let Some(name) = credential::header_with_one(&outgoing_headers) {
         let message = "holds a credential of this service, which must not reach a provider; send it in one of its own \
                        slots alone";
         return Err(ApiError::issue([name.as_str()], message));
     }
     let own_keys = headers::own_keys(&outgoing_headers);
-    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| key_in_url.is_none()) {
+    let provider = app.providers.at(&target);
+    let key_place = key_place(provider, &target, found.slot);
+    let is_in_url = called == CalledEndpoint::Forward && key_place == KeyPlace::Carrier(Slot::Query);
+    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| !is_in_url) {
         headers::set_provider_key(&mut outgoing_headers, key_place, key).map_err(|_| {
             let issue = Issue::new(["provider_key"], "cannot stand in a header");
             ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
@@ -163,46 +185,68 @@ pub(super) async fn prepare(
         .providers
         .key(provider, callers_key)
         .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
+    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
         Key::Managed(_) => options.ambiguous,
         // A spend key may be for some models only. One that is spelled otherwise is no model to it.
         Key::Callers => (on_spend_key && options.repeats_model).then_some("model"),
     };
     if let Some(name) = ambiguous {
-        return Err(ApiError::issue([name], "must be given once in the body, in exactly this spelling"));
+        return Err(ambiguous_member(name));
     }
-    // A provider ignores the body's model if the URL names one.
-    let model = provider.model_within(&target).or_else(|| options.model.take());
     let priced = app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let (list_price, unpriced) = match priced {
         Ok(list_price) => (list_price, None),
         Err(why) => (ListPrice::Unlisted, Some(why)),
     };
     let limits = app.providers.max_tokens(provider, model.as_deref());
-    let size = size::of_call(&options, json.as_deref().filter(|_| on_spend_key), known_bytes, limits);
-    let mut usage_requested_by = UsageRequestedBy::Caller;
+    let size = match json.as_deref().filter(|_| on_spend_key) {
+        Some(json) => {
+            beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits))
+        }
+        None => size::of_call(&options, None, known_bytes, limits),
+    };
+    if called != CalledEndpoint::Forward {
+        headers::fit_whole_body(&mut outgoing_headers, json.as_ref().map_or(0, Bytes::len));
+        if let ResponseRule::Converted(_) = rule {
+            headers::fit_converted_body(&mut outgoing_headers);
+        }
+        if provider.name == "anthropic" {
+            headers::fit_anthropic(&mut outgoing_headers);
+        }
+    }
+    let asks_for_usage = match rule {
+        ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => matches!(provider_key, Key::Managed(_)),
+        // The usage of a stream is a part of the caller's format, whoever pays.
+        ResponseRule::Converted(_) => provider.is_known(),
+    };
+    // The instance pays for calls on its own keys, so these must report their usage and have a list price.
+    let stream_usage = provider.stream_usage(&target);
+    let is_managed = matches!(provider_key, Key::Managed(_));
+    if is_managed && options.hides_usage && stream_usage == StreamUsage::Unknown {
+        let message = "must be false: this provider is not known to report the usage of such a stream";
+        return Err(ApiError::issue(["stream"], message));
+    }
+    if asks_for_usage && options.hides_usage && stream_usage == StreamUsage::OnRequest {
+        let altered = json.as_ref().and_then(|json| beside_others(json.len(), || requesting_usage(json)));
+        let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
+        headers::fit_altered_body(&mut outgoing_headers, altered.len());
+        body = RequestBody::whole(altered.into());
+        if let ResponseRule::Unchanged = rule {
+            rule = ResponseRule::WithoutUsageChunk;
+        }
+    }
     let mut usage_limit = UsageLimit::default();
     if let Key::Managed(key) = provider_key {
         usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
-        // The instance pays for calls on its own keys, so these must report their usage and have a list price.
-        let stream_usage = provider.stream_usage(&target);
-        if options.hides_usage && stream_usage == StreamUsage::Unknown {
-            let message = "must be false: this provider is not known to report the usage of such a stream";
-            return Err(ApiError::issue(["stream"], message));
-        }
-        if options.hides_usage && stream_usage == StreamUsage::OnRequest {
-            let altered = json.as_deref().and_then(requesting_usage);
-            let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
-            headers::fit_altered_body(&mut outgoing_headers, altered.len());
-            body = RequestBody::whole(altered.into());
-            usage_requested_by = UsageRequestedBy::Gateway;
-        }
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }
         // What cannot be read may request anything. A call without a list price is refused for that.
         let unpriced_member = match (&json, &form) {
-            (Some(json), _) => unpriced_member(json, provider.unpriced_members()),
+            (Some(json), _) => {
+                beside_others(json.len(), || unpriced_member(json, provider.unpriced_members()))
+            }
             (None, Some((form, FormExtent::Whole))) => form.hides_duration.then_some("response_format"),
             (None, _) => (!body.is_end_stream()).then_some("body"),
         };
@@ -213,7 +257,7 @@ pub(super) async fn prepare(
                     "must be a JSON object, or a form with sound, of at most 256 KiB, with its type",
                 ));
             }
-            Some(name @ "response_format") => {
+            Some(name @ "response_format") if form.is_some() => {
                 return Err(ApiError::issue(
                     [name],
                     "must be json or verbose_json: others do not report the duration",
@@ -273,6 +317,7 @@ pub(super) async fn prepare(
         Some((key, fingerprint)) => {
             let provider_key = credential.provider_key.as_deref();
             let content = CallContent {
+                path: scope,
                 method: &parts.method,
                 url: &recorded,
                 provider_key,
@@ -300,22 +345,119 @@ pub(super) async fn prepare(
         method: parts.method,
         shape,
         idempotent_call,
-        usage_requested_by,
+        rule,
         usage_limit,
         unpriced,
     })
 }
 
-fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
-    let key = if found.slots.contains(&Slot::Query) {
-        KeyParameter::IsCredential
-    } else {
-        KeyParameter::IsProviders
+/// Where the caller's own provider key goes, of a call whose credential came in `slot`.
+fn key_place(provider: Recognised<'_>, target: &Uri, slot: Slot) -> KeyPlace {
+    provider.key_slot(target).map_or(KeyPlace::Carrier(slot), KeyPlace::Providers)
+}
+
+/// Refuses a spend key of another shape than the endpoint's. Keys without a shape, and merchants, may call every endpoint.
+async fn check_shape(
+    forwarder: &Forwarder,
+    partition: Partition,
+    caller: &Caller,
+    endpoint: ModelEndpoint,
+) -> Result<(), ApiError> {
+    let Caller::SpendKey(hash) = caller else { return Ok(()) };
+    let ledger = &forwarder.app.ledger;
+    let Some(State::SpendKeyHash(id)) = ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
+    else {
+        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
     };
-    query.target(key, provider_key).map_err(|error| match error {
-        target::Error::Missing => ApiError::Forward(ForwardError::UrlMissing),
-        target::Error::Invalid(why) => ApiError::Forward(ForwardError::UrlInvalid(why)),
-    })
+    let Some(State::SpendKey(key)) = ledger.state(partition, StateKey::SpendKey(id)).await? else {
+        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
+    };
+    match key.settings.request_shape {
+        Some(shape) if shape != endpoint.shape() => {
+            let message = match shape {
+                RequestShape::Openai => {
+                    "of this spend key is openai: it calls /v1/chat/completions, /v1/responses and /v1/embeddings"
+                }
+                RequestShape::Anthropic => "of this spend key is anthropic: it calls /v1/messages",
+            };
+            Err(ApiError::issue(["request_shape"], message))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A member that readers may understand in two ways.
+pub(super) fn ambiguous_member(name: &str) -> ApiError {
+    ApiError::issue([name], "must be given once in the body, in exactly this spelling")
+}
+
+/// Where a call goes, as far as its head says.
+enum Addressed {
+    /// To the URL `u`.
+    Forward {
+        /// The URL as the log has it: without the credential's provider key.
+        recorded: Uri,
+        target: Uri,
+    },
+    /// To the provider of its model.
+    ByModel(ModelEndpoint),
+    /// To the URL in the path.
+    Rewrite(Rewrite),
+}
+
+impl Addressed {
+    fn read(
+        forwarder: &Forwarder,
+        called: CalledEndpoint,
+        uri: &Uri,
+        query: &Query<'_>,
+        found: &credential::Found,
+    ) -> Result<Self, ApiError> {
+        match called {
+            CalledEndpoint::Forward => {
+                let recorded = target(query, found, None)?;
+                check_target(forwarder, &recorded)?;
+                let provider = forwarder.app.providers.at(&recorded);
+                let in_url = key_place(provider, &recorded, found.slot) == KeyPlace::Carrier(Slot::Query);
+                let key_in_url = found.credential.provider_key.as_deref().filter(|_| in_url);
+                let target = target(query, found, key_in_url)?;
+                Ok(Self::Forward { recorded, target })
+            }
+            CalledEndpoint::Model(endpoint) => Ok(Self::ByModel(endpoint)),
+            CalledEndpoint::Rewrite => {
+                let rewrite = Rewrite::read(uri.path(), query, key_parameter(found))?;
+                check_target(forwarder, &rewrite.target)?;
+                Ok(Self::Rewrite(rewrite))
+            }
+        }
+    }
+}
+
+/// Refuses a URL with a credential of this service, and one whose address is forbidden.
+pub(super) fn check_target(forwarder: &Forwarder, target: &Uri) -> Result<(), ApiError> {
+    let authority = target.authority().map_or("", |authority| authority.as_str());
+    let path_and_query = target.path_and_query().map_or("", |path| path.as_str());
+    if credential::is_within(authority)
+        || credential::is_within(path_and_query)
+        || target::keys_within(target).iter().any(|key| credential::is_ours(key))
+    {
+        return Err(ApiError::Forward(ForwardError::UrlInvalid("contains a credential of this service")));
+    }
+    if let Some(address) = literal_address(target)
+        && !forwarder.guard.permits(address)
+    {
+        return Err(ApiError::Forward(ForwardError::UrlForbidden));
+    }
+    Ok(())
+}
+
+/// What the query parameter `key` is.
+pub(super) fn key_parameter(found: &credential::Found) -> KeyParameter {
+    if found.slots.contains(&Slot::Query) { KeyParameter::IsCredential } else { KeyParameter::IsProviders }
+}
+
+fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
+    Ok(query.target(key_parameter(found), provider_key)?)
 }
 
 /// The IP address that the URL names literally, if any. Checking it here refuses the call before it is opened; the

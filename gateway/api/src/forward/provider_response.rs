@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use farthing_telemetry::Counted;
 use http::StatusCode;
 use http_body::Frame;
@@ -16,9 +16,10 @@ use super::call_trace::Exchange;
 use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::pieces::Pieces;
+use super::response_change::{NotConverted, ResponseChange};
 use super::response_recorder::ResponseRecorder;
 use super::settlement::{ResponseEnd, Unsettled, leave_unsettled, settle, until_durable};
-use super::usage::{ChunkFilter, Reading, Scanner};
+use super::usage::{Reading, Scanner};
 use crate::metrics::CallLabel;
 use crate::providers::UsageLimit;
 
@@ -47,8 +48,8 @@ pub(super) struct ProviderResponse {
     pub(super) status: StatusCode,
     pub(super) upstream: Pieces<Incoming>,
     pub(super) scanner: Scanner,
-    /// Removes the usage chunk, if the gateway requested it and the caller did not.
-    pub(super) filter: Option<ChunkFilter>,
+    /// What is done to it before the caller gets it.
+    pub(super) change: ResponseChange,
     /// Records the response, if it may be replayed.
     pub(super) recorder: Option<ResponseRecorder>,
     /// Bytes that follow, if the provider announced its length.
@@ -134,11 +135,8 @@ impl ProviderResponse {
         self.scanner.poll_ready(cx, &self.forwarder.tasks)
     }
 
-    /// Scans and records a piece.
+    /// Scans a piece.
     pub(super) fn read(&mut self, frame: &Frame<Bytes>) -> FramePosition {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record(frame);
-        }
         let Some(data) = frame.data_ref() else { return FramePosition::Last };
         if self.status.is_success() {
             self.scanner.feed(data);
@@ -149,20 +147,26 @@ impl ProviderResponse {
         if self.remaining == Some(0) { FramePosition::Last } else { FramePosition::Inner }
     }
 
-    /// The frame as the caller sees it, after the filter; the last frame includes the bytes held back so far.
-    pub(super) fn filtered(&mut self, frame: Frame<Bytes>, position: FramePosition) -> Option<Frame<Bytes>> {
-        let Some(filter) = &mut self.filter else { return Some(frame) };
-        let Some(data) = frame.data_ref() else { return self.held_back().or(Some(frame)) };
-        let mut passed = BytesMut::from(filter.pass(data));
-        if position == FramePosition::Last {
-            passed.extend_from_slice(&filter.end());
-        }
-        (!passed.is_empty()).then(|| Frame::data(passed.freeze()))
+    /// What the caller gets of a frame that is not the last. It is recorded.
+    pub(super) fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        let passed = self.change.pass(frame);
+        self.record(passed.as_ref());
+        passed
     }
 
-    /// The bytes that the filter held back, for when no frame follows.
-    pub(super) fn held_back(&mut self) -> Option<Frame<Bytes>> {
-        let held = self.filter.as_mut()?.end();
-        (!held.is_empty()).then(|| Frame::data(held))
+    /// What the caller gets at the end, of the last frame and of what was held back. It is recorded.
+    pub(super) fn end(&mut self, last: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, NotConverted> {
+        let end = self.change.end(last);
+        match &end {
+            Ok(passed) => self.record(passed.as_ref()),
+            Err(_) => self.recorder = None,
+        }
+        end
+    }
+
+    fn record(&mut self, frame: Option<&Frame<Bytes>>) {
+        if let (Some(recorder), Some(frame)) = (&mut self.recorder, frame) {
+            recorder.record(frame);
+        }
     }
 }

@@ -113,6 +113,16 @@ pub(crate) struct BodyFingerprint {
     pub(crate) complete: bool,
 }
 
+impl BodyFingerprint {
+    /// That of a body that was read whole.
+    pub(crate) fn of_whole(whole: &Bytes) -> Self {
+        let is_short = whole.len() <= MAX_AHEAD;
+        // A part of a long body would keep all of it.
+        let first = if is_short { whole.clone() } else { Bytes::copy_from_slice(&whole[..MAX_AHEAD]) };
+        Self { first, length: Some(whole.len() as u64), complete: is_short }
+    }
+}
+
 /// A body after reading ahead.
 pub(crate) struct ReadAhead {
     /// The body to send to the provider.

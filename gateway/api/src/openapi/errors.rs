@@ -9,8 +9,8 @@ use farthing_core::money::Amount;
 use serde_json::{Map, Value, json};
 
 use crate::error::{
-    ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, LimitError,
-    ProtocolError, Resource, ServerError,
+    ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, Issue,
+    LimitError, ProtocolError, Resource, ServerError,
 };
 
 /// Every error.
@@ -26,6 +26,10 @@ fn every() -> Vec<ApiError> {
         ApiError::Forward(ForwardError::MetadataInvalid(Vec::new())),
         ApiError::Forward(ForwardError::ModelNotPriced),
         ApiError::Forward(ForwardError::ProviderKeyMissing),
+        ApiError::Forward(ForwardError::ConversionUnsupported(Issue::new(
+            ["field"],
+            "it has no counterpart",
+        ))),
         ApiError::Auth(AuthError::HeaderMissing),
         ApiError::Auth(AuthError::HeaderInvalid),
         ApiError::Auth(AuthError::SecretKeyInvalid),
@@ -63,6 +67,7 @@ fn every() -> Vec<ApiError> {
         ApiError::Billing(BillingError::PaymentInProgress),
         ApiError::Billing(BillingError::CheckoutSessionExpired),
         ApiError::NotFound(Resource::PaymentMethod),
+        ApiError::NotFound(Resource::Model),
         ApiError::NotFound(Resource::Route),
         ApiError::Protocol(ProtocolError::MethodNotAllowed),
         ApiError::Conflict(ConflictError::SecretKeyLastRemaining),
@@ -81,6 +86,8 @@ fn every() -> Vec<ApiError> {
         ApiError::Billing(BillingError::PaymentsUnavailable),
         ApiError::Forward(ForwardError::ProviderUnreachable),
         ApiError::Forward(ForwardError::ProviderProtocol),
+        ApiError::Forward(ForwardError::ResponseNotConverted),
+        ApiError::Forward(ForwardError::ResponseBrokeOff),
         ApiError::ledger_unavailable(""),
         ApiError::Server(ServerError::OutcomeUnknown(String::new())),
         ApiError::overloaded(""),

@@ -30,8 +30,20 @@ pub(crate) fn document(described: OpenApi) -> Value {
         "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
     });
     document["servers"] = json!([{"url": "/v1"}]);
+    name_wildcards(&mut document);
     conventions::apply(&mut document);
     document
+}
+
+/// Writes the router's `{*name}`, which takes slashes, as the `{name}` of a document.
+fn name_wildcards(document: &mut Value) {
+    let paths = document["paths"].as_object_mut().expect("there are paths");
+    let named: Vec<String> = paths.keys().filter(|path| path.contains("{*")).cloned().collect();
+    for path in named {
+        if let Some(item) = paths.remove(&path) {
+            paths.insert(path.replace("{*", "{"), item);
+        }
+    }
 }
 
 /// `routes`, whose paths begin with `path`, also at `alias` in its place.

@@ -204,6 +204,12 @@ impl Catalogue {
         self.providers.get(provider)?.get(model)
     }
 
+    /// The providers that offer a model of this name, in order.
+    pub(crate) fn providers_of(&self, model: &str) -> impl Iterator<Item = &str> {
+        let offering = self.providers.iter().filter(move |(_, models)| models.contains_key(model));
+        offering.map(|(provider, _)| provider.as_str())
+    }
+
     /// Every model by its names, in order: provider, name, model.
     pub fn models(&self) -> impl Iterator<Item = (&str, &str, &Listed)> {
         self.providers.iter().flat_map(|(provider, models)| {

@@ -48,7 +48,7 @@ pub(super) fn model_within(facts: &ProviderFacts, target: &Uri) -> Option<String
 }
 
 /// The model in a path of Google's form: `…/models/{model}:{method}`.
-fn method_model_within(path: &str) -> Option<&str> {
+pub(crate) fn method_model_within(path: &str) -> Option<&str> {
     let (path, last) = path.rsplit_once('/')?;
     let (model, method) = last.split_once(':')?;
     let is_plain = !model.is_empty() && !method.is_empty() && !last.contains('%');

@@ -125,6 +125,14 @@ impl ProviderFacts {
         self.hosts.iter().find_map(|pattern| pattern.owner_of(host))
     }
 
+    /// The host of its public interface, if it is one for all.
+    pub(super) fn host(&self) -> Option<&'static str> {
+        self.hosts.iter().find_map(|pattern| match pattern {
+            HostPattern::Exact(host) => Some(*host),
+            HostPattern::Regional(..) | HostPattern::Resource(_) => None,
+        })
+    }
+
     /// Where a call to `path` carries a key.
     pub(super) fn key_slot(&self, path: &str) -> KeySlot {
         let is_bearer = self.bearer_paths.iter().any(|part| path.contains(part));

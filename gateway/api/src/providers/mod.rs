@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
 pub use self::built_in::BUILT_IN;
-pub(crate) use self::endpoints::BilledBy;
+pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
 use self::facts::{HostOwner, QueryRule};
 pub(crate) use self::facts::{KeySlot, StreamUsage};
@@ -27,6 +27,9 @@ use crate::target;
 
 /// The name of a provider that is not built in.
 pub(crate) const OTHER: &str = "other";
+
+/// The port of https.
+const HTTPS_PORT: u16 = 443;
 
 /// The longest provider key, in bytes.
 const MAX_KEY: usize = 4096;
@@ -84,6 +87,13 @@ pub(crate) struct Providers {
     hosts: Vec<ProviderHost>,
     keys: BTreeMap<String, ProviderKey>,
     catalogue: Catalogue,
+}
+
+impl Recognised<'_> {
+    /// Whether it is a known provider, not [`OTHER`].
+    pub(crate) fn is_known(&self) -> bool {
+        self.name != OTHER
+    }
 }
 
 /// The kind of a call's destination.
@@ -238,6 +248,24 @@ impl Providers {
             None => (&built_in::OTHER, Destination::Elsewhere),
         };
         Recognised { name: facts.name, facts, destination }
+    }
+
+    /// Scheme, host and port at which the provider `name` is called when a call does not name its URL: the host that the
+    /// operator configured, over https at port 443 and over http at any other one, or else its public interface.
+    pub(crate) fn origin_of(&self, name: &str) -> Option<String> {
+        if let Some(ProviderHost { host, port, .. }) = self.hosts.iter().find(|known| known.name == name) {
+            let scheme = if *port == HTTPS_PORT { "https" } else { "http" };
+            let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+            let host = if is_bare_ipv6 { format!("[{host}]") } else { host.clone() };
+            return Some(format!("{scheme}://{host}:{port}"));
+        }
+        let public = BUILT_IN.iter().find(|facts| facts.name == name)?.host()?;
+        Some(format!("https://{public}"))
+    }
+
+    /// The most tokens that one answer of `model` has, if the catalogue knows.
+    pub(crate) fn max_output_tokens(&self, provider: Recognised<'_>, model: &str) -> Option<u64> {
+        self.catalogue.find(provider.name, model).and_then(|listed| listed.max_tokens.output)
     }
 
     /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a

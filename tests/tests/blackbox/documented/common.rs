@@ -71,7 +71,11 @@ pub(super) fn provoker(answer: &str) -> Option<Provoke> {
 /// A call of the operation with any ids.
 fn somewhere(scene: &Scene, at: &Operation) -> Call {
     let call = scene.named(at, "nobody");
-    if kind(at) == "forward" { call.query(&format!("u={}", encoded(&scene.endpoint().url))) } else { call }
+    match kind(at) {
+        "forward" => call.query(&format!("u={}", encoded(&scene.endpoint().url))),
+        "rewrite" => scene.call_of(at, "/v1/rewrite/openai/https://provider.example/messages".to_owned()),
+        _ => call,
+    }
 }
 
 fn with_a_body(at: &Operation, call: Call) -> Call {

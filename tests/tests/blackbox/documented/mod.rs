@@ -3,6 +3,7 @@
 
 mod clock;
 mod common;
+mod converted;
 mod forward;
 mod money;
 mod people;
@@ -70,6 +71,7 @@ fn own_cases() -> Vec<Case> {
         recurring::cases(),
         webhooks::cases(),
         forward::cases(),
+        converted::cases(),
         common::not_found(),
     ]
     .concat()
@@ -80,7 +82,9 @@ fn kind(operation: &Operation) -> &str {
     if operation.path.starts_with("/forward") {
         return "forward";
     }
-    operation.id.split("_at_").next().unwrap_or_default()
+    let id = operation.id.split("_at_").next().unwrap_or_default();
+    // The method of an operation whose calls are forwarded is a part of its id.
+    if operation.takes_secret_key { id } else { id.trim_end_matches("_post") }
 }
 
 /// The documented responses: success statuses and error codes.

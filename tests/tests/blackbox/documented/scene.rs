@@ -1,5 +1,6 @@
 //! The setting of a case: a merchant, its resources, and its calls.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +9,9 @@ use farthing_tests::client::{Body, Request};
 use farthing_tests::document::Operation;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, encoded};
-use farthing_tests::provider::{Endpoint, Gate, json as answer_json};
+use farthing_tests::provider::{
+    self, Endpoint, Gate, Provider, Step, event_stream, json as answer_json, last_chunk,
+};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::tenant::Tenant;
 use serde_json::{Value, json};
@@ -80,6 +83,13 @@ impl Scene {
         let gate = Gate::default();
         self.gates.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
         gate
+    }
+
+    /// A user of a provider who waits until the scene closes.
+    pub(super) fn waiting_user(&self) -> String {
+        let user = format!("{} of {}", self.fresh(), self.merchant.id);
+        GATES.lock().unwrap_or_else(PoisonError::into_inner).insert(user.clone(), self.gate());
+        user
     }
 
     /// An unused name.
@@ -195,6 +205,35 @@ pub(super) fn card(number: &str) -> Value {
 pub(super) struct Beside {
     pub(super) managed: SideGateway,
     pub(super) hurried: SideGateway,
+    /// The provider that these gateways know as `anthropic`.
+    _anthropic: Provider,
+}
+
+/// The model of a provider that costs a cent.
+pub(super) fn a_cent(provider: &str) -> &'static str {
+    match provider {
+        "openai" => "a-cent",
+        "anthropic" => "a-cent-at-anthropic",
+        other => panic!("{other}"),
+    }
+}
+
+/// Gates by the `user` of the calls that wait at them.
+static GATES: Mutex<BTreeMap<String, Gate>> = Mutex::new(BTreeMap::new());
+
+/// Responds at once; to a call whose `user` has a gate once that is open; to others as their `user` says.
+fn by_the_user(call: &provider::Call) -> Vec<Step> {
+    let body: Value = serde_json::from_slice(&call.body).unwrap();
+    let user = body["user"].as_str().or(body["metadata"]["user_id"].as_str()).unwrap_or_default();
+    match user {
+        "streamed" => return vec![event_stream(), last_chunk()],
+        "broken" => return vec![Step::Close],
+        _ => {}
+    }
+    let gate = GATES.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
+    let mut steps: Vec<Step> = gate.into_iter().map(Step::Wait).collect();
+    steps.extend(answer_json(200, &json!({"usage": {"input_tokens": 1, "output_tokens": 1}})));
+    steps
 }
 
 impl Beside {
@@ -207,20 +246,32 @@ impl Beside {
         const LOCAL: &str = "--allow-address=127.0.0.0/8";
         let instance = Instance::shared().await;
         let prices = instance.file("documented-prices.json");
-        let entry = json!({"provider": "openai", "model": "a-cent", "per_request": "0.01"});
+        let models = ["openai", "anthropic"]
+            .map(|provider| json!({"provider": provider, "model": a_cent(provider), "per_request": "0.01"}));
         let catalogue =
-            json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": [entry]});
+            json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": models});
         std::fs::write(&prices, catalogue.to_string()).unwrap();
+        let anthropic = Provider::start().await;
+        // A port without a listener: it was just closed.
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let flags = [
             format!("--prices={}", prices.display()),
             format!("--provider-host=openai={}", instance.openai.authority()),
+            format!("--provider-host=anthropic={}", anthropic.authority()),
+            format!("--provider-host=xai={closed}"),
             instance.provider_key("openai", "sk-managed"),
+            instance.provider_key("anthropic", "sk-managed-anthropic"),
             LOCAL.to_owned(),
         ];
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        for path in ["/v1/chat/completions", "/v1/responses", "/v1/embeddings"] {
+            instance.openai.endpoint_at(path, by_the_user);
+        }
+        anthropic.endpoint_at("/v1/messages", by_the_user);
+        let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let managed = SideGateway::start(instance, &flags).await;
-        let hurried = SideGateway::start(instance, &[LOCAL, "--answer-timeout-seconds=1"]).await;
-        Self { managed, hurried }
+        flags.push("--answer-timeout-seconds=1");
+        let hurried = SideGateway::start(instance, &flags).await;
+        Self { managed, hurried, _anthropic: anthropic }
     }
 }
 

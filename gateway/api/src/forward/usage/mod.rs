@@ -30,8 +30,10 @@ pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
-pub(crate) use self::form::{FormExtent, read_form};
-pub(crate) use self::request::{RequestedOptions, read_request, requesting_usage};
+pub(crate) use self::form::{FormExtent, FormOptions, read_form};
+pub(crate) use self::request::{
+    RequestedOptions, naming_model, read_request, requesting_usage, without_member,
+};
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::unpriced_member;

@@ -168,6 +168,27 @@ pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     Some([body.get(..at)?, asked.as_bytes(), body.get(at + given.len()..)?].concat())
 }
 
+/// The JSON body with `model` as its model and every other byte unchanged; `None` if it names none.
+pub(crate) fn naming_model(body: &[u8], model: &str) -> Option<Vec<u8>> {
+    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let (_, given) = members.iter().find(|(name, _)| name == "model")?;
+    let given = given.get();
+    // The value is a part of the body.
+    let at = given.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    let named = serde_json::to_string(model).ok()?;
+    Some([body.get(..at)?, named.as_bytes(), body.get(at + given.len()..)?].concat())
+}
+
+/// The JSON body without its member `name`; `None` if it is no object.
+pub(crate) fn without_member(body: &[u8], name: &str) -> Option<Vec<u8>> {
+    let Ordered(members) = serde_json::from_slice(body).ok()?;
+    let kept = members.iter().filter(|(given, _)| given != name);
+    let kept: Option<Vec<String>> = kept
+        .map(|(given, value)| Some(format!("{}:{}", serde_json::to_string(given).ok()?, value.get())))
+        .collect();
+    Some(format!("{{{}}}", kept?.join(",")).into_bytes())
+}
+
 /// Removes Google's collection prefix from a model's name.
 fn without_collection(model: String) -> String {
     model.strip_prefix("models/").map(str::to_owned).unwrap_or(model)
@@ -203,6 +224,26 @@ impl<'de> serde::Deserialize<'de> for Ordered<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_is_named_anew_and_every_other_byte_stays() {
+        for (body, expected) in [
+            (
+                r#"{ "model" : "openai/a" ,"x":[1.50, "model"]}"#,
+                r#"{ "model" : "b\"c" ,"x":[1.50, "model"]}"#,
+            ),
+            (r#"{"x":{"model":"y"},"model":"a"}"#, r#"{"x":{"model":"y"},"model":"b\"c"}"#),
+        ] {
+            let named = naming_model(body.as_bytes(), "b\"c").unwrap();
+            assert_eq!(String::from_utf8(named).unwrap(), expected);
+        }
+        assert_eq!(naming_model(b"{}", "a"), None);
+        let body = br#"{"a" : {"x":1.50},"x":[2],"b\"":3}"#;
+        let kept = without_member(body, "x").map(|body| String::from_utf8(body).unwrap());
+        assert_eq!(kept.as_deref(), Some(r#"{"a":{"x":1.50},"b\"":3}"#));
+        assert_eq!(without_member(b"{}", "x").as_deref(), Some(&b"{}"[..]));
+        assert_eq!(naming_model(b"[]", "a"), None);
+    }
 
     #[test]
     fn a_model_in_another_case_is_ambiguous_and_repeated_only_beside_another() {

@@ -1,0 +1,210 @@
+//! What is done to a provider's response before its caller gets it: nothing, the removal of a usage chunk, or the
+//! conversion into the caller's format. The response is metered before, as the provider sent it.
+
+use bytes::{Bytes, BytesMut};
+use farthing_formats::{Conversion, StreamConverter};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{HeaderName, StatusCode};
+use http_body::Frame;
+
+use super::body_memory::{MemoryFull, MemoryShare, beside_others};
+use super::headers::{is_event_stream, is_plain_event_stream, without_digests};
+use super::usage::ChunkFilter;
+
+/// The longest response that is converted whole, in bytes.
+const MAX_WHOLE_RESPONSE: usize = 32 * 1024 * 1024;
+
+/// Headers of a provider about its own representation of the response.
+const OF_THE_REPRESENTATION: [HeaderName; 4] = [
+    HeaderName::from_static("etag"),
+    HeaderName::from_static("last-modified"),
+    HeaderName::from_static("accept-ranges"),
+    HeaderName::from_static("content-language"),
+];
+
+/// What is to be done to the response of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ResponseRule {
+    /// It passes unchanged.
+    Unchanged,
+    /// The usage chunk of a stream is removed: the gateway requested it, and the caller did not.
+    WithoutUsageChunk,
+    /// It is converted into the caller's format.
+    Converted(Conversion),
+}
+
+/// Why the caller gets no complete response although its provider sent one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotConverted {
+    #[error(transparent)]
+    Form(#[from] farthing_formats::ResponseError),
+    #[error("the provider's response is compressed, although it was not asked to be")]
+    Compressed,
+    #[error("the provider's response is too long to be converted")]
+    TooLong,
+    #[error(transparent)]
+    Memory(#[from] MemoryFull),
+}
+
+/// What is done to the response that comes.
+pub(super) enum ResponseChange {
+    /// It passes unchanged.
+    None,
+    /// The usage chunk is removed.
+    WithoutUsageChunk(ChunkFilter),
+    /// Events are converted as they come.
+    Events(Box<StreamConverter>),
+    /// It is collected, and converted at its end.
+    Whole(Box<Whole>),
+    /// It cannot be converted. Nothing more passes; its end is an error.
+    Failed(NotConverted),
+    /// No caller is left to get it.
+    Discarded,
+}
+
+/// A response that is collected.
+pub(super) struct Whole {
+    conversion: Conversion,
+    status: StatusCode,
+    collected: Vec<u8>,
+    share: MemoryShare,
+}
+
+impl ResponseChange {
+    /// What is done to the response with this head, whose headers are fitted.
+    pub(super) fn of(
+        rule: ResponseRule,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+        share: impl FnOnce() -> MemoryShare,
+    ) -> Self {
+        match rule {
+            ResponseRule::WithoutUsageChunk if status.is_success() && is_plain_event_stream(headers) => {
+                headers.remove(CONTENT_LENGTH);
+                Self::WithoutUsageChunk(ChunkFilter::new())
+            }
+            ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => Self::None,
+            ResponseRule::Converted(conversion) => {
+                let is_stream = status.is_success() && is_event_stream(headers);
+                let is_plain = headers
+                    .get_all(CONTENT_ENCODING)
+                    .iter()
+                    .all(|coding| matches!(coding.as_bytes().trim_ascii(), b"" | b"identity"));
+                fit(headers, is_stream);
+                if !is_plain && status.is_success() {
+                    return Self::Failed(NotConverted::Compressed);
+                }
+                if is_stream {
+                    return Self::Events(Box::new(conversion.stream()));
+                }
+                let share = share();
+                Self::Whole(Box::new(Whole { conversion, status, collected: Vec::new(), share }))
+            }
+        }
+    }
+
+    /// Whether the bytes that pass are those that come.
+    pub(super) const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Whether nothing passes before the end, so that the end decides about the head as well.
+    pub(super) const fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole(_) | Self::Failed(_))
+    }
+
+    /// What passes of a frame that is not the last.
+    pub(super) fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        let changed = match self {
+            Self::None => return Some(frame),
+            Self::Failed(_) | Self::Discarded => return None,
+            Self::WithoutUsageChunk(filter) => Ok(filter.pass(frame.data_ref()?)),
+            Self::Events(converter) => {
+                converter.feed(frame.data_ref()?).map(Bytes::from).map_err(NotConverted::from)
+            }
+            Self::Whole(whole) => whole.collect(frame.data_ref()?).map(|()| Bytes::new()),
+        };
+        match changed {
+            Ok(bytes) => (!bytes.is_empty()).then(|| Frame::data(bytes)),
+            Err(error) => {
+                *self = Self::Failed(error);
+                None
+            }
+        }
+    }
+
+    /// What passes at the end: the last frame, if one came, with all that was held back.
+    pub(super) fn end(&mut self, last: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, NotConverted> {
+        let is_trailers = last.as_ref().is_some_and(Frame::is_trailers);
+        if is_trailers && let Self::None | Self::WithoutUsageChunk(_) = self {
+            return Ok(self.held_back().or(last));
+        }
+        let passed = last.and_then(|last| self.pass(last));
+        let passed = passed.and_then(|frame| frame.into_data().ok());
+        let end = match std::mem::replace(self, Self::Discarded) {
+            Self::None | Self::Discarded => Bytes::new(),
+            Self::WithoutUsageChunk(mut filter) => filter.end(),
+            Self::Events(converter) => converter.finish()?.into(),
+            Self::Whole(whole) => whole.convert()?,
+            Self::Failed(error) => return Err(error),
+        };
+        let passed = match (passed, end) {
+            (None, end) => end,
+            (Some(passed), end) if end.is_empty() => passed,
+            (Some(passed), end) => {
+                let mut both = BytesMut::from(passed);
+                both.extend_from_slice(&end);
+                both.freeze()
+            }
+        };
+        Ok((!passed.is_empty()).then(|| Frame::data(passed)))
+    }
+
+    /// The bytes that were held back, for a response that breaks off. What is converted is not completed.
+    pub(super) fn held_back(&mut self) -> Option<Frame<Bytes>> {
+        let Self::WithoutUsageChunk(filter) = self else { return None };
+        let held = filter.end();
+        (!held.is_empty()).then(|| Frame::data(held))
+    }
+
+    /// The caller has left. What would have been sent as it came need not be made.
+    pub(super) fn leave(&mut self) {
+        if let Self::WithoutUsageChunk(_) | Self::Events(_) = self {
+            *self = Self::Discarded;
+        }
+    }
+}
+
+impl Whole {
+    fn collect(&mut self, data: &[u8]) -> Result<(), NotConverted> {
+        let length = self.collected.len() + data.len();
+        if length > MAX_WHOLE_RESPONSE {
+            return Err(NotConverted::TooLong);
+        }
+        self.share.grow_to(length)?;
+        self.collected.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn convert(self) -> Result<Bytes, NotConverted> {
+        let Self { conversion, status, collected, share } = self;
+        let converted = beside_others(collected.len(), || {
+            if status.is_success() {
+                conversion.response(&collected)
+            } else {
+                Ok(conversion.error(status.as_u16(), &collected))
+            }
+        })?;
+        Ok(share.kept_by(converted))
+    }
+}
+
+/// Fits the headers to a converted response.
+fn fit(headers: &mut HeaderMap, is_stream: bool) {
+    without_digests(headers);
+    for name in [CONTENT_LENGTH, CONTENT_ENCODING].iter().chain(&OF_THE_REPRESENTATION) {
+        headers.remove(name);
+    }
+    let media_type = if is_stream { "text/event-stream" } else { "application/json" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+}

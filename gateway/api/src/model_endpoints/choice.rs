@@ -1,0 +1,183 @@
+//! Chooses the provider of a call by the name of its model. Pure.
+
+use farthing_formats::Format;
+use http::Uri;
+
+use super::ModelEndpoint;
+use super::endpoint_url::{ProviderEndpoint, provider_endpoint};
+use crate::error::{ApiError, Resource};
+use crate::providers::{BUILT_IN, CallersKey, Providers};
+use crate::target;
+
+/// The provider of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// The model, by the provider's own name for it.
+    pub(crate) model: String,
+    /// The provider's URL. It has no query.
+    pub(crate) url: Uri,
+    /// The format that the provider speaks there; `None` for embeddings.
+    pub(crate) format: Option<Format>,
+}
+
+/// The provider of the model that the caller calls `named`, for a call that came to `called`.
+///
+/// The catalogue says who offers a model. `provider/model` names the provider, also for a model that the catalogue does
+/// not have. Some models have a slash in their own names.
+pub(crate) fn choose(
+    providers: &Providers,
+    called: ModelEndpoint,
+    named: &str,
+    key: CallersKey,
+) -> Result<Chosen, ApiError> {
+    let explicit = named.split_once('/').filter(|(provider, _)| is_known(provider));
+    let listed = explicit.filter(|(provider, model)| providers.catalogue().find(provider, model).is_some());
+    let (provider, model) = match listed {
+        Some(listed) => listed,
+        None => match offering(providers, called, named, key)? {
+            Some(provider) => (provider, named),
+            None => explicit.ok_or(ApiError::NotFound(Resource::Model))?,
+        },
+    };
+    chosen(providers, provider, called, model)?.ok_or(ApiError::NotFound(Resource::Model))
+}
+
+/// The provider that offers the model `name` by the catalogue, if any does.
+fn offering<'a>(
+    providers: &'a Providers,
+    called: ModelEndpoint,
+    name: &str,
+    key: CallersKey,
+) -> Result<Option<&'a str>, ApiError> {
+    let offers = |provider: &&str| provider_endpoint(provider, called, name).is_some();
+    let mut offering: Vec<&str> = providers.catalogue().providers_of(name).filter(offers).collect();
+    if offering.len() > 1 && key == CallersKey::Absent {
+        // Of those that the instance can pay for, the first of the built-in ones.
+        let has_key = |provider: &&str| {
+            let at = providers.origin_of(provider).and_then(|origin| target::checked(&origin).ok());
+            at.is_some_and(|at| providers.key(providers.at(&at), CallersKey::Absent).is_ok())
+        };
+        if offering.iter().any(has_key) {
+            offering.retain(has_key);
+        }
+        let rank = |provider: &&str| BUILT_IN.iter().position(|facts| facts.name == *provider);
+        offering.sort_by_key(|provider| rank(provider).unwrap_or(usize::MAX));
+        offering.truncate(1);
+    }
+    match offering[..] {
+        [] => Ok(None),
+        [provider] => Ok(Some(provider)),
+        // The caller's own key must not reach another provider than its own.
+        [_, _, ..] => {
+            Err(ApiError::issue(["model"], "is offered by several providers: name one, as provider/model"))
+        }
+    }
+}
+
+fn is_known(provider: &str) -> bool {
+    BUILT_IN.iter().any(|facts| facts.name == provider)
+}
+
+fn chosen(
+    providers: &Providers,
+    provider: &str,
+    called: ModelEndpoint,
+    model: &str,
+) -> Result<Option<Chosen>, ApiError> {
+    let Some(ProviderEndpoint { path, format }) = provider_endpoint(provider, called, model) else {
+        return Ok(None);
+    };
+    let Some(origin) = providers.origin_of(provider) else { return Ok(None) };
+    let url = target::checked(&format!("{origin}{path}"))
+        .map_err(|why| ApiError::internal(format!("the URL of {provider} {why}")))?;
+    Ok(Some(Chosen { model: model.to_owned(), url, format }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::providers::catalogue::Catalogue;
+    use crate::providers::{ProviderHost, ProviderKey};
+
+    const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
+        {"provider":"openai","model":"gpt","input_per_1m":"1"},
+        {"provider":"anthropic","model":"claude","input_per_1m":"1"},
+        {"provider":"google","model":"gemini","input_per_1m":"1"},
+        {"provider":"groq","model":"openai/oss","input_per_1m":"1"},
+        {"provider":"openai","model":"both","input_per_1m":"1"},
+        {"provider":"mistral","model":"both","input_per_1m":"1"},
+        {"provider":"plain","model":"unserved","input_per_1m":"1"}]}"#;
+
+    fn providers(keys: &[&str]) -> Providers {
+        let hosts = vec![
+            ProviderHost { name: "xai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
+            ProviderHost { name: "deepseek".to_owned(), host: "[::1]".to_owned(), port: 443 },
+        ];
+        let key = |name: &&str| ((*name).to_owned(), ProviderKey::new("sk-ours").unwrap());
+        let keys: BTreeMap<_, _> = keys.iter().map(key).collect();
+        Providers::new(hosts, keys, Catalogue::read(CATALOGUE).unwrap())
+    }
+
+    fn url(named: &str, called: ModelEndpoint, key: CallersKey, keys: &[&str]) -> Result<String, ApiError> {
+        choose(&providers(keys), called, named, key).map(|chosen| format!("{} {}", chosen.url, chosen.model))
+    }
+
+    #[test]
+    fn the_catalogue_or_a_prefix_names_the_provider() {
+        for (named, expected) in [
+            ("gpt", "https://api.openai.com/v1/chat/completions gpt"),
+            ("openai/gpt", "https://api.openai.com/v1/chat/completions gpt"),
+            ("claude", "https://api.anthropic.com/v1/messages claude"),
+            (
+                "google/gemini",
+                "https://generativelanguage.googleapis.com/v1beta/models/gemini:generateContent gemini",
+            ),
+            // The name of a model of Groq's, although it begins with the name of another provider.
+            ("openai/oss", "https://api.groq.com/openai/v1/chat/completions openai/oss"),
+            ("groq/openai/oss", "https://api.groq.com/openai/v1/chat/completions openai/oss"),
+            // A model that the catalogue does not have.
+            ("openai/new", "https://api.openai.com/v1/chat/completions new"),
+            ("xai/new", "http://127.0.0.1:9/v1/chat/completions new"),
+            ("deepseek/new", "https://[::1]:443/v1/chat/completions new"),
+        ] {
+            let told = url(named, ModelEndpoint::ChatCompletions, CallersKey::Absent, &[]);
+            assert_eq!(told.as_deref(), Ok(expected), "{named}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_nobody_offers_is_not_found() {
+        for (named, called) in [
+            ("nobodys", ModelEndpoint::ChatCompletions),
+            ("", ModelEndpoint::ChatCompletions),
+            ("/gpt", ModelEndpoint::ChatCompletions),
+            ("nobody/gpt", ModelEndpoint::ChatCompletions),
+            ("other/gpt", ModelEndpoint::ChatCompletions),
+            ("OpenAI/gpt", ModelEndpoint::ChatCompletions),
+            ("unserved", ModelEndpoint::ChatCompletions),
+            ("plain/unserved", ModelEndpoint::ChatCompletions),
+            ("google/../x", ModelEndpoint::ChatCompletions),
+            ("claude", ModelEndpoint::Embeddings),
+            ("anthropic/claude", ModelEndpoint::Embeddings),
+        ] {
+            let told = url(named, called, CallersKey::Absent, &["openai"]);
+            assert_eq!(told, Err(ApiError::NotFound(Resource::Model)), "{named}");
+        }
+    }
+
+    #[test]
+    fn of_several_providers_one_with_a_key_of_the_instance_is_chosen() {
+        let told = |key, keys: &[&str]| url("both", ModelEndpoint::Embeddings, key, keys);
+        let openai = "https://api.openai.com/v1/embeddings both";
+        let mistral = "https://api.mistral.ai/v1/embeddings both";
+        assert_eq!(told(CallersKey::Absent, &["openai", "mistral"]).as_deref(), Ok(openai));
+        assert_eq!(told(CallersKey::Absent, &["mistral"]).as_deref(), Ok(mistral));
+        assert_eq!(told(CallersKey::Absent, &[]).as_deref(), Ok(openai));
+        // The caller's own key is one of a single provider.
+        assert_eq!(told(CallersKey::Present, &[]).map_err(|error| error.code()), Err("validation_error"));
+        let named = url("mistral/both", ModelEndpoint::Embeddings, CallersKey::Present, &[]);
+        assert_eq!(named.as_deref(), Ok(mistral));
+    }
+}

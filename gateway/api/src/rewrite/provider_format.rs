@@ -1,0 +1,101 @@
+//! The format that a provider speaks at a URL, by its path. Pure.
+//!
+//! The paths are those of the formats' own interfaces. Providers that also offer another one's interface do so at these
+//! paths, too.
+
+use farthing_formats::Format;
+use http::Uri;
+
+use crate::providers::method_model_within;
+
+/// The methods of Google's interface: for a whole response, and for a stream.
+pub(super) const GENERATE: [&str; 2] = ["generateContent", "streamGenerateContent"];
+
+/// The format at `url`; `None` if it is no endpoint of a format.
+pub(super) fn provider_format(url: &Uri) -> Option<Format> {
+    let path = url.path();
+    if path.contains(['%', '\\']) || path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return None;
+    }
+    if path.ends_with("/chat/completions") {
+        return Some(Format::OpenaiChat);
+    }
+    if path.ends_with("/responses") {
+        return Some(Format::OpenaiResponses);
+    }
+    if path.ends_with("/messages") {
+        return Some(Format::Anthropic);
+    }
+    let (_, method) = path.rsplit_once(':')?;
+    (method_model_within(url.path()).is_some() && GENERATE.contains(&method)).then_some(Format::Google)
+}
+
+/// Google's `url` with the method for a stream or for a whole response, in the form that can be converted.
+pub(crate) fn with_method(url: &Uri, stream: bool) -> Option<String> {
+    let (before, _) = url.path().rsplit_once(':')?;
+    let [whole, streamed] = GENERATE;
+    let method = if stream { streamed } else { whole };
+    let kept = url.query().unwrap_or_default().split('&').filter(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !pair.is_empty() && !name.eq_ignore_ascii_case("alt")
+    });
+    let query: Vec<&str> = kept.chain(stream.then_some("alt=sse")).collect();
+    let (scheme, authority) = (url.scheme_str()?, url.authority()?);
+    let joint = if query.is_empty() { "" } else { "?" };
+    Some(format!("{scheme}://{authority}{before}:{method}{joint}{}", query.join("&")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_says_which_format_a_provider_speaks() {
+        for (url, format) in [
+            ("https://api.openai.com/v1/chat/completions", Some(Format::OpenaiChat)),
+            (
+                "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
+                Some(Format::OpenaiChat),
+            ),
+            ("https://h/deployments/x/chat/completions?api-version=1", Some(Format::OpenaiChat)),
+            ("https://h/responses", Some(Format::OpenaiResponses)),
+            ("https://h/v1/messages?beta=true", Some(Format::Anthropic)),
+            ("https://h/v1beta/models/m:generateContent", Some(Format::Google)),
+            ("https://h/v1beta/models/m:streamGenerateContent?alt=sse", Some(Format::Google)),
+            ("https://h/v1beta/models/m:countTokens", None),
+            ("https://h/v1beta/tuned/m:generateContent", None),
+            ("https://h/v1/messages/", None),
+            ("https://h/v1/messages/batches", None),
+            ("https://h/v1/xmessages", None),
+            ("https://h/v1/%2e%2e/messages", None),
+            ("https://h/v1/../messages", None),
+            ("https://h/v1", None),
+            ("https://h", None),
+        ] {
+            assert_eq!(provider_format(&url.parse().unwrap()), format, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_stream_has_a_method_of_its_own_at_google() {
+        for (url, stream, expected) in [
+            (
+                "https://h/v1/models/m:generateContent",
+                true,
+                "https://h/v1/models/m:streamGenerateContent?alt=sse",
+            ),
+            (
+                "https://h:8/v1/models/m:streamGenerateContent?alt=sse&a=1",
+                false,
+                "https://h:8/v1/models/m:generateContent?a=1",
+            ),
+            (
+                "https://h/v1/models/m:generateContent?a=1&alt=json",
+                true,
+                "https://h/v1/models/m:streamGenerateContent?a=1&alt=sse",
+            ),
+        ] {
+            assert_eq!(with_method(&url.parse().unwrap(), stream).as_deref(), Some(expected), "{url}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Strict reading of a format's objects: each field is taken by name, and what is left over is refused by its path.
+
+use serde_json::Number;
+
+use crate::conversation::Given;
+use crate::error::RequestError;
+use crate::json::{Json, Members};
+
+/// A value with its path, such as `messages[2].content`.
+#[derive(Debug)]
+pub(crate) struct Field {
+    path: String,
+    value: Json,
+}
+
+/// The fields of an object that were not taken yet.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    path: String,
+    members: Members,
+}
+
+impl Field {
+    /// A whole document.
+    pub(crate) fn root(value: Json) -> Self {
+        Self { path: String::new(), value }
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &str {
+        if self.path.is_empty() { "body" } else { &self.path }
+    }
+
+    /// Its value.
+    pub(crate) fn json(self) -> Json {
+        self.value
+    }
+
+    /// Its value without taking it.
+    pub(crate) fn value(&self) -> &Json {
+        &self.value
+    }
+
+    /// A refusal of a value that the format does not allow.
+    pub(crate) fn invalid(&self, message: impl Into<String>) -> RequestError {
+        RequestError::Invalid { field: self.path().to_owned(), message: message.into() }
+    }
+
+    /// A refusal of a value that cannot be carried over.
+    pub(crate) fn unsupported(&self, why: impl Into<String>) -> RequestError {
+        RequestError::Unsupported { field: self.path().to_owned(), why: why.into() }
+    }
+
+    pub(crate) fn text(self) -> Result<String, RequestError> {
+        match self.value {
+            Json::Text(text) => Ok(text),
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::List(_) | Json::Object(_) => {
+                Err(self.invalid("must be a string"))
+            }
+        }
+    }
+
+    pub(crate) fn boolean(self) -> Result<bool, RequestError> {
+        let Json::Bool(value) = self.value else { return Err(self.invalid("must be a boolean")) };
+        Ok(value)
+    }
+
+    /// A whole number from 0 on. `40.0` is one.
+    pub(crate) fn unsigned(self) -> Result<u64, RequestError> {
+        let number = match &self.value {
+            Json::Number(number) => {
+                let text = number.to_string();
+                text.strip_suffix(".0").unwrap_or(&text).parse().ok()
+            }
+            Json::Null | Json::Bool(_) | Json::Text(_) | Json::List(_) | Json::Object(_) => None,
+        };
+        number.ok_or_else(|| self.invalid("must be a whole number from 0 on"))
+    }
+
+    pub(crate) fn number(self) -> Result<Number, RequestError> {
+        let Json::Number(number) = self.value else { return Err(self.invalid("must be a number")) };
+        Ok(number)
+    }
+
+    pub(crate) fn list(self) -> Result<Vec<Self>, RequestError> {
+        let Json::List(values) = self.value else { return Err(self.invalid("must be an array")) };
+        let items = values.into_iter().enumerate();
+        Ok(items.map(|(n, value)| Self { path: format!("{}[{n}]", self.path), value }).collect())
+    }
+
+    pub(crate) fn object(self) -> Result<Fields, RequestError> {
+        let Json::Object(members) = self.value else { return Err(self.invalid("must be an object")) };
+        Ok(Fields { path: self.path, members })
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts(self) -> Result<Vec<String>, RequestError> {
+        self.list()?.into_iter().map(Self::text).collect()
+    }
+
+    /// A value with the path of its field.
+    pub(crate) fn given<T>(
+        self,
+        read: impl FnOnce(Self) -> Result<T, RequestError>,
+    ) -> Result<Given<T>, RequestError> {
+        let field = self.path().to_owned();
+        Ok(Given { field, value: read(self)? })
+    }
+}
+
+impl Fields {
+    /// The path of the object.
+    pub(crate) fn path(&self) -> &str {
+        if self.path.is_empty() { "body" } else { &self.path }
+    }
+
+    /// The same fields with the names of Google's documents. It reads `inline_data` as `inlineData`.
+    pub(crate) fn camel_case(mut self) -> Result<Self, RequestError> {
+        for at in 0..self.members.len() {
+            let name = camel_case(&self.members[at].0);
+            if name != self.members[at].0 {
+                if self.members.iter().any(|(other, _)| *other == name) {
+                    let message = "is there twice".to_owned();
+                    return Err(RequestError::Invalid { field: self.path_of(&name), message });
+                }
+                self.members[at].0 = name;
+            }
+        }
+        Ok(self)
+    }
+
+    /// The path of a member.
+    fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// Takes a field. `null` is as good as absent.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Field> {
+        let at = self.members.iter().position(|(key, _)| key == name)?;
+        let (_, value) = self.members.remove(at);
+        (value != Json::Null).then(|| Field { path: self.path_of(name), value })
+    }
+
+    /// Takes a field that must be there.
+    pub(crate) fn require(&mut self, name: &str) -> Result<Field, RequestError> {
+        self.take(name).ok_or_else(|| RequestError::Invalid {
+            field: self.path_of(name),
+            message: "is missing".to_owned(),
+        })
+    }
+
+    /// Takes the text of a field.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, RequestError> {
+        self.take(name).map(Field::text).transpose()
+    }
+
+    /// Takes a whole number.
+    pub(crate) fn unsigned(&mut self, name: &str) -> Result<Option<u64>, RequestError> {
+        self.take(name).map(Field::unsigned).transpose()
+    }
+
+    /// Takes a number with its path.
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<Given<Number>>, RequestError> {
+        self.take(name).map(|field| field.given(Field::number)).transpose()
+    }
+
+    /// Takes a truth value.
+    pub(crate) fn boolean(&mut self, name: &str) -> Result<Option<bool>, RequestError> {
+        self.take(name).map(Field::boolean).transpose()
+    }
+
+    /// Takes the object of a field.
+    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, RequestError> {
+        self.take(name).map(Field::object).transpose()
+    }
+
+    /// Takes the items of a field; none if it is absent.
+    pub(crate) fn list(&mut self, name: &str) -> Result<Vec<Field>, RequestError> {
+        self.take(name).map_or(Ok(Vec::new()), Field::list)
+    }
+
+    /// Each field with its name, in their order.
+    pub(crate) fn into_each(self) -> Vec<(String, Field)> {
+        let path = self.path;
+        let each = self.members.into_iter().map(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            (name, Field { path, value })
+        });
+        each.collect()
+    }
+
+    /// Drops fields that have no effect on the answer.
+    pub(crate) fn ignore(&mut self, names: &[&str]) {
+        self.members.retain(|(name, _)| !names.contains(&name.as_str()));
+    }
+
+    /// Drops a field if its value is one of those that say what holds anyway.
+    pub(crate) fn ignore_default(&mut self, name: &str, defaults: &[Json]) {
+        self.members.retain(|(key, value)| key != name || !defaults.contains(value));
+    }
+
+    /// Refuses a field that is still there. `null` is as good as absent.
+    pub(crate) fn end(self) -> Result<(), RequestError> {
+        match self.members.iter().find(|(_, value)| *value != Json::Null) {
+            None => Ok(()),
+            Some((name, _)) => Err(RequestError::Unsupported {
+                field: self.path_of(name),
+                why: "it has no counterpart in the provider's format".to_owned(),
+            }),
+        }
+    }
+}
+
+/// `inlineData` for `inline_data`.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+/// Refuses a value that a format does not know.
+pub(crate) fn unknown<T>(field: &str, value: &str) -> Result<T, RequestError> {
+    Err(RequestError::Unsupported { field: field.to_owned(), why: format!("`{value}` is not known") })
+}

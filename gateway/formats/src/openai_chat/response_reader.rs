@@ -1,0 +1,117 @@
+//! Reads a provider's response. Members that are not known are no part of the answer.
+
+use crate::answer::{About, Answer, Finish, Usage, bare_id, made_call_id};
+use crate::conversation::{Part, ToolCall};
+use crate::error::ResponseError;
+use crate::fields::{Field, Fields};
+use crate::json::Json;
+
+/// The prefix of an id.
+pub(super) const ID_PREFIX: &str = "chatcmpl-";
+
+/// Reads a response.
+pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
+    let mut fields = document.object()?;
+    let about = about(&mut fields)?;
+    let usage = fields.take("usage").map(usage).transpose()?;
+    let mut choices = fields.require("choices")?.list()?.into_iter();
+    let (choice, other) = (choices.next(), choices.next());
+    if let Some(other) = other {
+        return Err(other.unsupported("only one choice was asked for").into());
+    }
+    let Some(choice) = choice else {
+        return Err(ResponseError::Invalid {
+            field: "choices".to_owned(),
+            message: "must have a choice".to_owned(),
+        });
+    };
+    let mut choice = choice.object()?;
+    let parts = message(choice.require("message")?.object()?, &about)?;
+    let mut finish = finish(choice.require("finish_reason")?)?;
+    if finish == Finish::Stop && parts.iter().any(|part| matches!(part, Part::Refusal(_))) {
+        finish = Finish::Refusal;
+    }
+    Ok(Answer { about, parts, finish, usage })
+}
+
+/// Reads what identifies a response or a chunk.
+pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
+    let id = fields.text("id")?.unwrap_or_default();
+    Ok(About {
+        id: bare_id(&id, ID_PREFIX),
+        model: fields.text("model")?.unwrap_or_default(),
+        created: fields.unsigned("created")?,
+    })
+}
+
+fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError> {
+    let mut parts = Vec::new();
+    if let Some(text) = reasoning(&mut fields)? {
+        parts.push(Part::Reasoning { text, signature: None });
+    }
+    if let Some(content) = fields.take("content") {
+        let text = content.text()?;
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+    }
+    if let Some(refusal) = fields.text("refusal")? {
+        parts.push(Part::Refusal(refusal));
+    }
+    for name in ["audio", "function_call"] {
+        if let Some(field) = fields.take(name) {
+            return Err(field.unsupported("it was not asked for").into());
+        }
+    }
+    for (number, call) in fields.list("tool_calls")?.into_iter().enumerate() {
+        let mut call = call.object()?;
+        let id = call.text("id")?.filter(|id| !id.is_empty());
+        let mut function = call.require("function")?.object()?;
+        parts.push(Part::ToolCall(ToolCall {
+            id: id.unwrap_or_else(|| made_call_id(&about.id, number)),
+            name: function.require("name")?.text()?,
+            arguments: function.text("arguments")?.unwrap_or_default(),
+        }));
+    }
+    Ok(parts)
+}
+
+/// Takes the reasoning of a message or a delta. OpenAI shows none here; other providers have one of two names for it.
+pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseError> {
+    let text = match fields.text("reasoning_content")? {
+        None => fields.text("reasoning")?,
+        text => text,
+    };
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
+/// Reads why an answer ended.
+pub(super) fn finish(field: Field) -> Result<Finish, ResponseError> {
+    match field.value().as_text() {
+        Some("stop") => Ok(Finish::Stop),
+        Some("length") => Ok(Finish::Length),
+        Some("tool_calls" | "function_call") => Ok(Finish::ToolCalls),
+        Some("content_filter") => Ok(Finish::Filtered),
+        _ => Err(field.unsupported(format!("{} is not known", field.value().to_text())).into()),
+    }
+}
+
+/// Reads usage.
+pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
+    let mut fields = field.object()?;
+    let detail = |object: Option<Fields>, name: &str| -> Result<Option<u64>, ResponseError> {
+        object.map_or(Ok(None), |mut object| Ok(object.unsigned(name)?))
+    };
+    Ok(Usage {
+        input: fields.unsigned("prompt_tokens")?.unwrap_or(0),
+        cached: detail(fields.object("prompt_tokens_details")?, "cached_tokens")?.unwrap_or(0),
+        cache_written: 0,
+        output: fields.unsigned("completion_tokens")?.unwrap_or(0),
+        reasoning: detail(fields.object("completion_tokens_details")?, "reasoning_tokens")?,
+    })
+}
+
+/// Whether a value is an empty list.
+pub(super) fn is_empty_list(field: &Field) -> bool {
+    matches!(field.value(), Json::List(items) if items.is_empty())
+}

@@ -1,0 +1,122 @@
+//! Reads the input of a client's request.
+
+use crate::conversation::{
+    Conversation, Given, Image, ImageSource, Outcome, Part, Role, ToolCall, ToolResult,
+};
+use crate::error::RequestError;
+use crate::fields::{Field, Fields, unknown};
+
+use super::REDACTED;
+
+/// Reads the input: a text of the user, or items.
+pub(super) fn read_input(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
+    if field.value().as_text().is_some() {
+        let path = field.path().to_owned();
+        let part = field.given(|field| field.text().map(Part::Text))?;
+        conversation.add(Role::User, &path, vec![part]);
+        return Ok(());
+    }
+    for item in field.list()? {
+        read_item(item, conversation)?;
+    }
+    Ok(())
+}
+
+fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
+    let path = field.path().to_owned();
+    let mut fields = field.object()?;
+    fields.ignore(&["id", "status"]);
+    let kind = fields.take("type");
+    let (role, value) = match kind.as_ref().map_or(Some("message"), |kind| kind.value().as_text()) {
+        Some("message") => {
+            let role = fields.require("role")?.text()?;
+            let role = match role.as_str() {
+                "user" => Role::User,
+                "assistant" => Role::Assistant,
+                "system" | "developer" => Role::System,
+                _ => return unknown(&format!("{path}.role"), &role),
+            };
+            // It says whether a message comes before calls, which its place says as well.
+            fields.ignore(&["phase"]);
+            let parts = content(fields.require("content")?)?;
+            fields.end()?;
+            conversation.add(role, &path, parts);
+            return Ok(());
+        }
+        Some("function_call") => {
+            let call = ToolCall {
+                id: fields.require("call_id")?.text()?,
+                name: fields.require("name")?.text()?,
+                arguments: fields.require("arguments")?.text()?,
+            };
+            (Role::Assistant, Part::ToolCall(call))
+        }
+        Some("function_call_output") => {
+            let call_id = fields.require("call_id")?.text()?;
+            let content = content(fields.require("output")?)?;
+            (Role::User, Part::ToolResult(ToolResult { call_id, content, outcome: Outcome::Worked }))
+        }
+        Some("reasoning") => (Role::Assistant, read_reasoning(&mut fields)?),
+        _ => {
+            let refused = "only messages, reasoning and functions are converted";
+            return kind.map_or(Ok(()), |kind| Err(kind.unsupported(refused)));
+        }
+    };
+    fields.end()?;
+    conversation.add(role, &path, vec![Given { field: path.clone(), value }]);
+    Ok(())
+}
+
+/// Reads reasoning: its summary, and what only its provider can read.
+pub(super) fn read_reasoning(fields: &mut Fields) -> Result<Part, RequestError> {
+    let mut paragraphs = Vec::new();
+    for name in ["summary", "content"] {
+        for part in fields.list(name)? {
+            let mut part = part.object()?;
+            part.ignore(&["type"]);
+            paragraphs.push(part.require("text")?.text()?);
+            part.end()?;
+        }
+    }
+    let signature = fields.text("encrypted_content")?;
+    if let Some(data) = signature.as_deref().and_then(|signature| signature.strip_prefix(REDACTED)) {
+        return Ok(Part::RedactedReasoning(data.to_owned()));
+    }
+    Ok(Part::Reasoning { text: paragraphs.join("\n\n"), signature })
+}
+
+fn content(field: Field) -> Result<Vec<Given<Part>>, RequestError> {
+    if field.value().as_text().is_some() {
+        return Ok(vec![field.given(|field| field.text().map(Part::Text))?]);
+    }
+    field.list()?.into_iter().map(|field| field.given(content_part)).collect()
+}
+
+fn content_part(field: Field) -> Result<Part, RequestError> {
+    let mut fields = field.object()?;
+    let kind = fields.require("type")?;
+    let part = match kind.value().as_text() {
+        Some("input_text") => Part::Text(fields.require("text")?.text()?),
+        Some("output_text") => {
+            fields.ignore(&["annotations", "logprobs"]);
+            Part::Text(fields.require("text")?.text()?)
+        }
+        Some("refusal") => Part::Refusal(fields.require("refusal")?.text()?),
+        Some("input_image") => {
+            let detail = fields.text("detail")?.filter(|detail| detail != "auto");
+            let url = match fields.take("image_url") {
+                Some(url) => url,
+                None => fields.take("file_id").map_or_else(
+                    || Err(kind.invalid("needs an image_url")),
+                    |file| Err(file.unsupported("only URLs and base64 are converted")),
+                )?,
+            };
+            let invalid = url.invalid("must be a URL, or a data URL with a media type and base64");
+            let source = ImageSource::of_url(url.text()?).ok_or(invalid)?;
+            Part::Image(Image { source, detail })
+        }
+        _ => return Err(kind.unsupported("only text and images are converted")),
+    };
+    fields.end()?;
+    Ok(part)
+}

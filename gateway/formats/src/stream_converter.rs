@@ -1,0 +1,97 @@
+//! The conversion of a streamed response: server-sent events in, server-sent events out.
+
+use std::fmt;
+
+use crate::delta::{Delta, Events, StreamReader, StreamWriter};
+use crate::error::ResponseError;
+use crate::server_sent_events::EventReader;
+
+/// Converts a streamed response piece by piece. The pieces may be cut anywhere.
+///
+/// What the client gets looks complete only if the provider's stream was: an end is written when the provider's end was
+/// read. After an error the converter converts nothing more, and the client's stream is to be broken off.
+pub struct StreamConverter {
+    events: EventReader,
+    reader: Box<dyn StreamReader>,
+    writer: Box<dyn StreamWriter>,
+    state: State,
+}
+
+/// How far a stream has come.
+#[derive(Debug)]
+enum State {
+    Running,
+    /// The provider's end or error was read. Nothing may follow.
+    Ended,
+    Failed(ResponseError),
+}
+
+impl StreamConverter {
+    pub(crate) fn new(reader: Box<dyn StreamReader>, writer: Box<dyn StreamWriter>) -> Self {
+        Self { events: EventReader::default(), reader, writer, state: State::Running }
+    }
+
+    /// Takes the next bytes of the provider and returns what the client gets now, which may be nothing.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ResponseError> {
+        let mut out = Events::default();
+        match &self.state {
+            State::Running => {}
+            State::Ended => return Ok(Vec::new()),
+            State::Failed(error) => return Err(error.clone()),
+        }
+        let Self { events, reader, writer, state } = self;
+        let fed = events.feed(bytes, |data| {
+            let mut deltas = Vec::new();
+            if matches!(state, State::Running) {
+                reader.event(data, &mut deltas)?;
+            }
+            write(deltas, writer.as_mut(), state, &mut out)
+        });
+        if let Err(error) = fed {
+            self.state = State::Failed(error.clone());
+            let written = out.into_bytes();
+            // What came before the error passes first; the next call returns the error.
+            return if written.is_empty() { Err(error) } else { Ok(written) };
+        }
+        Ok(out.into_bytes())
+    }
+
+    /// Takes the end of the provider's response. A stream that broke off is not completed.
+    pub fn finish(mut self) -> Result<Vec<u8>, ResponseError> {
+        let mut out = Events::default();
+        match self.state {
+            State::Running => {}
+            State::Ended => return Ok(Vec::new()),
+            State::Failed(error) => return Err(error),
+        }
+        let mut deltas = Vec::new();
+        self.reader.end(&mut deltas);
+        write(deltas, self.writer.as_mut(), &mut self.state, &mut out)?;
+        Ok(out.into_bytes())
+    }
+}
+
+/// Writes deltas up to the end.
+fn write(
+    deltas: Vec<Delta>,
+    writer: &mut dyn StreamWriter,
+    state: &mut State,
+    out: &mut Events,
+) -> Result<(), ResponseError> {
+    for delta in deltas {
+        if !matches!(state, State::Running) {
+            break;
+        }
+        if matches!(delta, Delta::End | Delta::Failure(_)) {
+            *state = State::Ended;
+        }
+        writer.write(delta, out)?;
+    }
+    Ok(())
+}
+
+impl fmt::Debug for StreamConverter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamConverter").field("state", &self.state).finish_non_exhaustive()
+    }
+}
