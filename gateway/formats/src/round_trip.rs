@@ -368,7 +368,7 @@ proptest! {
                 }
                 converted.extend(converter.finish().unwrap());
                 let (told, has_ended) = collect(client, &converted);
-                prop_assert!(has_ended, "{:?} to {:?}", provider, client);
+                prop_assert!(has_ended, "{provider:?} to {client:?}");
                 prop_assert_eq!(told, answer.clone(), "{:?} to {:?}", provider, client);
             }
         }
@@ -390,7 +390,7 @@ proptest! {
                 let mut converted = converter.feed(&source).unwrap();
                 converted.extend(converter.finish().unwrap());
                 let (_, has_ended) = collect(client, &converted);
-                prop_assert!(!has_ended, "{:?} to {:?}", provider, client);
+                prop_assert!(!has_ended, "{provider:?} to {client:?}");
             }
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
     };
     let mut choice = choice.object()?;
     let parts = message(choice.require("message")?.object()?, &about)?;
-    let mut finish = finish(choice.require("finish_reason")?)?;
+    let mut finish = finish(&choice.require("finish_reason")?)?;
     if finish == Finish::Stop && parts.iter().any(|part| matches!(part, Part::Refusal(_))) {
         finish = Finish::Refusal;
     }
@@ -86,7 +86,7 @@ pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseE
 }
 
 /// Reads why an answer ended.
-pub(super) fn finish(field: Field) -> Result<Finish, ResponseError> {
+pub(super) fn finish(field: &Field) -> Result<Finish, ResponseError> {
     match field.value().as_text() {
         Some("stop") => Ok(Finish::Stop),
         Some("length") => Ok(Finish::Length),
