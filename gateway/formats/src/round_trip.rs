@@ -86,17 +86,16 @@ fn tool_choice() -> impl Strategy<Value = Option<ToolChoice>> {
 
 /// A conversation of what all formats have.
 fn conversation() -> impl Strategy<Value = Conversation> {
-    let settings = (tool_choice(), any::<bool>(), any::<bool>(), any::<bool>(), 1_u64..100_000, 0_u64..=10);
+    let settings = (tool_choice(), any::<bool>(), any::<bool>(), any::<bool>(), 1_u64..100_000, 0.0..=1.0);
     let exchanges = prop::collection::vec(exchange(), 0..4);
     (prop::option::of(text()), exchanges, text(), settings).prop_map(
-        |(system, exchanges, last, (choice, is_stream, has_schema, has_tools, limit, tenths))| {
+        |(system, exchanges, last, (choice, is_stream, has_schema, has_tools, limit, temperature))| {
             let mut conversation = Conversation {
                 model: "model-1".to_owned(),
                 delivery: Delivery::streamed(is_stream),
                 max_output_tokens: Some(limit),
                 sampling: Sampling {
-                    temperature: serde_json::Number::from_f64(f64::from(u32::try_from(tenths).unwrap()) / 10.0)
-                        .map(given),
+                    temperature: serde_json::Number::from_f64(temperature).map(given),
                     ..Sampling::default()
                 },
                 ..Conversation::default()
