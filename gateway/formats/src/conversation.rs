@@ -225,7 +225,7 @@ pub(crate) enum Effort {
 
 /// Budgets of thinking that stand for an effort, in tokens, as Google publishes them for OpenAI's efforts.
 const BUDGETS: [(Effort, u64); 4] =
-    [(Effort::Minimal, 512), (Effort::Low, 1024), (Effort::Medium, 8192), (Effort::High, 24576)];
+    [(Effort::Minimal, 512), (Effort::Low, 1024), (Effort::Medium, 8192), (Effort::High, 24_576)];
 
 impl Effort {
     /// The budget that stands for the effort, in tokens.

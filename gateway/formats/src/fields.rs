@@ -1,5 +1,7 @@
 //! Strict reading of a format's objects: each field is taken by name, and what is left over is refused by its path.
 
+use std::collections::HashSet;
+
 use serde_json::Number;
 
 use crate::conversation::Given;
@@ -116,14 +118,12 @@ impl Fields {
 
     /// The same fields with the names of Google's documents. It reads `inline_data` as `inlineData`.
     pub(crate) fn camel_case(mut self) -> Result<Self, RequestError> {
-        for at in 0..self.members.len() {
-            let name = camel_case(&self.members[at].0);
-            if name != self.members[at].0 {
-                if self.members.iter().any(|(other, _)| *other == name) {
-                    let message = "is there twice".to_owned();
-                    return Err(RequestError::Invalid { field: self.path_of(&name), message });
-                }
-                self.members[at].0 = name;
+        let mut names = HashSet::new();
+        for (name, _) in &mut self.members {
+            *name = camel_case(name);
+            if !names.insert(name.clone()) {
+                let field = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
+                return Err(RequestError::Invalid { field, message: "is there twice".to_owned() });
             }
         }
         Ok(self)

@@ -247,8 +247,8 @@ impl<'de> Visitor<'de> for Document<'_> {
         }
         let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(de::Error::custom(format!("the member `{}` is there twice", twice[0])));
+        if let Some([twice, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(de::Error::custom(format!("the member `{twice}` is there twice")));
         }
         Ok(Json::Object(members))
     }

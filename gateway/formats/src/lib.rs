@@ -14,11 +14,15 @@ mod data_url;
 mod delta;
 mod error;
 mod fields;
+#[cfg(test)]
+mod fuzz;
 mod google;
 mod json;
 mod openai_chat;
 mod openai_responses;
 mod provider_error;
+#[cfg(test)]
+mod round_trip;
 mod server_sent_events;
 mod stream_converter;
 

@@ -111,8 +111,8 @@ impl ProviderError {
     pub(crate) fn of_event(error: &Json) -> Self {
         let text = |name: &str| error.get(name).and_then(Json::as_text);
         let status = error.get("code").and_then(Json::as_unsigned).and_then(|code| u16::try_from(code).ok());
-        let kind = [text("type"), text("status"), text("code")].into_iter().flatten();
-        let kind = kind.filter_map(ErrorKind::of_name).next();
+        let mut kind = [text("type"), text("status"), text("code")].into_iter().flatten();
+        let kind = kind.find_map(ErrorKind::of_name);
         let kind = kind.or(status.map(ErrorKind::of_status)).unwrap_or(ErrorKind::Server);
         let message = text("message").or_else(|| error.as_text()).unwrap_or("The provider failed.");
         Self { kind, message: message.to_owned(), code: text("code").map(str::to_owned) }

@@ -47,7 +47,10 @@ impl StreamConverter {
             }
             write(deltas, writer.as_mut(), state, &mut out)
         });
-        if let Err(error) = fed {
+        // Bytes after the end are nobody's.
+        if let Err(error) = fed
+            && matches!(self.state, State::Running)
+        {
             self.state = State::Failed(error.clone());
             let written = out.into_bytes();
             // What came before the error passes first; the next call returns the error.
@@ -82,10 +85,11 @@ fn write(
         if !matches!(state, State::Running) {
             break;
         }
-        if matches!(delta, Delta::End | Delta::Failure(_)) {
+        let is_last = matches!(delta, Delta::End | Delta::Failure(_));
+        writer.write(delta, out)?;
+        if is_last {
             *state = State::Ended;
         }
-        writer.write(delta, out)?;
     }
     Ok(())
 }

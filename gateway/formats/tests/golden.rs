@@ -4,6 +4,8 @@
 //! `golden/<kind>/<format>/<case>.<json|sse>` is converted to `golden/<kind>/<format>/<case>/<other format>.<json|sse>`.
 //! A refusal is a file too: its text is the error.
 
+#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

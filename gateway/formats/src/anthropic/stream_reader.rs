@@ -38,12 +38,9 @@ impl StreamReader for Reader {
             Some("error") => {
                 deltas.push(Delta::Failure(ProviderError::of_event(fields.require("error")?.value())));
             }
-            _ if !self.has_begun => {
-                // A ping may come first. Anything else would be lost.
-                if kind.value().as_text() != Some("ping") {
-                    return Err(kind.invalid("comes before message_start").into());
-                }
-            }
+            // A ping may come first. Anything else would be lost.
+            Some("ping") => {}
+            _ if !self.has_begun => return Err(kind.invalid("comes before message_start").into()),
             Some("content_block_start") => {
                 start(fields.require("content_block")?.object()?, deltas)?;
                 self.lacks_arguments = matches!(deltas.last(), Some(Delta::ToolCall { .. }));
@@ -52,10 +49,8 @@ impl StreamReader for Reader {
                 delta(fields.require("delta")?.object()?, deltas)?;
                 self.lacks_arguments &= deltas.is_empty();
             }
-            Some("content_block_stop") => {
-                if std::mem::take(&mut self.lacks_arguments) {
-                    deltas.push(Delta::Arguments("{}".to_owned()));
-                }
+            Some("content_block_stop") if std::mem::take(&mut self.lacks_arguments) => {
+                deltas.push(Delta::Arguments("{}".to_owned()));
             }
             Some("message_delta") => {
                 let mut delta = fields.require("delta")?.object()?;
@@ -69,7 +64,7 @@ impl StreamReader for Reader {
                 }
             }
             Some("message_stop") => deltas.push(Delta::End),
-            // Anthropic asks its clients to pass over events that they do not know, such as `ping`.
+            // Anthropic asks its clients to pass over events that they do not know.
             _ => {}
         }
         Ok(())

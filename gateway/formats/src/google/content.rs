@@ -12,6 +12,9 @@ use super::signature;
 /// The host of files that only Google can read.
 const GOOGLE_FILES: &str = "https://generativelanguage.googleapis.com/";
 
+/// The most calls of a conversation that have no result yet, which bounds the search for the one that a result is of.
+const MAX_UNANSWERED_CALLS: usize = 1000;
+
 /// Calls of the conversation so far, for results and calls without an id.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
@@ -168,6 +171,12 @@ fn read_call(mut call: Fields, calls: &mut Calls) -> Result<Part, RequestError> 
         return Err(field.invalid("must be an object"));
     }
     let arguments = arguments.map_or_else(|| "{}".to_owned(), |field| field.json().to_text());
+    if calls.unanswered.len() >= MAX_UNANSWERED_CALLS {
+        return Err(RequestError::Invalid {
+            field: call.path().to_owned(),
+            message: format!("follows {MAX_UNANSWERED_CALLS} calls without a result"),
+        });
+    }
     call.end()?;
     calls.unanswered.push((id.clone(), name.clone()));
     Ok(Part::ToolCall(ToolCall { id, name, arguments }))

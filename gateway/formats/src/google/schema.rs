@@ -1,5 +1,7 @@
 //! JSON Schema of Google's own schema, a subset of OpenAPI's with types in capitals.
 
+use std::collections::HashMap;
+
 use crate::error::RequestError;
 use crate::fields::Field;
 use crate::json::{Json, Members};
@@ -73,8 +75,8 @@ fn read_properties(field: Field, order: Option<&[String]>) -> Result<Json, Reque
         properties.push((name, json_schema(field)?));
     }
     if let Some(order) = order {
-        let place = |name: &str| order.iter().position(|other| other == name).unwrap_or(order.len());
-        properties.sort_by_key(|(name, _)| place(name));
+        let places: HashMap<&str, usize> = order.iter().map(String::as_str).zip(0..).collect();
+        properties.sort_by_key(|(name, _)| places.get(name.as_str()).copied().unwrap_or(order.len()));
     }
     Ok(Json::Object(properties))
 }

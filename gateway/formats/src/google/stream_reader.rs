@@ -29,13 +29,12 @@ impl StreamReader for Reader {
             deltas.push(Delta::Failure(ProviderError::of_event(error.value())));
             return Ok(());
         }
-        let about = match &self.about {
-            Some(about) => about.clone(),
-            None => {
-                let about = about(&mut fields)?;
-                deltas.push(Delta::Start(about.clone()));
-                self.about.insert(about).clone()
-            }
+        let about = if let Some(about) = &self.about {
+            about.clone()
+        } else {
+            let about = about(&mut fields)?;
+            deltas.push(Delta::Start(about.clone()));
+            self.about.insert(about).clone()
         };
         let piece = read_piece(&mut fields, &about, &mut self.call_count)?;
         for part in piece.parts {

@@ -1,5 +1,7 @@
 //! Writes a provider's request.
 
+use std::collections::HashSet;
+
 use crate::conversation::{
     Conversation, Delivery, Given, Image, OutputFormat, Part, Role, Strictness, Tool, ToolChoice, Turn,
 };
@@ -204,7 +206,8 @@ fn is_closed(schema: &Json) -> bool {
             let is_object = properties.is_some() || schema.get("type") == Some(&"object".into());
             let requires_all = match (properties, schema.get("required")) {
                 (Some(Json::Object(properties)), Some(Json::List(required))) => {
-                    properties.iter().all(|(name, _)| required.contains(&name.as_str().into()))
+                    let required: HashSet<&str> = required.iter().filter_map(Json::as_text).collect();
+                    properties.iter().all(|(name, _)| required.contains(name.as_str()))
                 }
                 (Some(Json::Object(properties)), _) => properties.is_empty(),
                 _ => true,

@@ -27,7 +27,7 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
     };
     let mut choice = choice.object()?;
     let parts = message(choice.require("message")?.object()?, &about)?;
-    let mut finish = finish(choice.require("finish_reason")?)?;
+    let mut finish = finish(&choice.require("finish_reason")?)?;
     if finish == Finish::Stop && parts.iter().any(|part| matches!(part, Part::Refusal(_))) {
         finish = Finish::Refusal;
     }
@@ -86,7 +86,7 @@ pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseE
 }
 
 /// Reads why an answer ended.
-pub(super) fn finish(field: Field) -> Result<Finish, ResponseError> {
+pub(super) fn finish(field: &Field) -> Result<Finish, ResponseError> {
     match field.value().as_text() {
         Some("stop") => Ok(Finish::Stop),
         Some("length") => Ok(Finish::Length),
@@ -99,15 +99,20 @@ pub(super) fn finish(field: Field) -> Result<Finish, ResponseError> {
 /// Reads usage.
 pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
     let mut fields = field.object()?;
-    let detail = |object: Option<Fields>, name: &str| -> Result<Option<u64>, ResponseError> {
-        object.map_or(Ok(None), |mut object| Ok(object.unsigned(name)?))
-    };
+    let (mut cached, mut cache_written, mut reasoning) = (0, 0, None);
+    if let Some(mut details) = fields.object("prompt_tokens_details")? {
+        cached = details.unsigned("cached_tokens")?.unwrap_or(0);
+        cache_written = details.unsigned("cache_write_tokens")?.unwrap_or(0);
+    }
+    if let Some(mut details) = fields.object("completion_tokens_details")? {
+        reasoning = details.unsigned("reasoning_tokens")?;
+    }
     Ok(Usage {
         input: fields.unsigned("prompt_tokens")?.unwrap_or(0),
-        cached: detail(fields.object("prompt_tokens_details")?, "cached_tokens")?.unwrap_or(0),
-        cache_written: 0,
+        cached,
+        cache_written,
         output: fields.unsigned("completion_tokens")?.unwrap_or(0),
-        reasoning: detail(fields.object("completion_tokens_details")?, "reasoning_tokens")?,
+        reasoning,
     })
 }
 

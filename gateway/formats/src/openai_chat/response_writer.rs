@@ -100,11 +100,12 @@ pub(super) fn finish_reason(finish: &Finish, has_refusal: bool) -> &'static str 
 /// Usage.
 pub(super) fn usage(usage: Usage) -> Json {
     let reasoning = usage.reasoning.map(|tokens| object! { "reasoning_tokens": tokens });
+    let prompt = object! { "cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written };
     ObjectBuilder::default()
         .with("prompt_tokens", usage.input)
         .with("completion_tokens", usage.output)
         .with("total_tokens", usage.total())
-        .with("prompt_tokens_details", object! { "cached_tokens": usage.cached })
+        .with("prompt_tokens_details", prompt)
         .with_some("completion_tokens_details", reasoning)
         .into()
 }

@@ -50,7 +50,7 @@ impl StreamReader for Reader {
                 self.delta(delta, deltas)?;
             }
             if let Some(reason) = choice.take("finish_reason") {
-                let reason = match finish(reason)? {
+                let reason = match finish(&reason)? {
                     Finish::Stop if self.has_refusal => Finish::Refusal,
                     reason => reason,
                 };

@@ -59,7 +59,7 @@ fn refuse_settings(conversation: &Conversation) -> Result<(), RequestError> {
             return Err(setting.unsupported(why));
         }
     }
-    for setting in [&sampling.top_k, &sampling.seed].into_iter().flatten() {
+    if let Some(setting) = sampling.top_k.as_ref().or(sampling.seed.as_ref()) {
         return Err(setting.unsupported(why));
     }
     match conversation.stop.as_ref().filter(|stop| !stop.value.is_empty()) {

@@ -93,15 +93,18 @@ pub(super) fn read_end(
 }
 
 fn read_usage(mut fields: Fields) -> Result<Usage, ResponseError> {
-    let mut detail = |object: &str, name: &str| -> Result<Option<u64>, ResponseError> {
-        fields.object(object)?.map_or(Ok(None), |mut object| Ok(object.unsigned(name)?))
-    };
-    let cached = detail("input_tokens_details", "cached_tokens")?.unwrap_or(0);
-    let reasoning = detail("output_tokens_details", "reasoning_tokens")?;
+    let (mut cached, mut cache_written, mut reasoning) = (0, 0, None);
+    if let Some(mut details) = fields.object("input_tokens_details")? {
+        cached = details.unsigned("cached_tokens")?.unwrap_or(0);
+        cache_written = details.unsigned("cache_write_tokens")?.unwrap_or(0);
+    }
+    if let Some(mut details) = fields.object("output_tokens_details")? {
+        reasoning = details.unsigned("reasoning_tokens")?;
+    }
     Ok(Usage {
         input: fields.unsigned("input_tokens")?.unwrap_or(0),
         cached,
-        cache_written: 0,
+        cache_written,
         output: fields.unsigned("output_tokens")?.unwrap_or(0),
         reasoning,
     })

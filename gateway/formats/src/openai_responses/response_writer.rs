@@ -227,9 +227,10 @@ pub(super) fn summary_part(text: &str) -> Json {
 }
 
 fn usage(usage: Usage) -> Json {
+    let input = object! { "cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written };
     object! {
         "input_tokens": usage.input,
-        "input_tokens_details": object! { "cached_tokens": usage.cached },
+        "input_tokens_details": input,
         "output_tokens": usage.output,
         "output_tokens_details": object! { "reasoning_tokens": usage.reasoning.unwrap_or(0) },
         "total_tokens": usage.total(),

@@ -115,17 +115,17 @@ impl Writer {
             self.begin_item(Item::Message(Vec::new()), out);
         }
         let Some(mut item) = self.item.take() else { return Ok(()) };
-        if let Item::Message(contents) = &mut item {
-            if contents.last().is_none_or(|(last, _)| *last != kind) {
-                contents.push((kind, String::new()));
-                let index = contents.len() - 1;
-                if let Some((before, text)) = index.checked_sub(1).map(|before| contents[before].clone()) {
-                    self.end_content(&item, index - 1, before, &text, out);
-                }
-                let members =
-                    self.about_item(&item).with("content_index", index as u64).with("part", kind.json(""));
-                self.event("response.content_part.added", members, out);
+        if let Item::Message(contents) = &mut item
+            && contents.last().is_none_or(|(last, _)| *last != kind)
+        {
+            contents.push((kind, String::new()));
+            let index = contents.len() - 1;
+            if let Some((before, text)) = index.checked_sub(1).map(|before| contents[before].clone()) {
+                self.end_content(&item, index - 1, before, &text, out);
             }
+            let members =
+                self.about_item(&item).with("content_index", index as u64).with("part", kind.json(""));
+            self.event("response.content_part.added", members, out);
         }
         if let Item::Message(contents) = &mut item {
             let index = contents.len().saturating_sub(1) as u64;
