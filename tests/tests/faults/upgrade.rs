@@ -113,7 +113,8 @@ async fn upgraded(change: &'static str) -> Upgraded {
     let projector = SideProjector::start(instance).await;
     // It listens once it has taken over.
     let gateway = SideGateway::start(instance, &FLAGS).await;
-    let next = (shape + 1, if change == "fold" { generation + 1 } else { generation });
+    // A generation has the number of the shape that it begins with.
+    let next = (shape + 1, if change == "fold" { i16::try_from(shape + 1).unwrap() } else { generation });
     within(HEAL, "the next release leads all partitions", async || {
         let led = led(&log.sql).await;
         (led.len() == 1 && shapes(&log).await == [next]).then_some(())

@@ -153,7 +153,7 @@ value! {
             Object::builder()
                 .schema_type(SchemaType::Type(Type::Number))
                 .minimum(Some(0))
-                .maximum(Some(1_000_000)),
+                .maximum(Some(1_000_000_000_000_u64)),
         )
         .item(string().pattern(Some(r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")))
         .examples([json!(0.002)])
