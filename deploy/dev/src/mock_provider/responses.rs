@@ -207,7 +207,7 @@ impl Response {
 
     fn stream_text(&self, events: &mut Events, index: usize, pieces: &[String]) {
         let part = text_part(&pieces.concat());
-        let done = self.message(Progress::Done, &[part.clone()]);
+        let done = self.message(Progress::Done, std::slice::from_ref(&part));
         let place = || json!({"item_id": text_at(&done, "/id"), "output_index": index, "content_index": 0});
         let logprobs = || ("logprobs", json!([]));
         events.item("response.output_item.added", index, &self.message(Progress::Begun, &[]));
