@@ -19,7 +19,7 @@ import log_check
 import seen_check
 import table
 from clients import CLIENTS, ROUTES, SCENARIOS, base_url, model_of, provider_of, scenarios_of
-from instance import Api, Instance
+from instance import PATIENCE_SECONDS, Api, Instance
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -28,7 +28,7 @@ CLIENTS_AT_ONCE = 3
 CALLS_AT_ONCE = 4
 
 # The longest run of one client.
-CLIENT_SECONDS = 120
+CLIENT_SECONDS = 300
 
 
 def prepare(instance, api, meter, client, route, scenario, number):
@@ -88,7 +88,7 @@ def judge(api, job, result, calls):
 
 def ended_calls(instance, jobs):
     """The mock's calls of each job, once all of them have ended."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         journal = instance.journal()
         calls = {job["id"]: journal.get(job["id"], []) for job in jobs}

@@ -4,9 +4,17 @@ A scenario is written once per client, in `python/<module>.py` or `node/<module>
 
 import dataclasses
 
-# The routes that are tested. The others are switched on here, each with a table of its own in docs/clients.md: `model` (the
-# model endpoints), `model_converted` (the same, with a model of another format's provider) and `rewrite`.
+# The routes that are tested. The others are switched on here; `WRITE_TABLE=1 tests/clients/run` adds their tables.
 ROUTES = ["forward"]
+
+# The titles of all routes. What is converted reaches a provider of another format than the client's.
+ROUTE_TITLES = {
+    "forward": "By forward",
+    "model": "By the model endpoints",
+    "model_converted": "By the model endpoints, converted",
+    "rewrite": "By rewrite, to a provider of the same format",
+    "rewrite_converted": "By rewrite, converted",
+}
 
 # What each scenario adds to its prompt, for the mock provider.
 SCENARIOS = {
@@ -14,7 +22,7 @@ SCENARIOS = {
     "stream": "",
     "stream_without_usage": "",
     "provider_leaves": "mock:words=60 mock:break-after=9 mock:interval-ms=1",
-    "client_leaves": "mock:words=200 mock:interval-ms=4",
+    "client_leaves": "mock:words=100 mock:interval-ms=60",
     "tools": "",
     "parallel_tools": "mock:calls=2",
     "structured": "",
@@ -94,12 +102,12 @@ CLIENTS = [
 ]
 
 # The routes that reach the provider of the client's own format; the others reach one of another format.
-UNCONVERTED = ("forward", "model")
+UNCONVERTED = ("forward", "model", "rewrite")
 
 # The provider of another format.
 CONVERTED = {"openai": "anthropic", "anthropic": "openai", "google": "openai"}
 
-# The whole endpoint of a provider, for rewrite: a client appends its own path, which is cut off.
+# The whole endpoint of a provider, for converted rewrites: a client appends its own path, which is cut off.
 ENDPOINTS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
 # litellm sends a schema to Google only for a model that it knows.
@@ -108,8 +116,10 @@ LITELLMS_GEMINI = "gemini-2.5-flash"
 # Every model of the run, by its provider.
 MODELS = {(provider, f"mock-{provider}") for provider in ("openai", "anthropic", "google")} | {("google", LITELLMS_GEMINI)}
 
-# What is not converted: vectors have no counterpart everywhere, and OpenAI's completions show no thoughts.
+# What is not converted: vectors have no counterpart everywhere, and OpenAI's completions show no thoughts. Rewrite takes no
+# vectors at all.
 ONLY_UNCONVERTED = {"embeddings", "thinking"}
+NOT_REWRITTEN = {"embeddings"}
 
 
 def provider_of(client, route):
@@ -123,6 +133,8 @@ def base_url(client, route, gateway, mock):
     if route == "forward":
         return f"{gateway}/v1/forward?u={mock[provider]}{client.base}{model_path(client)}"
     if route == "rewrite":
+        return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{client.base}{model_path(client)}"
+    if route == "rewrite_converted":
         return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{ENDPOINTS[provider]}"
     # The model endpoints. Anthropic's clients append the version themselves.
     return gateway if client.format == "anthropic" else f"{gateway}/v1"
@@ -145,4 +157,5 @@ def scenarios_of(client, route):
     if route in client.cannot:
         return []
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
+    left_out = left_out | NOT_REWRITTEN if route.startswith("rewrite") else left_out
     return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]

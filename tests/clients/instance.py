@@ -12,7 +12,7 @@ import urllib.request
 FUNDS = "5"
 
 # How long the log may take to show the end of a call whose client has left.
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 # The fee of the meter, per million tokens, and the service charge on it.
 FEE = "4.1234567891"

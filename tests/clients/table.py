@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from clients import CLIENTS, ROUTES, SCENARIOS, TITLES
+from clients import CLIENTS, ROUTE_TITLES, ROUTES, SCENARIOS, TITLES
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "clients.md"
 
@@ -32,9 +32,11 @@ def differences(passed):
 
 
 def write(passed):
-    """Writes the tables into the page."""
+    """Writes the tables into the page, those of new routes at its end."""
     page = PAGE.read_text()
     for route in ROUTES:
         table = made(route, passed)
+        if not place(route).search(page):
+            page += f"\n### {ROUTE_TITLES[route]}\n\n<!-- table: {route} -->\n\n<!-- end -->\n"
         page = place(route).sub(lambda found, table=table: found[1] + table + found[3], page)
     PAGE.write_text(page)

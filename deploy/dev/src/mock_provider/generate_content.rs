@@ -64,8 +64,9 @@ fn asked(body: &Value, model: &str) -> Asked {
     let schema = schema.iter().find_map(|name| config.get(*name)).cloned();
     let last = contents.last().map(|content| list(content, "parts")).unwrap_or_default();
     let is_result = last.iter().any(|part| either(part, "functionResponse", "function_response").is_some());
-    let thinks = is_true(&config, "/thinkingConfig/includeThoughts")
-        || is_true(&config, "/thinking_config/include_thoughts");
+    let thinking = either(&config, "thinkingConfig", "thinking_config").cloned().unwrap_or_default();
+    // Google's Python package writes one name in either way.
+    let thinks = is_true(&thinking, "/includeThoughts") || is_true(&thinking, "/include_thoughts");
     Asked {
         model: model.to_owned(),
         input_tokens: contents.iter().chain(system).map(count_words).sum(),

@@ -26,7 +26,8 @@ impl Api {
         if path.starts_with("/v1/messages") || call.head.headers.contains_key("anthropic-version") {
             return Self::Anthropic;
         }
-        let is_googles = path.starts_with("/v1beta/") || path.contains(":generateContent") || {
+        let names_method = path.contains("/models/") && path.contains(':');
+        let is_googles = path.starts_with("/v1beta/") || names_method || {
             let headers = &call.head.headers;
             headers.contains_key("x-goog-api-key") || headers.contains_key("x-goog-api-client")
         };
@@ -121,6 +122,7 @@ mod tests {
             ("/v1/messages?status=529", "/error/type", "overloaded_error", Some("1")),
             ("/v1/messages?status=500", "/error/type", "api_error", None),
             ("/v1beta/models/m:generateContent?status=429", "/error/status", "RESOURCE_EXHAUSTED", Some("1")),
+            ("/v1/models/m:streamGenerateContent?status=500", "/error/status", "INTERNAL", None),
         ] {
             let (text, response) = post(path, body);
             let json: Value = serde_json::from_str(&text).unwrap();
