@@ -18,6 +18,12 @@ pub(crate) struct Args {
     /// Address of the mock that stands for OpenAI. Give it to gateways as `--provider-host openai=ADDR`.
     #[arg(long, default_value = "127.0.0.1:9091", value_name = "ADDR")]
     openai_listen: SocketAddr,
+    /// Address of the mock that stands for Anthropic, if there is to be one.
+    #[arg(long, value_name = "ADDR")]
+    anthropic_listen: Option<SocketAddr>,
+    /// Address of the mock that stands for Google, if there is to be one.
+    #[arg(long, value_name = "ADDR")]
+    google_listen: Option<SocketAddr>,
     /// Append one line per call and one per response to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
     journal: Option<PathBuf>,
@@ -38,6 +44,12 @@ impl Args {
 /// Runs the mock until shutdown.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
-    let config = Config { listen: args.listen, openai_listen: args.openai_listen, journal: args.journal };
+    let config = Config {
+        listen: args.listen,
+        openai_listen: args.openai_listen,
+        anthropic_listen: args.anthropic_listen,
+        google_listen: args.google_listen,
+        journal: args.journal,
+    };
     mock_provider::run(config, stop, |addresses| args.lifetime.report_ready(addresses, None)).await
 }

@@ -64,6 +64,7 @@ fn a_caller_cannot_leave_the_usage_out_of_a_managed_response_of_google() {
             "$fields=candidates",
             "alt=proto",
             "alt=json&alt=proto",
+            "alt=json&alt=sse",
             "$alt=proto",
             "callback=f",
             "unheard_of",
@@ -81,7 +82,7 @@ fn a_caller_cannot_leave_the_usage_out_of_a_managed_response_of_google() {
         }
         assert!(endpoint.calls().is_empty());
         merchant.nothing_is_held().await;
-        for query in ["alt=json", "alt=sse&prettyPrint=false"] {
+        for query in ["alt=json", "alt=sse&alt=sse", "alt=sse&prettyPrint=false"] {
             managed.send(&merchant.secret_key, call(query)).await.expect(200);
         }
     });

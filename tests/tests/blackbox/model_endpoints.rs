@@ -323,6 +323,8 @@ fn concurrent_calls_on_one_spend_key_are_admitted_exactly_as_often_as_it_allows(
     });
 }
 
+const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":100}}\n\n";
+
 #[test]
 fn a_stream_reports_its_usage_to_the_gateway_and_not_to_a_caller_who_did_not_ask() {
     run(async {
@@ -330,8 +332,6 @@ fn a_stream_reports_its_usage_to_the_gateway_and_not_to_a_caller_who_did_not_ask
         let merchant = Merchant::funded("100").await;
         let gate = Gate::default();
         let waits = gate.clone();
-        const USAGE: &str =
-            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":100}}\n\n";
         let endpoint = managed.openai.endpoint_at(CHAT, move |call: &Call| {
             let body: Value = serde_json::from_slice(&call.body).unwrap();
             assert_eq!(body["stream_options"]["include_usage"], json!(true));

@@ -34,7 +34,7 @@ use self::operator::Operator;
 use self::ports::Ports;
 use self::processes::Processes;
 use self::ready_file::{Nats, OperatorUrls, Ready};
-use self::roles::Roles;
+use self::roles::{MockAddresses, Roles};
 use crate::private_file;
 
 /// The NATS servers of a cluster. All of them store the feed.
@@ -147,13 +147,12 @@ async fn run_instance(
 
     let roles = Roles { config, folder, database_url: &database.local_url, nats_url: &nats_url };
     let local = IpAddr::from([127, 0, 0, 1]);
-    let provider = SocketAddr::new(local, ports.take("provider", local)?);
-    let openai = SocketAddr::new(local, ports.take("openai", local)?);
-    processes.start_provider(roles.mock_provider(provider, openai));
+    let mock = MockAddresses::take(&mut ports, local)?;
+    processes.start_provider(roles.mock_provider(&mock));
     let listens = gateway_address::choose(config, &mut ports)?;
     let pages_url = pages_url(config, &listens);
     for (index, listen) in (0..).zip(&listens) {
-        processes.start_gateway(roles.gateway(index, *listen, &pages_url, openai));
+        processes.start_gateway(roles.gateway(index, *listen, &pages_url, &mock));
     }
     let mut operators = OperatorUrls::of_gateways(&listens);
     for index in 0..config.projectors {
@@ -168,9 +167,8 @@ async fn run_instance(
 
     let gateway = gateway_address::reachable(listens.first().map_or(config.listen, |first| first.api));
     let demo = demo::find_or_create(folder, &operator, gateway).await?;
-    let providers = (provider, openai);
     let nats = Nats { nats_url, nats_prefix: config.given.nats_prefix.clone().unwrap_or_default() };
-    let mut ready = Ready::new((&listens, operators), pages_url, demo, providers, database.url, nats);
+    let mut ready = Ready::new((&listens, operators), pages_url, demo, &mock, database.url, nats);
     examples::write(folder, &ready)?;
     let mut announced = false;
     loop {

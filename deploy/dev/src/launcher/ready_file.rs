@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::demo::Demo;
 use super::gateway_address::{self, Listens, base_url};
 use super::processes::Pids;
+use super::roles::MockAddresses;
 
 /// The message servers.
 #[derive(Debug, Serialize)]
@@ -34,6 +35,9 @@ pub(super) struct Ready {
     provider_url: String,
     /// The mock's second address, which gateways know as `openai`.
     pub(super) openai_url: String,
+    /// Those which they know as `anthropic` and `google`.
+    anthropic_url: String,
+    google_url: String,
     database_url: String,
     #[serde(flatten)]
     nats: Nats,
@@ -62,12 +66,12 @@ impl OperatorUrls {
 }
 
 impl Ready {
-    /// The content without process ids. `providers` are the mock's two addresses.
+    /// The content without process ids. `mock` are the mock's addresses.
     pub(super) fn new(
         (listens, operators): (&[Listens], OperatorUrls),
         pages_url: String,
         demo: Demo,
-        (provider, openai): (SocketAddr, SocketAddr),
+        mock: &MockAddresses,
         database_url: String,
         nats: Nats,
     ) -> Self {
@@ -79,8 +83,10 @@ impl Ready {
             pages: listens.iter().map(|listens| gateway_address::pages_url(listens.pages)).collect(),
             operators,
             demo,
-            provider_url: format!("http://{provider}"),
-            openai_url: format!("http://{openai}"),
+            provider_url: format!("http://{}", mock.other),
+            openai_url: format!("http://{}", mock.openai),
+            anthropic_url: format!("http://{}", mock.anthropic),
+            google_url: format!("http://{}", mock.google),
             database_url,
             nats,
             pids: Pids::default(),

@@ -1,7 +1,7 @@
 //! The child processes that run roles of the `farthing` program. Secrets reach them in their environment, never on
 //! their command line. They stop when their stdin closes: on shutdown, or because this process has died.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::data_folder::DataFolder;
 use super::gateway_address::Listens;
+use super::ports::Ports;
 use super::process::{Process, ProcessSpec, StopMethod};
 use super::{Config, MockJournal, NATS_SERVERS, Servers};
 
@@ -39,6 +40,32 @@ const REMOVED_VARIABLES: [&str; 13] = [
     "FARTHING_NATS_NKEY_FILE",
 ];
 
+/// The addresses of the mock provider.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MockAddresses {
+    /// An unknown provider.
+    pub(super) other: SocketAddr,
+    /// Stands for OpenAI.
+    pub(super) openai: SocketAddr,
+    /// Stands for Anthropic.
+    pub(super) anthropic: SocketAddr,
+    /// Stands for Google.
+    pub(super) google: SocketAddr,
+}
+
+impl MockAddresses {
+    /// Takes their ports, at `ip`.
+    pub(super) fn take(ports: &mut Ports, ip: IpAddr) -> Result<Self> {
+        let mut take = |name| ports.take(name, ip).map(|port| SocketAddr::new(ip, port));
+        Ok(Self {
+            other: take("provider")?,
+            openai: take("openai")?,
+            anthropic: take("anthropic")?,
+            google: take("google")?,
+        })
+    }
+}
+
 /// Specifies the processes of roles.
 pub(super) struct Roles<'a> {
     /// The instance.
@@ -52,13 +79,13 @@ pub(super) struct Roles<'a> {
 }
 
 impl Roles<'_> {
-    /// A gateway. It calls the mock at `openai` for the provider `openai`.
+    /// A gateway. It calls the mock's addresses for the providers that they stand for.
     pub(super) fn gateway(
         &self,
         index: u16,
         listens: Listens,
         pages_url: &str,
-        openai: SocketAddr,
+        mock: &MockAddresses,
     ) -> ProcessSpec {
         let config = self.config;
         let mut arguments = vec![
@@ -72,7 +99,8 @@ impl Roles<'_> {
         ];
         arguments.extend(config.gateway_arguments.iter().cloned());
         arguments.extend(ALLOW_LOOPBACK.map(ToOwned::to_owned));
-        arguments.push(format!("--provider-host=openai={openai}"));
+        let named = [("openai", mock.openai), ("anthropic", mock.anthropic), ("google", mock.google)];
+        arguments.extend(named.map(|(name, address)| format!("--provider-host={name}={address}")));
         let stop_timeout = Duration::from_secs(config.grace_seconds) + STOP_TIMEOUT_AFTER_GRACE;
         self.spec(format!("gateway-{index}"), arguments, config.gateway_environment.clone(), stop_timeout)
     }
@@ -92,12 +120,14 @@ impl Roles<'_> {
     }
 
     /// The mock provider.
-    pub(super) fn mock_provider(&self, listen: SocketAddr, openai: SocketAddr) -> ProcessSpec {
+    pub(super) fn mock_provider(&self, mock: &MockAddresses) -> ProcessSpec {
         let journal = self.folder.path("mock-journal.ndjson");
         let arguments = vec![
             "mock-provider".to_owned(),
-            format!("--listen={listen}"),
-            format!("--openai-listen={openai}"),
+            format!("--listen={}", mock.other),
+            format!("--openai-listen={}", mock.openai),
+            format!("--anthropic-listen={}", mock.anthropic),
+            format!("--google-listen={}", mock.google),
             match self.config.mock_journal {
                 MockJournal::Write => format!("--journal={}", journal.display()),
                 MockJournal::Off => "--no-journal".to_owned(),

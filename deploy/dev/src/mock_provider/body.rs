@@ -10,6 +10,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::journal::Entry;
+use super::response::Report;
 
 /// The pause before a connection is broken, in which the pieces sent so far are flushed.
 const BEFORE_BREAK: Duration = Duration::from_millis(20);
@@ -18,6 +19,8 @@ const BEFORE_BREAK: Duration = Duration::from_millis(20);
 pub(super) struct Delivery {
     /// The pieces.
     pub(super) pieces: VecDeque<Bytes>,
+    /// What they report, in their order.
+    pub(super) reports: VecDeque<Report>,
     /// The pause between two of them.
     pub(super) interval: Duration,
     /// Break the connection after this many of them.
@@ -69,6 +72,12 @@ impl MockBody {
         self.delivery.pieces.is_empty() && self.delivery.break_after.is_none()
     }
 
+    fn record_report(&mut self) {
+        while self.delivery.reports.front().is_some_and(|report| report.pieces <= self.sent) {
+            self.entry.reported = self.delivery.reports.pop_front().map(|report| report.usage);
+        }
+    }
+
     fn record_end(&mut self) {
         if self.is_over() {
             self.entry.finished = true;
@@ -96,6 +105,7 @@ impl http_body::Body for MockBody {
         let Some(piece) = self.delivery.pieces.pop_front() else { return Poll::Ready(None) };
         self.sent += 1;
         self.remaining_bytes -= piece.len() as u64;
+        self.record_report();
         let wait = if self.breaks_now() { BEFORE_BREAK } else { Duration::ZERO }.max(self.delivery.interval);
         if !wait.is_zero() && !self.is_over() {
             self.pause = Some(Box::pin(tokio::time::sleep(wait)));

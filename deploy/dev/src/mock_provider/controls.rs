@@ -1,11 +1,18 @@
-//! Controls: query parameters and `x-mock-…` headers by which a caller changes the response.
+//! Controls: query parameters, `x-mock-…` headers and words of the body by which a caller changes the response.
 
 use http::HeaderMap;
+
+/// What a control in the text of a body begins with.
+const IN_TEXT: &str = "mock:";
+
+/// The most controls in the text of a body.
+const MAX_IN_TEXT: usize = 100;
 
 /// Reads controls by name.
 pub(super) struct Controls<'a> {
     query: Vec<(String, String)>,
     headers: &'a HeaderMap,
+    text: Vec<(String, String)>,
 }
 
 impl<'a> Controls<'a> {
@@ -16,10 +23,25 @@ impl<'a> Controls<'a> {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decoded(name), decoded(value))
         });
-        Self { query: query.collect(), headers }
+        Self { query: query.collect(), headers, text: Vec::new() }
     }
 
-    /// All values of a control: those in the query or, if there are none, those of the header.
+    /// The same, with the controls in the text of a body: `mock:name=value`. Names and values consist of letters, digits,
+    /// `-`, `_` and `.`.
+    pub(super) fn with_text(mut self, body: &[u8]) -> Self {
+        let text = std::str::from_utf8(body).unwrap_or_default();
+        let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+        let controls = text.split(IN_TEXT).skip(1).filter_map(|rest| {
+            let (name, rest) = rest.split_once('=')?;
+            let end = rest.find(|character| !is_plain(character)).unwrap_or(rest.len());
+            name.chars().all(is_plain).then(|| (name.to_owned(), rest[..end].to_owned()))
+        });
+        self.text = controls.take(MAX_IN_TEXT).collect();
+        self
+    }
+
+    /// All values of a control: those in the query; if there are none, those of the header; if there are none, those in
+    /// the text.
     pub(super) fn all(&self, name: &str) -> Vec<String> {
         let given: Vec<_> =
             self.query.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect();
@@ -28,7 +50,12 @@ impl<'a> Controls<'a> {
         }
         let header = format!("x-mock-{name}");
         let values = self.headers.get_all(header).iter();
-        values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+        let values: Vec<_> =
+            values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+        if !values.is_empty() {
+            return values;
+        }
+        self.text.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
     }
 
     /// The first value of a control.
@@ -82,5 +109,19 @@ mod tests {
         assert_eq!(controls.text("usage").as_deref(), Some("{\"tokens\":1}"));
         assert_eq!(controls.text("body").as_deref(), Some("a b%2"));
         assert_eq!(controls.text("absent"), None);
+    }
+
+    #[test]
+    fn a_word_of_the_body_is_the_last_to_be_asked() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-mock-words", "3".parse().unwrap());
+        let body = br#"{"content":"Hello mock:words=9 mock:status=500\nmock:marker=a-1.b","x":"mock:no name=1 mock:"}"#;
+        let controls = Controls::new(Some("calls=2"), &headers).with_text(body);
+        assert_eq!((controls.number("words"), controls.number("calls")), (Some(3), Some(2)));
+        assert_eq!(
+            (controls.number("status"), controls.text("marker").as_deref()),
+            (Some(500), Some("a-1.b"))
+        );
+        assert_eq!((controls.text("no name"), controls.text("name")), (None, None));
     }
 }

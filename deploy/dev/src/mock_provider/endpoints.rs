@@ -5,8 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::chat;
-use super::response::{Call, MockResponse, usage_of, with_usage, word_count, words};
+use super::generate_content::Delivery;
+use super::provider_error::{self, Api};
+use super::response::{Call, MockResponse, Stream, usage_of, with_usage, word_count, words};
+use super::{chat_completions, embeddings, generate_content, media, messages, responses};
 
 /// The largest padding of `/usage`.
 const MAX_PADDING_BYTES: usize = 64 << 20;
@@ -16,28 +18,61 @@ const STANDARD_USAGE: &str = r#"{"input_tokens":10,"output_tokens":5}"#;
 
 /// The response to `call`.
 pub(super) fn respond(call: &Call<'_>) -> MockResponse {
-    match (&call.head.method, call.head.uri.path()) {
-        (&Method::POST, "/v1/chat/completions") => chat::completion(call),
-        (&Method::POST, "/v1/messages") => chat::message(call),
-        (&Method::GET, "/v1/models") => models(),
-        (_, "/echo") => echo(call),
-        (_, "/usage") => usage(call),
-        _ => MockResponse::error(StatusCode::NOT_FOUND, "the mock provider has no such endpoint"),
+    let path = call.head.uri.path();
+    match path {
+        "/echo" => return echo(call),
+        "/usage" => return usage(call),
+        _ => {}
     }
+    if let Some(error) = provider_error::asked_for(call) {
+        return error;
+    }
+    match (&call.head.method, path) {
+        (&Method::POST, "/v1/chat/completions") => chat_completions::respond(call),
+        (&Method::POST, "/v1/responses") => responses::respond(call),
+        (&Method::POST, "/v1/messages") => messages::respond(call),
+        (&Method::POST, "/v1/embeddings") => embeddings::openais(call),
+        (&Method::POST, "/v1/images/generations") => media::image(call),
+        (&Method::POST, "/v1/audio/speech") => media::speech(call),
+        (&Method::POST, "/v1/audio/transcriptions") => media::transcription(call),
+        (&Method::GET, "/v1/models" | "/v1beta/models") => models(Api::of(call)),
+        (&Method::POST, path) => match model_and_method(path) {
+            Some((model, "generateContent")) => generate_content::respond(call, model, Delivery::Whole),
+            Some((model, "streamGenerateContent")) => {
+                generate_content::respond(call, model, Delivery::Streamed)
+            }
+            Some((_, "embedContent")) => embeddings::googles(call),
+            Some((_, "batchEmbedContents")) => embeddings::googles_batch(call),
+            _ => not_found(call),
+        },
+        _ => not_found(call),
+    }
+}
+
+/// The parts of a path of Google's: `/v1beta/models/{model}:{method}`.
+fn model_and_method(path: &str) -> Option<(&str, &str)> {
+    let (version, last) = path.strip_prefix('/')?.split_once("/models/")?;
+    if !matches!(version, "v1" | "v1beta" | "v1alpha") {
+        return None;
+    }
+    last.rsplit_once(':')
+}
+
+fn not_found(call: &Call<'_>) -> MockResponse {
+    Api::of(call).error(StatusCode::NOT_FOUND, "the mock provider has no such endpoint")
 }
 
 fn usage(call: &Call<'_>) -> MockResponse {
     let usage = usage_of(call, || STANDARD_USAGE.to_owned());
     if call.controls.is_on("stream") {
-        let count = word_count(call);
-        let mut events: Vec<_> =
-            words(count).map(|word| format!("data: {}\n\n", json!({"delta": word}))).collect();
-        events.push(format!(
-            "data: {}\n\n",
-            with_usage(&json!({"id": format!("mock-{}", call.id)}), usage.as_deref())
-        ));
-        events.push("data: [DONE]\n\n".to_owned());
-        return MockResponse::events(events, usage);
+        let mut stream = Stream::default();
+        for word in words(word_count(call)) {
+            stream.data(&json!({"delta": word}).to_string());
+        }
+        stream.data(&with_usage(&json!({"id": format!("mock-{}", call.id)}), usage.as_deref()));
+        stream.reports(usage.as_deref());
+        stream.data("[DONE]");
+        return stream.events();
     }
     let mut object = json!({"id": format!("mock-{}", call.id), "object": "mock.answer", "model": "mock-1"});
     if let Some(bytes) = call.controls.number("bytes") {
@@ -66,9 +101,28 @@ fn echo(call: &Call<'_>) -> MockResponse {
     MockResponse::json(with_usage(&object, usage.as_deref()), usage)
 }
 
-fn models() -> MockResponse {
-    let model = |id: &str| json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "mock"});
-    let list = json!({"object": "list", "data": [model("mock-1"), model("mock-2")]});
+fn models(api: Api) -> MockResponse {
+    let ids = ["mock-1", "mock-2"];
+    let list = match api {
+        Api::OpenAi => {
+            let model =
+                |id| json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "mock"});
+            json!({"object": "list", "data": ids.map(model)})
+        }
+        Api::Anthropic => {
+            let created = "2023-11-14T22:13:20Z";
+            let model = |id| json!({"type": "model", "id": id, "display_name": id, "created_at": created});
+            json!({"data": ids.map(model), "has_more": false, "first_id": ids[0], "last_id": ids[1]})
+        }
+        Api::Google => {
+            let methods = ["generateContent", "streamGenerateContent", "embedContent"];
+            let model = |id| {
+                let name = format!("models/{id}");
+                json!({"name": name, "displayName": id, "supportedGenerationMethods": methods})
+            };
+            json!({"models": ids.map(model)})
+        }
+    };
     MockResponse::json(list.to_string(), None)
 }
 
@@ -82,10 +136,26 @@ pub(super) mod tests {
     /// The body of the response to a POST, and the response itself.
     pub(in crate::mock_provider) fn post(target: &str, body: &str) -> (String, MockResponse) {
         let (head, ()) = http::Request::post(target).body(()).unwrap().into_parts();
-        let controls = Controls::new(head.uri.query(), &head.headers);
         let body = Bytes::copy_from_slice(body.as_bytes());
+        let controls = Controls::new(head.uri.query(), &head.headers).with_text(&body);
         let response = respond(&Call { head: &head, body: &body, controls: &controls, id: "1" });
         (String::from_utf8(response.pieces.concat()).unwrap(), response)
+    }
+
+    /// The data of the server-sent events in `text`, apart from the closing `[DONE]`.
+    pub(in crate::mock_provider) fn events(text: &str) -> Vec<Value> {
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_unknown_path_is_not_found_in_the_shape_of_its_provider() {
+        for (path, name) in [("/v1/nothing", "type"), ("/v1beta/models/m:count", "status")] {
+            let (text, response) = post(path, "{}");
+            let json: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(response.status, StatusCode::NOT_FOUND);
+            assert!(json["error"][name].is_string(), "{path}: {text}");
+        }
     }
 
     #[test]

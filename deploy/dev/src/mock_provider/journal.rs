@@ -37,13 +37,14 @@ enum Line<'a> {
         marker: Option<&'a str>,
         status: u16,
         usage: Option<Value>,
+        reported: Option<Value>,
         finished: bool,
     },
 }
 
 /// A call that has arrived.
 pub(super) struct Arrival<'a> {
-    /// The address it arrived at: `other` or `openai`.
+    /// The provider that the address stands for.
     pub(super) listener: &'a str,
     /// The method.
     pub(super) method: &'a str,
@@ -61,8 +62,10 @@ pub(super) struct Entry {
     pub(super) id: String,
     /// The status of the response; 0 before there is one.
     pub(super) status: u16,
-    /// The usage reported in the response.
+    /// The usage reported in the whole response.
     pub(super) usage: Option<String>,
+    /// The last usage that was handed over.
+    pub(super) reported: Option<String>,
     /// True once the whole response was handed over. If false at the end, it was broken off.
     pub(super) finished: bool,
 }
@@ -92,7 +95,7 @@ impl Journal {
             marker: arrival.marker.as_deref(),
         });
         let journal = Arc::clone(self);
-        Entry { journal, marker: arrival.marker, id, status: 0, usage: None, finished: false }
+        Entry { journal, marker: arrival.marker, id, status: 0, usage: None, reported: None, finished: false }
     }
 
     fn write<'a>(&self, line: impl FnOnce(String) -> Line<'a>) {
@@ -110,13 +113,15 @@ impl Journal {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let usage = self.usage.take();
+        let (usage, reported) = (self.usage.take(), self.reported.take());
+        let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
         self.journal.write(|at| Line::Ended {
             id: &self.id,
             at,
             marker: self.marker.as_deref(),
             status: self.status,
-            usage: usage.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text))),
+            usage: usage.map(value),
+            reported: reported.map(value),
             finished: self.finished,
         });
     }

@@ -1,28 +1,38 @@
-//! A MOCK of an AI provider for demos, tests and benchmarks. No model answers: texts are canned and token counts are
-//! word counts. Every response carries `x-mock-provider: farthing`.
+//! A MOCK of an AI provider for demos, tests and benchmarks. No model answers: texts are canned, an output token is a
+//! word or a piece of a stream, and an input token is a word. Every response carries `x-mock-provider: farthing`.
 //!
-//! It listens on two addresses and responds the same on both. Gateways treat the first as an unknown provider
-//! (`other`); the second stands for OpenAI and is given to gateways as `--provider-host openai=…`.
+//! It listens on two to four addresses and responds the same on all of them. Gateways treat the first as an unknown
+//! provider (`other`); the others stand for OpenAI, Anthropic and Google, and are given to gateways as
+//! `--provider-host openai=…`.
 //!
 //! | endpoint | response |
 //! |---|---|
 //! | `POST /v1/chat/completions` | OpenAI's shape, plain or (`"stream": true`) as server-sent events; the usage chunk only with `stream_options.include_usage` |
+//! | `POST /v1/responses` | OpenAI's Responses, plain or with the events of a stream |
+//! | `POST /v1/embeddings`, `/v1/images/generations`, `/v1/audio/speech`, `/v1/audio/transcriptions` | OpenAI's shapes; vectors, image and sound are canned |
 //! | `POST /v1/messages` | Anthropic's shape, plain or as server-sent events |
-//! | `GET /v1/models` | a list of two models |
+//! | `POST /v1beta/models/{model}:generateContent`, `:streamGenerateContent` | Google's shape, plain, as server-sent events (`alt=sse`) or as a JSON array |
+//! | `POST /v1beta/models/{model}:embedContent`, `:batchEmbedContents` | Google's shape; vectors are canned |
+//! | `GET /v1/models`, `/v1beta/models` | a list of two models, in the shape of the provider that the headers or the path name |
 //! | any method, `/echo` | the request: method, path, raw query, headers as pairs, body; with the standard `usage` object |
 //! | any method, `/usage` | a small object with the standard `usage` object |
 //!
-//! Controls change the response. Each is a query parameter `name=value` or a header `x-mock-name: value`; the
-//! parameter overrides the header:
+//! A request with tools is answered with tool calls, unless its last message is a tool's result. One that asks for JSON
+//! is answered with an object that satisfies its schema. One that asks for reasoning gets a few canned thoughts.
+//!
+//! Controls change the response. Each is a query parameter `name=value`, a header `x-mock-name: value`, or a word
+//! `mock:name=value` anywhere in the body, for clients that set nothing but their messages. The parameter overrides the
+//! header, and both override the word:
 //!
 //! | control | effect |
 //! |---|---|
 //! | `usage` | the response's `usage` value, verbatim, valid or not; `none` leaves it out |
-//! | `status` | the status code, 200 to 599 |
+//! | `status` | the status code, 200 to 599. From 400 on, the endpoints of a provider answer with an error in its own shape, unless `body` or `usage` is set |
 //! | `header` | `Name: value`, one more response header (repeatable), such as `location: /elsewhere` with a 302 |
 //! | `body` | this text as the body; `content-type` sets its type |
 //! | `bytes` | adds a padding of this many bytes to the body of `/usage` |
-//! | `words` | the number of words (= output tokens) of chat and message responses |
+//! | `words` | the number of words (= output tokens) of texts |
+//! | `calls` | the number of tool calls, 1 by default, of each tool in turn |
 //! | `delay-ms` | the pause before the status line |
 //! | `stream` | `true`: `/usage` responds with server-sent events, its usage in the last one before `[DONE]` |
 //! | `chunks` | the number of pieces that the body is sent in (server-sent events are always one piece per event) |
@@ -30,20 +40,29 @@
 //! | `break-after` | breaks the connection after this many pieces (0: after the head) |
 //! | `framing` | `length` or `chunked`; by default one piece is sent with a length, several are chunked |
 //! | `encoding` | `gzip`, `deflate`, `br` or `zstd`: compresses the body and sets `content-encoding` |
-//! | `marker` (header only) | recorded in the journal |
+//! | `marker` (no query parameter) | recorded in the journal |
 //!
 //! The journal is a file of one JSON object per line, for checks that trust neither the gateway nor the ledger:
 //! `{"event":"arrived","id","at","listener","method","target","marker"}` when a call with its whole body has arrived,
-//! and `{"event":"ended","id","at","marker","status","usage","finished"}` when the response has ended: `finished` is
-//! true if its last byte was handed over, false if it was broken off. `id` is also the suffix of the response's id.
+//! and `{"event":"ended","id","at","marker","status","usage","reported","finished"}` when the response has ended:
+//! `finished` is true if its last byte was handed over, false if it was broken off; `usage` is what the whole response
+//! reports, `reported` the last usage that was handed over. `id` is also the suffix of the response's id.
 
+mod answer;
 mod body;
-mod chat;
+mod chat_completions;
 mod compression;
 mod controls;
+mod embeddings;
 mod endpoints;
+mod generate_content;
 mod journal;
+mod media;
+mod messages;
+mod provider_error;
 mod response;
+mod responses;
+mod schema_value;
 mod server;
 
 use std::net::SocketAddr;
@@ -65,11 +84,15 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The address that stands for OpenAI. Port 0 picks a free port.
     pub openai_listen: SocketAddr,
+    /// The address that stands for Anthropic, if there is to be one. Port 0 picks a free port.
+    pub anthropic_listen: Option<SocketAddr>,
+    /// The address that stands for Google, if there is to be one. Port 0 picks a free port.
+    pub google_listen: Option<SocketAddr>,
     /// The journal file. None: no journal.
     pub journal: Option<PathBuf>,
 }
 
-/// Serves until `stop` is cancelled. Calls `on_ready` with both addresses once they accept connections.
+/// Serves until `stop` is cancelled. Calls `on_ready` with its addresses once they accept connections.
 pub async fn run(
     config: Config,
     stop: CancellationToken,
@@ -84,7 +107,13 @@ pub async fn run(
     let journal = Arc::new(journal);
     let tasks = TaskTracker::new();
     let mut addresses = Vec::new();
-    for (name, address) in [("other", config.listen), ("openai", config.openai_listen)] {
+    let listens = [
+        ("other", Some(config.listen)),
+        ("openai", Some(config.openai_listen)),
+        ("anthropic", config.anthropic_listen),
+        ("google", config.google_listen),
+    ];
+    for (name, address) in listens.into_iter().filter_map(|(name, address)| Some((name, address?))) {
         let cannot_listen = || format!("cannot listen on {address}");
         let socket = TcpListener::bind(address).await.with_context(cannot_listen)?;
         addresses.push(socket.local_addr().with_context(cannot_listen)?);

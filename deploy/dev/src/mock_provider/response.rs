@@ -1,9 +1,9 @@
 //! The parts of every response: its body and usage, and the canned text.
 
 use bytes::Bytes;
-use http::StatusCode;
 use http::request::Parts;
-use serde_json::{Value, json};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::Value;
 
 use super::controls::Controls;
 
@@ -26,35 +26,87 @@ pub(super) struct Call<'a> {
     pub(super) id: &'a str,
 }
 
+/// A usage that is reported once this many pieces of the body were sent.
+pub(super) struct Report {
+    /// The number of pieces, the one that reports included.
+    pub(super) pieces: usize,
+    /// The usage, verbatim.
+    pub(super) usage: String,
+}
+
 /// A response, before the controls change how it is sent.
 pub(super) struct MockResponse {
     /// The status.
     pub(super) status: StatusCode,
     /// The body's type.
     pub(super) content_type: &'static str,
+    /// Headers of this response alone.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     /// The body: one piece, or one per event of a stream.
     pub(super) pieces: Vec<Bytes>,
-    /// The usage reported in the body, verbatim.
+    /// The usage that the whole body reports, verbatim.
     pub(super) usage: Option<String>,
+    /// What the pieces report, in their order.
+    pub(super) reports: Vec<Report>,
 }
 
 impl MockResponse {
-    /// An error in OpenAI's shape.
-    pub(super) fn error(status: StatusCode, message: &str) -> Self {
-        let body = json!({"error": {"message": message, "type": "mock_error", "code": status.as_u16()}});
-        Self { status, ..Self::json(body.to_string(), None) }
-    }
-
     /// A JSON object that reports `usage`.
     pub(super) fn json(body: String, usage: Option<String>) -> Self {
-        let pieces = vec![Bytes::from(body)];
-        Self { status: StatusCode::OK, content_type: "application/json", pieces, usage }
+        Self::whole("application/json", body.into(), usage)
     }
 
-    /// A stream of server-sent events that reports `usage`.
-    pub(super) fn events(events: Vec<String>, usage: Option<String>) -> Self {
-        let pieces = events.into_iter().map(Bytes::from).collect();
-        Self { status: StatusCode::OK, content_type: "text/event-stream", pieces, usage }
+    /// A body in one piece that reports `usage`.
+    pub(super) fn whole(content_type: &'static str, body: Bytes, usage: Option<String>) -> Self {
+        let reports = usage.iter().map(|usage| Report { pieces: 1, usage: usage.clone() }).collect();
+        Self { status: StatusCode::OK, content_type, headers: Vec::new(), pieces: vec![body], usage, reports }
+    }
+}
+
+/// The pieces of a streamed body, and what they report.
+#[derive(Default)]
+pub(super) struct Stream {
+    pieces: Vec<Bytes>,
+    reports: Vec<Report>,
+}
+
+impl Stream {
+    /// Adds a piece as it is.
+    pub(super) fn piece(&mut self, text: String) {
+        self.pieces.push(text.into());
+    }
+
+    /// Adds a server-sent event without a name.
+    pub(super) fn data(&mut self, data: &str) {
+        self.piece(format!("data: {data}\n\n"));
+    }
+
+    /// Adds a named server-sent event.
+    pub(super) fn event(&mut self, name: &str, data: &str) {
+        self.piece(format!("event: {name}\ndata: {data}\n\n"));
+    }
+
+    /// The last piece reports this usage.
+    pub(super) fn reports(&mut self, usage: Option<&str>) {
+        let pieces = self.pieces.len();
+        self.reports.extend(usage.map(|usage| Report { pieces, usage: usage.to_owned() }));
+    }
+
+    /// The response of this type. Its usage is the last that it reports.
+    pub(super) fn response(self, content_type: &'static str) -> MockResponse {
+        MockResponse {
+            status: StatusCode::OK,
+            content_type,
+            headers: Vec::new(),
+            pieces: self.pieces,
+            usage: self.reports.last().map(|report| report.usage.clone()),
+            reports: self.reports,
+        }
+    }
+
+    /// The response as server-sent events.
+    pub(super) fn events(self) -> MockResponse {
+        self.response("text/event-stream")
     }
 }
 
@@ -69,11 +121,18 @@ pub(super) fn usage_of(call: &Call<'_>, counted: impl FnOnce() -> String) -> Opt
 
 /// The JSON object with an added member `usage`, whose text need not be valid JSON.
 pub(super) fn with_usage(object: &Value, usage: Option<&str>) -> String {
+    with_member(object, "usage", usage)
+}
+
+/// The JSON object with an added member, whose text need not be valid JSON.
+pub(super) fn with_member(object: &Value, name: &str, value: Option<&str>) -> String {
     let mut text = object.to_string();
-    if let Some(usage) = usage {
+    if let Some(value) = value {
         text.pop();
-        text.push_str(",\"usage\":");
-        text.push_str(usage);
+        text.push_str(",\"");
+        text.push_str(name);
+        text.push_str("\":");
+        text.push_str(value);
         text.push('}');
     }
     text

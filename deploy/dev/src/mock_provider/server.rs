@@ -1,5 +1,6 @@
 //! The HTTP server: reads a call, gets its response and sends it as the controls say.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use super::compression::compress;
 use super::controls::Controls;
 use super::endpoints;
 use super::journal::{Arrival, Entry, Journal};
-use super::response::{Call, MockResponse};
+use super::provider_error::Api;
+use super::response::{Call, MockResponse, Report};
 
 /// The largest request body that is accepted.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -29,9 +31,9 @@ const MAX_BODY_BYTES: usize = 64 << 20;
 /// The longest pause that a control may set.
 const MAX_PAUSE_MS: usize = 600_000;
 
-/// One of the two addresses.
+/// One of the addresses.
 pub(super) struct Listener {
-    /// The provider it stands for: `other` or `openai`.
+    /// The provider it stands for, such as `openai`.
     pub(super) name: &'static str,
     /// Records the calls.
     pub(super) journal: Arc<Journal>,
@@ -79,21 +81,23 @@ async fn serve_connection(listener: Arc<Listener>, stream: TcpStream, stop: Canc
 async fn handle(listener: &Listener, request: Request<Incoming>) -> Response<MockBody> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
-    let marker =
-        head.headers.get("x-mock-marker").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let (body, error) = match body {
+        Ok(body) => (body.to_bytes(), None),
+        Err(error) => (Bytes::new(), Some(error.to_string())),
+    };
+    // The marker is no query parameter: it would be part of the target.
+    let marker = Controls::new(None, &head.headers).with_text(&body).text("marker");
     let target = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let arrival = Arrival { listener: listener.name, method: head.method.as_str(), target, marker };
     let entry = listener.journal.arrived(arrival);
-    let controls = Controls::new(head.uri.query(), &head.headers);
+    let controls = Controls::new(head.uri.query(), &head.headers).with_text(&body);
     if let Some(pause) = pause(&controls, "delay-ms") {
         tokio::time::sleep(pause).await;
     }
-    let response = match body {
-        Ok(body) => {
-            let body = body.to_bytes();
-            endpoints::respond(&Call { head: &head, body: &body, controls: &controls, id: &entry.id })
-        }
-        Err(error) => MockResponse::error(StatusCode::BAD_REQUEST, &error.to_string()),
+    let call = Call { head: &head, body: &body, controls: &controls, id: &entry.id };
+    let response = match error {
+        None => endpoints::respond(&call),
+        Some(error) => Api::of(&call).error(StatusCode::BAD_REQUEST, &error),
     };
     send(response, &controls, &head.method, entry)
 }
@@ -114,7 +118,8 @@ fn send(
     let status = status.filter(|code| *code >= 200).and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.unwrap_or(response.status);
     let mut content_type = response.content_type.to_owned();
-    let mut pieces = response.pieces;
+    let (mut pieces, mut reports) = (response.pieces, VecDeque::from(response.reports));
+    let whole_pieces = pieces.len();
     if let Some(text) = controls.text("body") {
         content_type = controls.text("content-type").unwrap_or_else(|| "text/plain".to_owned());
         pieces = vec![Bytes::from(text)];
@@ -133,6 +138,11 @@ fn send(
     if *method == Method::HEAD || is_bodiless {
         pieces.clear();
     }
+    if pieces.len() != whole_pieces {
+        // The body is cut up otherwise: only its end is known to report the usage.
+        let whole = response.usage.iter().map(|usage| Report { pieces: pieces.len(), usage: usage.clone() });
+        reports = whole.collect();
+    }
     let framing = match controls.text("framing").as_deref() {
         Some("length") => Framing::Length,
         Some("chunked") => Framing::Chunked,
@@ -141,16 +151,19 @@ fn send(
     };
     let delivery = Delivery {
         pieces: pieces.into(),
+        reports,
         interval: pause(controls, "interval-ms").unwrap_or_default(),
         break_after: controls.number("break-after"),
         framing,
     };
     entry.status = status.as_u16();
     entry.usage = response.usage;
+    let own_headers = response.headers;
     let mut response = Response::new(MockBody::new(delivery, entry));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert("x-mock-provider", HeaderValue::from_static("farthing"));
+    headers.extend(own_headers);
     if let Ok(value) = content_type.parse() {
         headers.insert(CONTENT_TYPE, value);
     }

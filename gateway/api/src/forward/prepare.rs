@@ -14,7 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
 use super::body_memory::beside_others;
@@ -110,8 +110,8 @@ pub(super) async fn prepare(
                 (None, false) => Ahead::Json,
             };
             let urls = (recorded, target);
-            let caller = &found.credential.caller;
-            ReadCall::forwarded((provider, caller), urls, (&parts.headers, body), ahead, (turn, idle)).await?
+            let by = &found.credential.caller;
+            ReadCall::forwarded((provider, by), urls, (&parts.headers, body), ahead, (turn, idle)).await?
         }
         Addressed::ByModel(endpoint) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
@@ -201,9 +201,7 @@ async fn finish(
     };
     let limits = app.providers.max_tokens(provider, model.as_deref());
     let size = match json.as_deref().filter(|_| on_spend_key) {
-        Some(json) => {
-            beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits))
-        }
+        Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
         None => size::of_call(&options, None, known_bytes, limits),
     };
     if called != CalledEndpoint::Forward {

@@ -46,15 +46,24 @@ const fn provider_of(base: &'static str, responses: Serves, embeddings: Serves) 
     OpenaiLike { base, responses, embeddings }
 }
 
+/// The providers with OpenAI's format that have prices in the built-in catalogue.
+const OPENAI_LIKE: [(&str, OpenaiLike); 11] = [
+    ("openai", provider_of("/v1", Serves::Yes, Serves::Yes)),
+    ("mistral", provider_of("/v1", Serves::No, Serves::Yes)),
+    ("deepseek", provider_of("/v1", Serves::No, Serves::No)),
+    ("xai", provider_of("/v1", Serves::Yes, Serves::No)),
+    ("groq", provider_of("/openai/v1", Serves::Yes, Serves::No)),
+    ("together", provider_of("/v1", Serves::No, Serves::Yes)),
+    ("fireworks", provider_of("/inference/v1", Serves::No, Serves::Yes)),
+    ("cohere", provider_of("/compatibility/v1", Serves::No, Serves::Yes)),
+    ("cerebras", provider_of("/v1", Serves::No, Serves::No)),
+    ("moonshot", provider_of("/v1", Serves::No, Serves::No)),
+    ("zai", provider_of("/api/paas/v4", Serves::No, Serves::No)),
+];
+
 fn openai_like(provider: &str) -> Option<OpenaiLike> {
-    match provider {
-        "openai" => Some(provider_of("/v1", Serves::Yes, Serves::Yes)),
-        "mistral" => Some(provider_of("/v1", Serves::No, Serves::Yes)),
-        "deepseek" => Some(provider_of("/v1", Serves::No, Serves::No)),
-        "xai" => Some(provider_of("/v1", Serves::Yes, Serves::No)),
-        "groq" => Some(provider_of("/openai/v1", Serves::Yes, Serves::No)),
-        _ => None,
-    }
+    let found = OPENAI_LIKE.iter().find(|(name, _)| *name == provider);
+    found.map(|(_, like)| *like)
 }
 
 impl OpenaiLike {
@@ -113,6 +122,8 @@ mod tests {
             ("openai", Embeddings, "/v1/embeddings", None),
             ("mistral", Responses, "/v1/chat/completions", Some(Format::OpenaiChat)),
             ("groq", Responses, "/openai/v1/responses", Some(Format::OpenaiResponses)),
+            ("fireworks", Responses, "/inference/v1/chat/completions", Some(Format::OpenaiChat)),
+            ("zai", Messages, "/api/paas/v4/chat/completions", Some(Format::OpenaiChat)),
             ("anthropic", ChatCompletions, "/v1/messages", Some(Format::Anthropic)),
             ("anthropic", Messages, "/v1/messages", Some(Format::Anthropic)),
             ("google", Messages, "/v1beta/models/m-1.5:generateContent", Some(Format::Google)),

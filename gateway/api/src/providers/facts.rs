@@ -140,7 +140,7 @@ impl ProviderFacts {
     }
 
     /// How a response from `path` reports usage.
-    pub(super) fn shape(&self, path: &str) -> Shape {
+    pub(crate) fn shape(&self, path: &str) -> Shape {
         let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
         match self.shape {
             // Many providers serve the interface of Anthropic beside that of OpenAI.

@@ -164,11 +164,12 @@ impl Recognised<'_> {
             QueryRule::Any => return None,
             QueryRule::ResponseFormat => {}
         }
-        let mut formats = 0;
+        let mut format: Option<String> = None;
         let unknown = target::parameters(target).find(|(name, value)| match name.as_str() {
             "alt" => {
-                formats += 1;
-                formats > 1 || !matches!(value.as_str(), "json" | "sse")
+                // A client may name the format that its path names already.
+                let differs = format.replace(value.clone()).is_some_and(|before| before != *value);
+                differs || !matches!(value.as_str(), "json" | "sse")
             }
             "prettyPrint" => false,
             _ => true,

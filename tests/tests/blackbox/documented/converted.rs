@@ -52,7 +52,6 @@ fn each_operations() -> Vec<Case> {
         };
         "each" "conversion_unsupported" => {
             let field = match at.path.as_str() {
-                "/chat/completions" => json!({"logit_bias": {"1": 5}}),
                 "/responses" => json!({"previous_response_id": "resp_1"}),
                 "/messages" => json!({"top_k": 5}),
                 _ => json!({"logit_bias": {"1": 5}}),

@@ -29,6 +29,7 @@ use super::super::size;
 use super::document::Member;
 use super::read_request;
 use super::shape::{ReportedUsage, Shape, TokenCounts};
+use crate::providers::BUILT_IN;
 use crate::providers::catalogue::{Catalogue, Listed};
 
 /// The catalogue that the program has.
@@ -112,7 +113,8 @@ impl Drawn {
 /// The report of a usage by a provider, as it is read.
 fn reported(provider: &str, usage: &Usage, dialect: usize) -> Usage {
     let (tokens, cached, reasoning) = (usage.tokens, usage.cached, usage.reasoning_tokens);
-    let shape = Shape::of(provider);
+    let facts = BUILT_IN.iter().find(|facts| facts.name == provider).unwrap();
+    let shape = facts.shape("/v1/chat/completions");
     let (member, report) = match shape {
         Shape::Anthropic => (
             Member::Usage,
@@ -129,7 +131,7 @@ fn reported(provider: &str, usage: &Usage, dialect: usize) -> Usage {
                 "totalTokenCount": tokens.input + tokens.output,
             }),
         ),
-        _ if dialect == 2 => (
+        Shape::OpenAi if dialect == 2 => (
             Member::Usage,
             json!({
                 "input_tokens": tokens.input, "output_tokens": tokens.output,

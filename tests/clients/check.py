@@ -1,0 +1,183 @@
+"""Runs all clients against an instance, and checks what they saw, the log, the wallets and the page docs/clients.md.
+
+`check.py PROGRAM DATA INSTALLED`: the program, the folder with `ready.json` and `data/`, and the folder with the installed
+packages. `prices` in place of PROGRAM prints the price catalogue of the run. FARTHING_CLIENTS runs only clients whose name
+contains one of its words, and leaves out the table; WRITE_TABLE=1 writes the table."""
+
+import base64
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import traceback
+
+import examples
+import log_check
+import seen_check
+import table
+from clients import CLIENTS, ROUTES, SCENARIOS, base_url, model_of, provider_of, scenarios_of
+from instance import PATIENCE_SECONDS, Api, Instance
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Clients that run at once, and calls of the preparation at once.
+CLIENTS_AT_ONCE = 3
+CALLS_AT_ONCE = 4
+
+# The longest run of one client.
+CLIENT_SECONDS = 300
+
+
+def prepare(instance, api, meter, client, route, scenario, number):
+    """The job of a scenario, with a customer and a credential of its own."""
+    marker = f"{number}-{route}-{scenario}"
+    customer_id = api.make_customer(marker)
+    if scenario != "no_money":
+        instance.credit(customer_id)
+    job = {
+        "id": marker, "scenario": scenario, "route": route, "format": client.format, "client": client.name,
+        "provider": provider_of(client, route), "customer_id": customer_id,
+        "base_url": base_url(client, route, instance.gateway, instance.mock),
+        "prompt": f"mock:marker={marker} {SCENARIOS[scenario]}".strip(), "has_meter": scenario != "rate_limited",
+    }
+    job["model"] = model_of(client, job["provider"])
+    if scenario == "rate_limited":
+        shape = "anthropic" if client.format == "anthropic" else "openai"
+        job["api_key"] = api.make_spend_key(customer_id, rate_limit={"rpm": 1, "burst": 1}, request_shape=shape)
+    else:
+        token = {"secret_key": api.secret_key, "customer_id": customer_id, "meter_slug": meter}
+        job["api_key"] = base64.b64encode(json.dumps(token).encode()).decode()
+    return job
+
+
+def command(client, installed):
+    if client.environment == "node":
+        return ["node", str(installed / "node" / "worker.mjs"), client.module]
+    return [str(installed / client.environment / "bin" / "python"), str(HERE / "python" / "worker.py"), client.module]
+
+
+def environment():
+    """No proxy, no telemetry, no keys of this machine."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith(("_proxy", "_api_key"))}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "NO_PROXY": "*", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "DO_NOT_TRACK": "1"}
+
+
+def run_client(client, jobs, installed):
+    """What the client saw of each job, by its id."""
+    done = subprocess.run(
+        command(client, installed), input=json.dumps(jobs), capture_output=True, text=True,
+        timeout=CLIENT_SECONDS, env=environment(),
+    )
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    results = {result["id"]: result for result in results}
+    missing = {"raised": f"{client.name} ended with {done.returncode}:\n{done.stderr[-2000:]}"}
+    return {job["id"]: results.get(job["id"], missing) for job in jobs}
+
+
+def judge(api, job, result, calls):
+    """What is wrong with a job."""
+    if "raised" in result:
+        return [result["raised"]]
+    requests = api.ended_requests(job["customer_id"], len(calls))
+    balance = None if job["scenario"] == "no_money" else api.balance(job["customer_id"])
+    return seen_check.differences(job, result, calls) + log_check.differences(job, calls, requests, balance)
+
+
+def ended_calls(instance, jobs):
+    """The mock's calls of each job, once all of them have ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        journal = instance.journal()
+        calls = {job["id"]: journal.get(job["id"], []) for job in jobs}
+        if all(call["event"] == "ended" for of_job in calls.values() for call in of_job) or time.monotonic() > deadline:
+            return calls
+        time.sleep(0.1)
+
+
+def main(program, data, installed):
+    instance, installed = Instance(program, data), pathlib.Path(installed)
+    only = os.environ.get("FARTHING_CLIENTS", "").split()
+    clients = [client for client in CLIENTS if not only or any(word in client.name for word in only)]
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+        apis = list(pool.map(lambda _: Api(instance), clients))
+        meter = apis[0].make_meter()
+        wanted = [
+            (instance, api, meter, client, route, scenario, number)
+            for number, (client, api) in enumerate(zip(clients, apis))
+            for route in ROUTES
+            for scenario in scenarios_of(client, route)
+        ]
+        jobs = list(pool.map(lambda arguments: prepare(*arguments), wanted))
+    prepared = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
+        of_client = [[job for job in jobs if job["client"] == client.name] for client in clients]
+        pairs = [pair for pair in zip(clients, of_client) if pair[1]]
+        results = {}
+        for result in pool.map(lambda pair: run_client(*pair, installed), pairs):
+            results.update(result)
+    ran = time.monotonic()
+    passed, failed, cells = 0, 0, set()
+    calls = ended_calls(instance, jobs)
+    api_of = dict(zip((client.name for client in clients), apis))
+    with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+        wrong = list(pool.map(lambda job: judged(api_of[job["client"]], job, results[job["id"]], calls[job["id"]]), jobs))
+    for job, problems in zip(jobs, wrong):
+        name = f"{job['client']}, {job['route']}: {job['scenario']}"
+        print(f"test {name} ... {'FAILED' if problems else 'ok'}")
+        for problem in problems:
+            print(f"    {problem}")
+        passed, failed = passed + (not problems), failed + bool(problems)
+        if not problems:
+            cells.add((job["route"], job["client"], job["scenario"]))
+    checks = [("the log proves itself", lambda: proves_itself(instance))]
+    if not only:
+        customer_id = apis[0].make_customer("examples")
+        instance.credit(customer_id)
+        key = apis[0].make_spend_key(customer_id)
+        for example in examples.found():
+            run = lambda example=example: examples.run(instance, key, installed, environment(), example)  # noqa: E731
+            checks.append((f"the example of docs/clients.md for {example[0]}", run))
+        checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells)))
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
+        problems = list(pool.map(lambda check: check[1](), checks))
+    for (name, _), problem in zip(checks, problems):
+        print(f"test {name} ... {'FAILED' if problem else 'ok'}")
+        if problem:
+            print(f"    {problem}")
+        passed, failed = passed + (not problem), failed + bool(problem)
+    print(f"prepared in {prepared - started:.0f} s, ran in {ran - prepared:.0f} s, checked in {time.monotonic() - ran:.0f} s")
+    print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed")
+    return 1 if failed else 0
+
+
+def judged(api, job, result, calls):
+    try:
+        return judge(api, job, result, calls)
+    except Exception:  # noqa: BLE001  a check that cannot be made has failed
+        return [traceback.format_exc()]
+
+
+def proves_itself(instance):
+    try:
+        instance.command("log", "verify")
+    except (RuntimeError, json.JSONDecodeError) as error:
+        return str(error)
+    return None
+
+
+def tables_are_right(cells):
+    if os.environ.get("WRITE_TABLE"):
+        table.write(cells)
+    routes = table.differences(cells)
+    return f"not those of {', '.join(routes)}: WRITE_TABLE=1 tests/clients/run writes them" if routes else None
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["prices"]:
+        print(json.dumps(log_check.price_file()))
+        sys.exit(0)
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,163 @@
+"""The clients, the routes by which they reach a provider, and what each of them is asked to do.
+
+A scenario is written once per client, in `python/<module>.py` or `node/<module>.mjs`. It gets its route as a base URL."""
+
+import dataclasses
+
+# The routes that are tested. The others are switched on here; `WRITE_TABLE=1 tests/clients/run` adds their tables.
+ROUTES = ["forward"]
+
+# The titles of all routes. What is converted reaches a provider of another format than the client's.
+ROUTE_TITLES = {
+    "forward": "By forward",
+    "model": "By the model endpoints",
+    "model_converted": "By the model endpoints, converted",
+    "rewrite": "By rewrite, to a provider of the same format",
+    "rewrite_converted": "By rewrite, converted",
+}
+
+# What each scenario adds to its prompt, for the mock provider.
+SCENARIOS = {
+    "chat": "",
+    "stream": "",
+    "stream_without_usage": "",
+    "provider_leaves": "mock:words=60 mock:break-after=9 mock:interval-ms=1",
+    "client_leaves": "mock:words=100 mock:interval-ms=60",
+    "tools": "",
+    "parallel_tools": "mock:calls=2",
+    "structured": "",
+    "thinking": "",
+    "responses": "",
+    "responses_stream": "",
+    "embeddings": "",
+    "no_money": "",
+    "rate_limited": "",
+    "provider_fails": "mock:status=500",
+}
+
+# The columns of the tables in docs/clients.md.
+TITLES = {
+    "chat": "chat",
+    "stream": "stream",
+    "stream_without_usage": "stream, no usage asked",
+    "provider_leaves": "provider breaks off",
+    "client_leaves": "client breaks off",
+    "tools": "tools",
+    "parallel_tools": "parallel tools, streamed",
+    "structured": "structured output",
+    "thinking": "thinking",
+    "responses": "Responses",
+    "responses_stream": "Responses, streamed",
+    "embeddings": "embeddings",
+    "no_money": "402",
+    "rate_limited": "429",
+    "provider_fails": "500",
+}
+
+CHAT = ["chat", "stream", "provider_leaves", "client_leaves", "tools", "parallel_tools", "structured"]
+REFUSALS = ["no_money", "rate_limited", "provider_fails"]
+OPENAI = [*CHAT, "stream_without_usage", "responses", "responses_stream", "embeddings", *REFUSALS]
+
+
+# The routes without an endpoint in Google's format.
+MODEL_ENDPOINTS = ("model", "model_converted")
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """A client and the format that it speaks."""
+
+    name: str
+    # The worker: `python/<module>.py` in this environment, or `node/<module>.mjs`.
+    environment: str
+    module: str
+    # The format of its requests: openai, anthropic or google.
+    format: str
+    scenarios: list
+    # What its base URL ends in, behind the provider's address: it appends the rest itself.
+    base: str = ""
+    # The routes that its way of building URLs cannot take.
+    cannot: tuple = ()
+
+
+CLIENTS = [
+    Client("openai (Python)", "python", "openai_client", "openai", OPENAI, "/v1/"),
+    Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
+    Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
+    Client("@anthropic-ai/sdk (npm)", "node", "anthropic", "anthropic", [*CHAT, "thinking", *REFUSALS]),
+    # It puts its path before the query of the base URL.
+    Client(
+        "google-genai (Python)", "python", "google_client", "google",
+        [*CHAT, "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
+    ),
+    Client(
+        "@google/genai (npm)", "node", "google", "google",
+        [*CHAT, "thinking", "embeddings", *REFUSALS], cannot=MODEL_ENDPOINTS,
+    ),
+    Client("litellm, openai/…", "frameworks", "litellm_client", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1/"),
+    Client("litellm, anthropic/…", "frameworks", "litellm_client", "anthropic", [*CHAT, *REFUSALS]),
+    Client("litellm, gemini/…", "frameworks", "litellm_client", "google", [*CHAT, *REFUSALS], cannot=MODEL_ENDPOINTS),
+    Client("langchain-openai", "frameworks", "langchain_client", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1/"),
+    Client("ai with @ai-sdk/openai-compatible", "node", "ai_sdk", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1"),
+]
+
+# The routes that reach the provider of the client's own format; the others reach one of another format.
+UNCONVERTED = ("forward", "model", "rewrite")
+
+# The provider of another format.
+CONVERTED = {"openai": "anthropic", "anthropic": "openai", "google": "openai"}
+
+# The whole endpoint of a provider, for converted rewrites: a client appends its own path, which is cut off.
+ENDPOINTS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+
+# litellm sends a schema to Google only for a model that it knows.
+LITELLMS_GEMINI = "gemini-2.5-flash"
+
+# Every model of the run, by its provider.
+MODELS = {(provider, f"mock-{provider}") for provider in ("openai", "anthropic", "google")} | {("google", LITELLMS_GEMINI)}
+
+# What is not converted: vectors have no counterpart everywhere, and OpenAI's completions show no thoughts. Rewrite takes no
+# vectors at all.
+ONLY_UNCONVERTED = {"embeddings", "thinking"}
+NOT_REWRITTEN = {"embeddings"}
+
+
+def provider_of(client, route):
+    """The provider that answers."""
+    return client.format if route in UNCONVERTED else CONVERTED[client.format]
+
+
+def base_url(client, route, gateway, mock):
+    """The base URL that the client is given. `mock` has the mock's addresses by provider."""
+    provider = provider_of(client, route)
+    if route == "forward":
+        return f"{gateway}/v1/forward?u={mock[provider]}{client.base}{model_path(client)}"
+    if route == "rewrite":
+        return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{client.base}{model_path(client)}"
+    if route == "rewrite_converted":
+        return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{ENDPOINTS[provider]}"
+    # The model endpoints. Anthropic's clients append the version themselves.
+    return gateway if client.format == "anthropic" else f"{gateway}/v1"
+
+
+def model_path(client):
+    """litellm takes the model's path at Google as the base, and appends the method alone."""
+    is_gemini = client.module == "litellm_client" and client.format == "google"
+    return f"/v1beta/models/{LITELLMS_GEMINI}" if is_gemini else ""
+
+
+def model_of(client, provider):
+    """The model, which also chooses the provider where no URL does."""
+    is_gemini = client.module == "litellm_client" and client.format == "google" and provider == "google"
+    return LITELLMS_GEMINI if is_gemini else f"mock-{provider}"
+
+
+def scenarios_of(client, route):
+    """What the client is asked to do on a route."""
+    if route in client.cannot:
+        return []
+    left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
+    left_out = left_out | NOT_REWRITTEN if route.startswith("rewrite") else left_out
+    # It sends no schema for a model that it does not know as Google's.
+    left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out
+    return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]

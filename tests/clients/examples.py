@@ -1,0 +1,45 @@
+"""The examples of docs/clients.md, run as they stand but for addresses, keys and models."""
+
+import re
+import subprocess
+
+from seen_check import TEXT
+from table import PAGE
+
+EXAMPLE = re.compile(r"### ([^\n]+)\n(?:(?!###).)*?<!-- example: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
+
+# The longest run of an example.
+SECONDS = 60
+
+
+def found():
+    """Name, environment and text of each example."""
+    return EXAMPLE.findall(PAGE.read_text())
+
+
+def run(instance, key, installed, environment, example):
+    """What is wrong with an example; None if it prints the mock's text."""
+    _, kind, text = example
+    for given, used in [
+        ("http://127.0.0.1:8080", instance.gateway),
+        ("https://api.openai.com", instance.mock["openai"]),
+        ("https://api.anthropic.com", instance.mock["anthropic"]),
+        ("https://generativelanguage.googleapis.com", instance.mock["google"]),
+        ("spk_…", key),
+        ("gpt-5.1", "mock-openai"),
+        ("claude-sonnet-4-5", "mock-anthropic"),
+        ("gemini-2.5-flash", "mock-google"),
+    ]:
+        text = text.replace(given, used)
+    if kind == "node":
+        command = ["node", "--input-type=module", "-"]
+        folder = installed / "node"
+    else:
+        command = [str(installed / kind / "bin" / "python"), "-"]
+        folder = installed
+    done = subprocess.run(
+        command, input=text, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    # Some clients print advice before.
+    last = done.stdout.strip().rpartition("\n")[2]
+    return None if last == TEXT else f"{done.stdout}\n{done.stderr[-2000:]}"

@@ -1,0 +1,103 @@
+"""Compares the requests in the log with the journal of the mock provider. The sums are made here a second time, from
+what the mock says that it reported and from the prices of the run."""
+
+from decimal import ROUND_HALF_UP, Decimal
+
+from clients import MODELS
+from instance import FEE, FUNDS
+
+# Dollars per million tokens, of input and of output.
+PRICES = {
+    "openai": ("2.3456789012", "9.8765432109"),
+    "anthropic": ("3.1415926535", "15.2718281828"),
+    "google": ("0.1234567891", "0.4142135623"),
+}
+
+SERVICE_CHARGE = Decimal("0.019")
+MILLION = Decimal(1_000_000)
+
+
+def price_file():
+    """The prices, in the form of a price catalogue."""
+    models = [
+        {
+            "provider": provider, "model": model, "input_per_1m": PRICES[provider][0],
+            "output_per_1m": PRICES[provider][1], "max_output_tokens": 32_000, "max_input_tokens": 200_000,
+        }
+        for provider, model in sorted(MODELS)
+    ]
+    return {"source": "the tests of clients", "licence": "our own", "taken": "2026-11-23", "models": models}
+
+
+def tokens(usage):
+    """Input and output tokens of a usage in any provider's shape. Thoughts are output."""
+    if "promptTokenCount" in usage:
+        output = usage.get("candidatesTokenCount", 0) + usage.get("thoughtsTokenCount", 0)
+        return [usage["promptTokenCount"], output]
+    given = usage.get("prompt_tokens", usage.get("input_tokens", 0))
+    return [given, usage.get("completion_tokens", usage.get("output_tokens", 0))]
+
+
+def rounded(amount):
+    return amount.quantize(Decimal("0.0000000001"), ROUND_HALF_UP)
+
+
+def charge(provider, counts, has_meter):
+    """The lines of a charge and their sum."""
+    cost = [rounded(count * Decimal(rate) / MILLION) for count, rate in zip(counts, PRICES[provider])]
+    fee = rounded(sum(counts) * Decimal(FEE) / MILLION) if has_meter else Decimal(0)
+    service = rounded(fee * SERVICE_CHARGE)
+    return {"input_cost": cost[0], "output_cost": cost[1], "fee": fee, "service": service, "total": sum(cost) + fee + service}
+
+
+def differences(job, calls, requests, balance):
+    """What differs between the mock's calls of a job, the log and the wallet."""
+    found = []
+
+    def equal(what, shown, expected):
+        if shown != expected:
+            found.append(f"{what}: the log has {shown}, expected {expected}")
+
+    equal("number of requests", len(requests), len(calls))
+    spent = Decimal(0)
+    for call, request in zip(calls, requests):
+        spent += compare(job, call, request, equal)
+    if balance is not None:
+        equal("balance of the wallet", Decimal(balance), Decimal(FUNDS) - spent)
+    return found
+
+
+def compare(job, call, request, equal):
+    """Compares one call, and returns what it costs."""
+    usage, reported = call.get("usage"), call.get("reported")
+    failed = call["status"] >= 400 or reported is None
+    equal("provider", request["provider"], job["provider"])
+    equal("status", request["status"], "error" if failed else "completed")
+    equal("status of the provider", request.get("http_status", 200), call["status"])
+    is_partial = not call["finished"] and not failed
+    equal("marks", request.get("marks", []), ["partial"] if is_partial else [])
+    equal("reason of the failure", request.get("failure_reason"), reason(call) if failed else None)
+    if job["scenario"] != "embeddings" and call["status"] < 400:
+        equal("id of the response", str(request.get("response_id")).endswith(call["id"]), True)
+    if call["finished"] and not failed:
+        equal("usage that was sent", reported, usage)
+    counts = [0, 0] if failed else tokens(reported)
+    expected = charge(job["provider"], counts, job["has_meter"])
+    metered = request["model_usage"]
+    equal("tokens", [metered["input_tokens"], metered["output_tokens"]], counts)
+    shown = {
+        "input_cost": metered["input_cost"],
+        "output_cost": metered["output_cost"],
+        "fee": request["fee"]["amount"],
+        "service": request["service_charge"]["amount"],
+        "total": request["total_request_cost"],
+    }
+    for name, amount in expected.items():
+        equal(name, Decimal(shown[name]), amount)
+    equal("charge of the wallet", Decimal(request["total_wallet_cost"]), expected["total"])
+    return expected["total"]
+
+
+def reason(call):
+    """Why a call has failed: by its status, or it broke off and had reported nothing."""
+    return "provider_status" if call["status"] >= 400 else "provider_gone"

@@ -1,0 +1,38 @@
+"""Runs the scenarios of one Python client: `worker.py MODULE` reads jobs as JSON from stdin and prints one JSON line for
+each. The module has a function for each scenario, which takes the job and returns what the client saw."""
+
+import concurrent.futures
+import importlib
+import json
+import sys
+import time
+import traceback
+
+# Calls at once. More would only wait for the two cores.
+THREADS = 4
+
+
+class Job(dict):
+    """A job: `scenario`, `base_url`, `api_key`, `model`, `prompt`, by attribute."""
+
+    __getattr__ = dict.__getitem__
+
+
+def run(module, job):
+    try:
+        saw = getattr(module, job.scenario)(job)
+        return {"id": job.id, "saw": saw, "at": time.time()}
+    except Exception:  # noqa: BLE001  whatever a client raises is the result
+        return {"id": job.id, "raised": traceback.format_exc()}
+
+
+def main():
+    module = importlib.import_module(sys.argv[1])
+    jobs = [Job(job) for job in json.load(sys.stdin)]
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        for result in pool.map(lambda job: run(module, job), jobs):
+            print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
