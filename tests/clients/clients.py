@@ -5,7 +5,7 @@ A scenario is written once per client, in `python/<module>.py` or `node/<module>
 import dataclasses
 
 # The routes that are tested. The others are switched on here; `WRITE_TABLE=1 tests/clients/run` adds their tables.
-ROUTES = ["forward"]
+ROUTES = ["forward", "model", "rewrite"]
 
 # The titles of all routes. What is converted reaches a provider of another format than the client's.
 ROUTE_TITLES = {
