@@ -12,6 +12,7 @@ use crate::error::{
     ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, Issue,
     LimitError, ProtocolError, Resource, ServerError,
 };
+use crate::providers::Unpriced;
 
 /// Every error.
 fn every() -> Vec<ApiError> {
@@ -25,6 +26,7 @@ fn every() -> Vec<ApiError> {
         ApiError::Forward(ForwardError::UrlForbidden),
         ApiError::Forward(ForwardError::MetadataInvalid(Vec::new())),
         ApiError::Forward(ForwardError::ModelNotPriced),
+        ApiError::Forward(ForwardError::Unpriced(Unpriced::Model)),
         ApiError::Forward(ForwardError::ProviderKeyMissing),
         ApiError::Forward(ForwardError::ConversionUnsupported(Issue::new(
             ["field"],
