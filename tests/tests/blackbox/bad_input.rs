@@ -143,7 +143,7 @@ fn malformed_bodies_are_refused_with_the_paths_of_the_wrong_fields() {
             ("/v1/customers", json!({"phone": "12345"}), "phone"),
             ("/v1/customers", json!({"phone": 491_701_234_567_u64}), "phone"),
             ("/v1/customers", json!({"metadata": []}), "metadata"),
-            ("/v1/customers", json!({"metadata": {"a": 1}}), "metadata"),
+            ("/v1/customers", json!({"metadata": {"a": [1]}}), "metadata"),
             ("/v1/customers", json!({"metadata": {"a b": "x"}}), "metadata"),
             ("/v1/customers", json!({"metadata": {"a": nul}}), "metadata"),
             ("/v1/customers", json!({"metadata": {"a": ""}}), "metadata"),

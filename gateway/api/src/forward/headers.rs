@@ -172,9 +172,10 @@ const ANTHROPIC_VERSION: (HeaderName, HeaderValue) =
 const OF_A_FORMAT: [&str; 3] = ["anthropic-", "openai-", "x-goog-"];
 
 /// Fits the headers to a body that was converted into the format of another provider, and asks for a response that can
-/// be converted.
+/// be converted. Keys stay.
 pub(super) fn fit_converted_body(headers: &mut HeaderMap) {
-    remove_where(headers, |name| OF_A_FORMAT.iter().any(|prefix| name.starts_with(prefix)));
+    let is_of_a_format = |name: &str| OF_A_FORMAT.iter().any(|prefix| name.starts_with(prefix));
+    remove_where(headers, |name| is_of_a_format(name) && !KEY_HEADERS.iter().any(|key| *key == name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 

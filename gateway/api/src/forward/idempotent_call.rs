@@ -40,6 +40,8 @@ pub(super) struct CallContent<'a> {
     pub(super) provider_key: Option<&'a str>,
     /// The caller's own provider keys in headers, by header name.
     pub(super) own_keys: &'a [(&'static str, HeaderValue)],
+    /// What else is asked for; empty for a forwarded call.
+    pub(super) asked: &'a str,
     pub(super) body: &'a BodyFingerprint,
 }
 
@@ -109,6 +111,9 @@ impl IdempotentCall {
             provider_key.as_bytes(),
         ];
         parts.extend(content.own_keys.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+        if !content.asked.is_empty() {
+            parts.push(content.asked.as_bytes());
+        }
         let claim = Claim::new(&app.server_key, scope, key, &parts);
         Ok(Self { partition, claim, replayable: content.body.complete })
     }

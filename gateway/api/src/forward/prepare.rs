@@ -11,6 +11,7 @@ use farthing_core::event::RequestShape;
 use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
+use farthing_core::size_hint::{InputLimit, SizeHint};
 use farthing_core::state::{State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -34,7 +35,9 @@ use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
 use crate::model_endpoints::ModelEndpoint;
-use crate::providers::{BilledBy, CallersKey, Key, Recognised, StreamUsage, Unpriced, UsageLimit};
+use crate::providers::{
+    BilledBy, CallersKey, Key, ProviderKey, Recognised, StreamUsage, Unpriced, UsageLimit,
+};
 use crate::rewrite::Rewrite;
 use crate::serve::CallInFlight;
 use crate::target::{self, KeyParameter, Query};
@@ -155,6 +158,7 @@ async fn finish(
         options,
         model,
         known_bytes,
+        asked,
         fingerprint,
         mut rule,
     } = read;
@@ -172,10 +176,14 @@ async fn finish(
     let key_place = key_place(provider, &target, found.slot);
     let is_in_url = called == CalledEndpoint::Forward && key_place == KeyPlace::Carrier(Slot::Query);
     if let Some(key) = found.credential.provider_key.as_deref().filter(|_| !is_in_url) {
-        headers::set_provider_key(&mut outgoing_headers, key_place, key).map_err(|_| {
+        let invalid = || {
             let issue = Issue::new(["provider_key"], "cannot stand in a header");
             ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
-        })?;
+        };
+        if called != CalledEndpoint::Forward && ProviderKey::new(key).is_none() {
+            return Err(invalid());
+        }
+        headers::set_provider_key(&mut outgoing_headers, key_place, key).map_err(|_| invalid())?;
     }
     let brings_key = found.credential.provider_key.is_some()
         || !own_keys.is_empty()
@@ -202,6 +210,11 @@ async fn finish(
     let limits = app.providers.max_tokens(provider, model.as_deref());
     let size = match json.as_deref().filter(|_| on_spend_key) {
         Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
+        // The sound of a form may be more tokens than bytes.
+        None if on_spend_key && form.is_some() => SizeHint {
+            input_limit: InputLimit::Unknown,
+            ..size::of_call(&options, None, known_bytes, limits)
+        },
         None => size::of_call(&options, None, known_bytes, limits),
     };
     if called != CalledEndpoint::Forward {
@@ -320,6 +333,7 @@ async fn finish(
                 url: &recorded,
                 provider_key,
                 own_keys: &own_keys,
+                asked: &asked,
                 body: &fingerprint,
             };
             Some(IdempotentCall::new(app, partition, &key, content, &command).await?)

@@ -46,6 +46,8 @@ pub(super) struct ReadCall {
     pub(super) model: Option<String>,
     /// Its length, as far as it is known, in bytes.
     pub(super) known_bytes: u64,
+    /// What else is asked for, which neither the URL nor the caller's body may say.
+    pub(super) asked: String,
     /// What identifies the caller's body under an idempotency key.
     pub(super) fingerprint: Option<BodyFingerprint>,
     /// What is done to the response.
@@ -101,6 +103,7 @@ impl ReadCall {
             options,
             model,
             known_bytes,
+            asked: String::new(),
             fingerprint,
             rule: ResponseRule::Unchanged,
         })
@@ -155,10 +158,9 @@ impl ReadCall {
         let Rewrite { library, client, provider, target, google } = rewrite;
         let providers = &forwarder.app.providers;
         let given = given_options(whole)?;
-        // A provider of Google's format has its model in its URL, which decides.
-        let at_google = providers.at(&target).model_within(&target).filter(|_| provider == Format::Google);
+        // The model in the provider's URL decides, at Google and Azure.
         let of_client = google.as_ref().map(|call| call.model.clone());
-        let in_url = at_google.or(of_client);
+        let in_url = providers.at(&target).model_within(&target).or(of_client);
         let sent = if let Some(conversion) = Conversion::between(client, provider) {
             if let Some(name) = given.ambiguous {
                 return Err(ambiguous_member(name));
@@ -194,6 +196,7 @@ impl ReadCall {
         };
         Ok(Self {
             scope,
+            asked: format!("{stream} {model}"),
             recorded: target.clone(),
             target,
             body: RequestBody::whole(json.clone()),
@@ -216,9 +219,33 @@ impl SentBody {
 
 /// What the caller's body asks for; it must be a JSON object.
 fn given_options(whole: &Bytes) -> Result<RequestedOptions, ApiError> {
+    if whole.len() > FEW_VALUES_UP_TO && beside_others(whole.len(), || values_of(whole)) > MAX_VALUES {
+        return Err(ApiError::issue(["body"], "must have at most 1000000 values"));
+    }
     let given = beside_others(whole.len(), || read_request(whole));
     // A body that was read asks for at least one answer.
     if given.answers == 0 { Err(ApiError::issue(["body"], "must be a JSON object")) } else { Ok(given) }
+}
+
+/// The most values of a body. Each takes memory beside its bytes while the body is read.
+const MAX_VALUES: usize = 1_000_000;
+
+/// The bytes up to which a body has fewer values in any case.
+const FEW_VALUES_UP_TO: usize = MAX_VALUES;
+
+/// The values of a JSON text, at least: what begins a list or an object, or separates two values, outside of strings.
+fn values_of(json: &[u8]) -> usize {
+    let (mut values, mut in_string, mut is_escaped) = (0_usize, false, false);
+    for byte in json {
+        match (in_string, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b',' | b'[' | b'{') => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 /// Whether a URL of Google's form asks for a stream.
@@ -286,6 +313,15 @@ fn path_of(field: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        for (json, values) in
+            [(r#"{"a":[1,2,3],"b":"x,[{"}"#, 5), (r#"{"a":"\",[","b":1}"#, 2), (r#""x,""#, 0)]
+        {
+            assert_eq!(values_of(json.as_bytes()), values, "{json}");
+        }
+    }
 
     #[test]
     fn the_field_that_cannot_be_converted_is_named_part_by_part() {

@@ -35,6 +35,12 @@ pub(crate) fn choose(
     let (provider, model) = match listed {
         Some(listed) => listed,
         None => match offering(providers, called, named, key)? {
+            // The caller's own key must not reach another provider than its own.
+            Some(_) if key == CallersKey::Present && explicit.is_some() => {
+                let message = "begins with the name of a provider and is a name at another one: name that one, as \
+                               provider/model";
+                return Err(ApiError::issue(["model"], message));
+            }
             Some(provider) => (provider, named),
             None => explicit.ok_or(ApiError::NotFound(Resource::Model))?,
         },

@@ -57,7 +57,8 @@ pub(crate) fn method_model_within(path: &str) -> Option<&str> {
 
 /// The model in the segment after `before`, decoded as its server reads it, if another segment follows.
 fn model_after(before: &str, path: &str) -> Option<String> {
-    let mut segments = path.split('/').skip_while(|segment| *segment != before).skip(1);
+    // In whatever case: the server may not look at it.
+    let mut segments = path.split('/').skip_while(|segment| !segment.eq_ignore_ascii_case(before)).skip(1);
     let name = segments.next().filter(|name| !name.is_empty())?;
     segments.next()?;
     Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
@@ -95,6 +96,7 @@ mod tests {
         for (path, model) in [
             ("/openai/deployments/gpt-ours/chat/completions?api-version=2024-10-21", Some("gpt-ours")),
             ("/openai/deployments/gpt%2Dours/chat/completions", Some("gpt-ours")),
+            ("/openai/Deployments/gpt-ours/chat/completions", Some("gpt-ours")),
             ("/openai/deployments/gpt-ours", None),
             ("/openai/deployments//chat/completions", None),
             ("/openai/v1/chat/completions", None),

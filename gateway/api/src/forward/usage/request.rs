@@ -87,6 +87,11 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         let read = named.chain(top).filter_map(|value| value.get().parse::<u64>().ok());
         read.filter(|number| *number > 0).max()
     };
+    // What cannot be read as a limit may be none, or another one, to its provider.
+    let is_unread = |value: &RawValue| value.get() != "null" && value.get().parse::<u64>().is_err();
+    let has_unread_limit = LIMITS.iter().any(|name| body.get(*name).is_some_and(|value| is_unread(value)))
+        || inner.iter().any(|(name, value)| LIMITS.contains(&name.as_str()) && is_unread(value));
+    let limit = largest(&LIMITS).filter(|_| !has_unread_limit);
     let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let answers = largest(&COUNTS).unwrap_or(1);
@@ -103,7 +108,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         repeats_model,
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
-        max_output_tokens: largest(&LIMITS).map(|limit| limit.saturating_mul(limited_answers)),
+        max_output_tokens: limit.map(|limit| limit.saturating_mul(limited_answers)),
         limited_answers,
         answers: answers.saturating_mul(inputs),
         input_characters: body.get("input").and_then(|input| {
