@@ -367,6 +367,14 @@ fn a_spend_key_with_a_list_of_models_is_held_to_the_deployment_in_azures_url() {
             ["/openai/deployments/dear/chat/completions", "/openai/deployments/de%61r/chat/completions"]
         {
             call(path).await.refused(403, "model_not_allowed");
+            let endpoint = providers[0].endpoint_ending(path, |_| json(200, &json!({})));
+            let target = format!("/v1/rewrite/openai/{}", endpoint.url);
+            let request = Request::new("POST", target).json(&json!({"model": "allowed", "messages": []}));
+            // A URL that can be read in two ways is no endpoint there.
+            let refusal =
+                if path.contains('%') { (400, "forward_url_invalid") } else { (403, "model_not_allowed") };
+            managed.send(&credential, request).await.refused(refusal.0, refusal.1);
+            assert!(endpoint.calls().is_empty(), "{path}");
         }
     });
 }

@@ -14,6 +14,9 @@ const COUNT: u16 = 22_000;
 const ATTEMPTS: usize = 1_000;
 const FILE: &str = "ports.json";
 
+/// The port of that range which browsers refuse to open (Fetch Standard, "bad port").
+const BLOCKED_BY_BROWSERS: u16 = 10_080;
+
 /// Ports, by the name of what listens there.
 pub(super) struct Ports {
     previous: BTreeMap<String, u16>,
@@ -36,8 +39,9 @@ impl Ports {
     pub(super) fn take(&mut self, name: &str, ip: IpAddr) -> Result<u16> {
         let mut candidate = self.previous.get(name).copied().map_or_else(random_port, Ok)?;
         for _ in 0..ATTEMPTS {
-            let is_taken = self.taken.values().any(|port| *port == candidate);
-            if !is_taken && TcpListener::bind(SocketAddr::new(ip, candidate)).is_ok() {
+            let is_unfit =
+                candidate == BLOCKED_BY_BROWSERS || self.taken.values().any(|port| *port == candidate);
+            if !is_unfit && TcpListener::bind(SocketAddr::new(ip, candidate)).is_ok() {
                 self.taken.insert(name.to_owned(), candidate);
                 return Ok(candidate);
             }
@@ -51,4 +55,16 @@ fn random_port() -> Result<u16> {
     let mut bytes = [0; 2];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random bytes: {error}"))?;
     Ok(FIRST + u16::from_le_bytes(bytes) % COUNT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_browsers_refuse_is_not_taken() {
+        let previous = BTreeMap::from([("gateway".to_owned(), BLOCKED_BY_BROWSERS)]);
+        let mut ports = Ports { previous, taken: BTreeMap::new() };
+        assert_ne!(ports.take("gateway", [127, 0, 0, 1].into()).unwrap(), BLOCKED_BY_BROWSERS);
+    }
 }

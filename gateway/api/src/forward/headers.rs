@@ -175,7 +175,7 @@ const OF_A_FORMAT: [&str; 3] = ["anthropic-", "openai-", "x-goog-"];
 /// be converted. Keys stay.
 pub(super) fn fit_converted_body(headers: &mut HeaderMap) {
     let is_of_a_format = |name: &str| OF_A_FORMAT.iter().any(|prefix| name.starts_with(prefix));
-    remove_where(headers, |name| is_of_a_format(name) && !KEY_HEADERS.iter().any(|key| *key == name));
+    remove_where(headers, |name| is_of_a_format(name) && !KEY_HEADERS.contains(&name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
