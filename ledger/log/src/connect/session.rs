@@ -17,6 +17,10 @@ use super::{PostgresTls, Role, redacted, settings_of};
 /// The compiler of plans costs up to a second for a statement that runs in a millisecond, and is on by default.
 const PLANS: &str = "SET jit = off;";
 
+/// The price of a random read on a solid-state disk. The default is that of a spinning disk, at which a page of a long list
+/// reads a table from end to end instead of an index.
+const RANDOM_READS: &str = "SET random_page_cost = 1.1;";
+
 /// TCP keepalives. With them, Postgres frees the locks of a client whose machine is gone within half a minute; by
 /// default that takes two hours. They have no effect on a Unix socket.
 const KEEPALIVES: &str =
@@ -158,10 +162,11 @@ async fn open(config: &Config, tls: PostgresTls) -> Result<(Client, JoinHandle<(
 /// for what is a matter of taste.
 fn beginning(role: Role, given: &str) -> String {
     let plans = if given.contains("jit") { "" } else { PLANS };
+    let reads = if given.contains("random_page_cost") { "" } else { RANDOM_READS };
     let name = role.name().unwrap_or("login");
     let role = role.name().map(|role| format!("SET ROLE {role};")).unwrap_or_default();
     // The path comes first: what follows names functions and operators.
-    format!("{SEARCH_PATH} {REFUSE_USED} {plans} {KEEPALIVES} {IDLE} {role} {}", mark(name))
+    format!("{SEARCH_PATH} {REFUSE_USED} {plans} {reads} {KEEPALIVES} {IDLE} {role} {}", mark(name))
 }
 
 fn mark(name: &str) -> String {
@@ -199,5 +204,7 @@ mod tests {
     fn the_compiler_of_plans_is_off_unless_the_url_says_otherwise() {
         assert!(!beginning(Role::Owner, "-c jit=on").contains("jit"));
         assert!(beginning(Role::Owner, "-c lock_timeout=1s").contains("SET jit = off;"));
+        assert!(!beginning(Role::Owner, "-c random_page_cost=4").contains("random_page_cost"));
+        assert!(beginning(Role::Owner, "-c jit=on").contains(RANDOM_READS));
     }
 }
