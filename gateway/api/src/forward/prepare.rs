@@ -11,7 +11,6 @@ use farthing_core::event::RequestShape;
 use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
-use farthing_core::size_hint::{InputLimit, SizeHint};
 use farthing_core::state::{State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -210,11 +209,7 @@ async fn finish(
     let limits = app.providers.max_tokens(provider, model.as_deref());
     let size = match json.as_deref().filter(|_| on_spend_key) {
         Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
-        // The sound of a form may be more tokens than bytes.
-        None if on_spend_key && form.is_some() => SizeHint {
-            input_limit: InputLimit::Unknown,
-            ..size::of_call(&options, None, known_bytes, limits)
-        },
+        None if on_spend_key && form.is_some() => size::of_form(&options, known_bytes, limits),
         None => size::of_call(&options, None, known_bytes, limits),
     };
     if called != CalledEndpoint::Forward {

@@ -134,7 +134,7 @@ impl ReadCall {
         check_target(forwarder, &target)?;
         let sent = match conversion {
             Some(conversion) => {
-                let max_output_tokens = providers.max_output_tokens(providers.at(&target), &model);
+                let max_output_tokens = providers.max_tokens(providers.at(&target), Some(&model)).output;
                 let facts = RequestFacts { model: Some(&model), stream: false, max_output_tokens };
                 convert(forwarder, (conversion, &target), whole, &facts, share)?
             }
@@ -169,7 +169,7 @@ impl ReadCall {
             let facts = RequestFacts {
                 model: in_url.as_deref(),
                 stream: google.is_some_and(|call| call.stream),
-                max_output_tokens: providers.max_output_tokens(providers.at(&target), model),
+                max_output_tokens: providers.max_tokens(providers.at(&target), Some(model)).output,
             };
             convert(forwarder, (conversion, &target), whole, &facts, share)?
         } else {

@@ -31,6 +31,15 @@ pub(super) fn of_call(
     }
 }
 
+/// The size of a call with a form, whose sound may be more tokens than bytes.
+pub(super) fn of_form(
+    options: &RequestedOptions,
+    input_bytes: u64,
+    max_tokens: Split<Option<u64>>,
+) -> SizeHint {
+    SizeHint { input_limit: InputLimit::Unknown, ..of_call(options, None, input_bytes, max_tokens) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::usage::read_request;

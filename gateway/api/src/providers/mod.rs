@@ -264,11 +264,6 @@ impl Providers {
         Some(format!("https://{public}"))
     }
 
-    /// The most tokens that one answer of `model` has, if the catalogue knows.
-    pub(crate) fn max_output_tokens(&self, provider: Recognised<'_>, model: &str) -> Option<u64> {
-        self.catalogue.find(provider.name, model).and_then(|listed| listed.max_tokens.output)
-    }
-
     /// The key for a call: the caller's own if present, else a managed one. A provider's public interface requires a
     /// key; a host that the operator configured may not.
     pub(crate) fn key(&self, provider: Recognised<'_>, callers: CallersKey) -> Result<Key<'_>, KeyMissing> {

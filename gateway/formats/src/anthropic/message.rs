@@ -1,4 +1,4 @@
-//! Reads the messages of a client's request.
+//! Anthropic's Messages: reads the messages of a client's request.
 
 use crate::conversation::{
     Conversation, Given, Image, ImageSource, Outcome, Part, Role, ToolCall, ToolResult,

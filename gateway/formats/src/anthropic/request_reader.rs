@@ -1,4 +1,4 @@
-//! Reads a client's request.
+//! Anthropic's Messages: reads a client's request.
 
 use crate::conversation::{
     Conversation, Delivery, Effort, Given, OutputFormat, Role, Sampling, Shown, Strictness, Thinking, Tool,

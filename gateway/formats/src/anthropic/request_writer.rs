@@ -1,4 +1,4 @@
-//! Writes a provider's request.
+//! Anthropic's Messages: writes a provider's request.
 
 use serde_json::Number;
 

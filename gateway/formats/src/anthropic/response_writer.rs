@@ -1,4 +1,4 @@
-//! Writes a client's response.
+//! Anthropic's Messages: writes a client's response.
 
 use crate::answer::{Answer, Finish, Usage};
 use crate::conversation::Part;

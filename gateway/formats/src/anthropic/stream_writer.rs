@@ -1,4 +1,4 @@
-//! Writes the events of a client's stream.
+//! Anthropic's Messages: writes the events of a client's stream.
 
 use crate::answer::{Finish, Usage};
 use crate::delta::{Delta, Events, StreamWriter};

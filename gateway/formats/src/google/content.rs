@@ -1,4 +1,4 @@
-//! Reads the contents of a client's request.
+//! Google's `generateContent`: reads the contents of a client's request.
 
 use crate::conversation::{
     Conversation, Given, Image, ImageSource, Outcome, Part, Role, ToolCall, ToolResult,

@@ -1,4 +1,4 @@
-//! Reads a client's request. Google takes names in camel case and in snake case.
+//! Google's `generateContent`: reads a client's request. Google takes names in camel case and in snake case.
 
 use crate::conversation::{
     Conversation, Delivery, Effort, Given, OutputFormat, Sampling, Shown, Strictness, Thinking, Tool,

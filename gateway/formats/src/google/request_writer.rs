@@ -1,4 +1,4 @@
-//! Writes a provider's request.
+//! Google's `generateContent`: writes a provider's request.
 
 use std::collections::HashMap;
 

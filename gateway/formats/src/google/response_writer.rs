@@ -1,4 +1,4 @@
-//! Writes a client's response.
+//! Google's `generateContent`: writes a client's response.
 
 use crate::answer::{About, Answer, Finish, Usage};
 use crate::conversation::{Part, ToolCall};

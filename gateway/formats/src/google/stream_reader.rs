@@ -1,4 +1,4 @@
-//! Reads the chunks of a provider's stream.
+//! Google's `generateContent`: reads the chunks of a provider's stream.
 
 use crate::answer::{About, Finish};
 use crate::conversation::Part;

@@ -1,4 +1,4 @@
-//! Reads a client's request.
+//! Chat Completions: reads a client's request.
 
 use crate::conversation::{
     Conversation, Delivery, Effort, Given, OutputFormat, Sampling, Strictness, Thinking, Tool, ToolChoice,

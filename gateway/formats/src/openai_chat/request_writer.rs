@@ -1,4 +1,4 @@
-//! Writes a provider's request.
+//! Chat Completions: writes a provider's request.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Writes a client's response.
+//! Chat Completions: writes a client's response.
 //!
 //! OpenAI shows no reasoning here. It is written as other providers of this format do: `reasoning_content` is the text,
 //! and `reasoning_details` has it again with its signatures, for the client to send back.

@@ -1,4 +1,4 @@
-//! Reads the chunks of a provider's stream.
+//! Chat Completions: reads the chunks of a provider's stream.
 
 use crate::answer::{Finish, made_call_id};
 use crate::delta::{Delta, StreamReader, parse};

@@ -1,4 +1,4 @@
-//! Writes the chunks of a client's stream.
+//! Chat Completions: writes the chunks of a client's stream.
 
 use crate::answer::{About, Usage};
 use crate::conversion::AnswerOptions;

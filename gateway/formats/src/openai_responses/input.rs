@@ -1,4 +1,4 @@
-//! Reads the input of a client's request.
+//! OpenAI's Responses: reads the input of a client's request.
 
 use crate::conversation::{
     Conversation, Given, Image, ImageSource, Outcome, Part, Role, ToolCall, ToolResult,

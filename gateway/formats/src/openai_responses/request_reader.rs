@@ -1,4 +1,4 @@
-//! Reads a client's request.
+//! OpenAI's Responses: reads a client's request.
 
 use crate::conversation::{
     Conversation, Delivery, Given, OutputFormat, Part, Role, Sampling, Shown, Strictness, Tool, ToolChoice,

@@ -1,4 +1,4 @@
-//! Writes a provider's request.
+//! OpenAI's Responses: writes a provider's request.
 
 use crate::conversation::{
     Conversation, Delivery, Given, Image, OutputFormat, Part, Role, Shown, Tool, ToolChoice, Turn,

@@ -1,4 +1,4 @@
-//! Reads a provider's response. Members that are not known are no part of the answer.
+//! OpenAI's Responses: reads a provider's response. Members that are not known are no part of the answer.
 
 use crate::answer::{About, Answer, Finish, Usage, bare_id};
 use crate::conversation::{Part, ToolCall};

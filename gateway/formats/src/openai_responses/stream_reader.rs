@@ -1,4 +1,4 @@
-//! Reads the events of a provider's stream.
+//! OpenAI's Responses: reads the events of a provider's stream.
 
 use crate::delta::{Delta, StreamReader, parse};
 use crate::error::ResponseError;

@@ -1,4 +1,4 @@
-//! Writes the events of a client's stream. An item and the response are repeated whole when they end.
+//! OpenAI's Responses: writes the events of a client's stream. An item and the response are repeated whole when they end.
 
 use crate::answer::{About, Finish, Usage};
 use crate::conversation::ToolCall;
