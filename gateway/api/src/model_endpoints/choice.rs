@@ -131,6 +131,15 @@ mod tests {
     }
 
     #[test]
+    fn a_callers_own_key_goes_to_no_provider_that_its_model_does_not_name() {
+        let at = |named: &str| url(named, ModelEndpoint::ChatCompletions, CallersKey::Present, &[]);
+        assert_eq!(at("openai/oss").unwrap_err().code(), "validation_error");
+        for (named, host) in [("groq/openai/oss", "api.groq.com"), ("openai/gpt", "api.openai.com")] {
+            assert!(at(named).unwrap().contains(host), "{named}");
+        }
+    }
+
+    #[test]
     fn the_catalogue_or_a_prefix_names_the_provider() {
         for (named, expected) in [
             ("gpt", "https://api.openai.com/v1/chat/completions gpt"),

@@ -1,3 +1,5 @@
+//! Tests of how a provider is recognised, and of its keys and prices.
+
 use super::*;
 
 const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[

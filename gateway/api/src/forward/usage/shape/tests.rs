@@ -1,3 +1,5 @@
+//! Tests of how reports of usage are read.
+
 use super::*;
 
 fn reported(shape: Shape, reports: &[&str]) -> ReportedUsage {
