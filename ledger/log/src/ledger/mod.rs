@@ -301,9 +301,13 @@ impl Ledger {
         may_have_ended: &AtomicBool,
     ) -> Result<(), Error> {
         let request_id = command.request_id;
+        // Whoever waits for the opening may confirm it between the refusal of the settlement and the look at it here.
+        let was_unconfirmed = self.unconfirmed.contains(request_id);
         let ended = self.settle_once(partition, command.clone(), closing.clone(), may_have_ended).await;
         match ended {
-            Err(Error::Refused(refusal)) if self.is_opened_again(partition, request_id, &refusal).await? => {
+            Err(Error::Refused(refusal))
+                if was_unconfirmed && self.is_opened_again(partition, request_id, &refusal).await? =>
+            {
                 self.settle_once(partition, command, closing, may_have_ended).await
             }
             ended => ended,

@@ -6,8 +6,11 @@ use std::pin::Pin;
 use std::sync::Mutex;
 
 use chrono::DateTime;
-use farthing_core::command::{Billing, Caller, MerchantRefusal, RequestSettings, RevokeSecretKey, Revoker};
-use farthing_core::event::{Hold, ProviderKeyType};
+use farthing_core::command::{
+    Billing, Caller, Failed as FailedCall, MerchantRefusal, RequestSettings, RevokeSecretKey, Revoker,
+    Settled,
+};
+use farthing_core::event::{FailureReason, Hold, ProviderKeyType};
 use farthing_core::ids::{GatewayId, RequestId, SecretKeyId};
 use farthing_core::meter::OnDisconnect;
 use farthing_core::model_price::ListPrice;
@@ -30,6 +33,7 @@ type Answer = Option<Result<Reply, NoReply>>;
 struct Scripted {
     answers: Mutex<VecDeque<Answer>>,
     asked: Mutex<Vec<(String, Request)>>,
+    settlement_takes: Option<Duration>,
 }
 
 impl Peers for Scripted {
@@ -38,9 +42,12 @@ impl Peers for Scripted {
         address: String,
         request: Request,
     ) -> Pin<Box<dyn Future<Output = Result<Reply, NoReply>> + Send + '_>> {
+        let is_settlement = matches!(request.work, Work::Settle(_));
         self.asked.lock().unwrap().push((address, request));
         let answer = self.answers.lock().unwrap().pop_front().flatten();
+        let takes = self.settlement_takes.filter(|_| is_settlement);
         Box::pin(async move {
+            tokio::time::sleep(takes.unwrap_or_default()).await;
             match answer {
                 Some(answer) => answer,
                 None => pending().await,
@@ -58,8 +65,21 @@ fn ledger(
     answers: impl IntoIterator<Item = Answer>,
     route: Route,
 ) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
-    let peers =
-        Arc::new(Scripted { answers: Mutex::new(answers.into_iter().collect()), ..Scripted::default() });
+    over(Scripted { answers: Mutex::new(answers.into_iter().collect()), ..Scripted::default() }, route)
+}
+
+/// As [`ledger`]; the other gateways answer a settlement a second after they have decided it.
+fn slow_to_settle(
+    answers: impl IntoIterator<Item = Answer>,
+    route: Route,
+) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
+    let answers = Mutex::new(answers.into_iter().collect());
+    let settlement_takes = Some(Duration::from_secs(1));
+    over(Scripted { answers, settlement_takes, ..Scripted::default() }, route)
+}
+
+fn over(peers: Scripted, route: Route) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
+    let peers = Arc::new(peers);
     let (routes, known) = watch::channel(Arc::new(Routes::of_one(route)));
     let reads = reads::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
     let ledger = Ledger {
@@ -180,6 +200,32 @@ async fn a_call_that_the_next_leader_does_not_know_is_not_opened_again_unread() 
     assert!(matches!(again, Err(Error::Unavailable(_))), "its settlement tries again: {again:?}");
     drop(early);
     assert!(ledger.open_lost(PARTITION, opening().request_id).await.is_ok_and(|opened| !opened), "forgotten");
+}
+
+/// The opening of a call is lost. Its settlement is refused before it is opened again, and the refusal arrives after.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_was_refused_before_its_call_was_opened_again_is_submitted_again() {
+    let state = RawValue::from_string("{}".to_owned()).unwrap();
+    let known = Reply::States { shape: i16::MAX, states: vec![Some(state)] };
+    let refused = raw::<()>(&Err(Refusal::Request(RequestRefusal::NotOpen)));
+    let answers = [raw(&Ok(opened())), refused, known, raw::<()>(&Ok(()))].map(|reply| Some(Ok(reply)));
+    let (ledger, _routes, peers) = slow_to_settle(answers, leader("a", 1));
+    let early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
+    let settlement = SettleRequest {
+        request_id: opening().request_id,
+        settled: Settled::Failed(FailedCall::because(FailureReason::ProviderGone)),
+        now: DateTime::UNIX_EPOCH,
+    };
+    let may_have_ended = AtomicBool::new(false);
+    let settled = ledger.settle(PARTITION, settlement, None, &may_have_ended);
+    let (settled, confirmed) = tokio::join!(settled, early.durable());
+    assert_eq!((settled, confirmed), (Ok(()), Ok(opened())));
+    let asked = peers.asked.lock().unwrap();
+    let asked: Vec<_> = asked.iter().map(|(_, request)| &request.work).collect();
+    assert!(
+        matches!(asked[..], [Work::OpenEarly(_), Work::Settle(_), Work::States(_), Work::Settle(_)]),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

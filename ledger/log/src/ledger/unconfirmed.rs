@@ -69,6 +69,10 @@ impl Unconfirmed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&request_id).cloned()
     }
 
+    pub(super) fn contains(&self, request_id: RequestId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&request_id)
+    }
+
     fn remove(&self, request_id: RequestId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&request_id);
     }
@@ -224,7 +228,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a settlement that found no open call should be submitted again.
+    /// Whether a settlement that found no open call should be submitted again. The call was among the unconfirmed ones
+    /// when the settlement was submitted.
     pub(super) async fn is_opened_again(
         &self,
         partition: Partition,
@@ -233,6 +238,10 @@ impl Ledger {
     ) -> Result<bool, Error> {
         if *refusal != Refusal::Request(RequestRefusal::NotOpen) {
             return Ok(false);
+        }
+        if !self.unconfirmed.contains(request_id) {
+            // Confirmed since, perhaps opened again after the settlement was refused.
+            return Ok(true);
         }
         match self.open_lost(partition, request_id).await {
             // Whoever waits for the opening finds out.
