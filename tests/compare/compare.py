@@ -277,11 +277,11 @@ def token_of(merchant, customer, meter):
     return base64.b64encode(json.dumps(fields).encode()).decode()
 
 
-def wrk(urls_and_tokens, ports, connections, seconds, folder):
+def wrk(urls_and_tokens, ports, connections, seconds, folder, body=BODY):
     """Load on all `ports`; returns calls per second, p50 and p99 in milliseconds, errors."""
     script = os.path.join(folder, "load.lua")
     with open(script, "w") as file:
-        file.write('wrk.method = "POST"\nwrk.body = %s\nlocal targets = {\n' % json.dumps(BODY))
+        file.write('wrk.method = "POST"\nwrk.body = %s\nlocal targets = {\n' % json.dumps(body))
         for target, token in urls_and_tokens:
             headers = '["Content-Type"] = "application/json"'
             if token:
