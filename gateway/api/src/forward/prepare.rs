@@ -33,7 +33,7 @@ use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
-use crate::model_endpoints::ModelEndpoint;
+use crate::model_endpoints::{AllowedProviders, ModelEndpoint};
 use crate::providers::{
     BilledBy, CallersKey, Key, ProviderKey, Recognised, StreamUsage, Unpriced, UsageLimit,
 };
@@ -93,9 +93,12 @@ pub(super) async fn prepare(
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
     trace.authenticated(&app.traces, (called, &parts), request_id);
     CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
-    if let CalledEndpoint::Model(endpoint) = called {
-        check_shape(forwarder, partition, &found.credential.caller, endpoint).await?;
-    }
+    let allowed = match called {
+        CalledEndpoint::Model(endpoint) => {
+            check_shape(forwarder, partition, &found.credential.caller, endpoint).await?
+        }
+        CalledEndpoint::Forward | CalledEndpoint::Rewrite => AllowedProviders::All,
+    };
     let receiving = trace.stage("receive request");
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
@@ -117,7 +120,7 @@ pub(super) async fn prepare(
         }
         Addressed::ByModel(endpoint) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            ReadCall::by_model(forwarder, endpoint, &whole, (&query, &found), share())?
+            ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
         }
         Addressed::Rewrite(rewrite) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
@@ -369,8 +372,9 @@ async fn check_shape(
     partition: Partition,
     caller: &Caller,
     endpoint: ModelEndpoint,
-) -> Result<(), ApiError> {
-    let Caller::SpendKey(hash) = caller else { return Ok(()) };
+) -> Result<AllowedProviders, ApiError> {
+    let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
+/// Returns the providers that the caller may call.
     let ledger = &forwarder.app.ledger;
     let Some(State::SpendKeyHash(id)) = ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
     else {
@@ -389,7 +393,10 @@ async fn check_shape(
             };
             Err(ApiError::issue(["request_shape"], message))
         }
-        Some(_) | None => Ok(()),
+        Some(_) | None => {
+            let allowed = key.settings.allowed_providers.clone();
+            Ok(allowed.map_or(AllowedProviders::All, AllowedProviders::Listed))
+        }
     }
 }
 

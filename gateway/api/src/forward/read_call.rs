@@ -21,7 +21,7 @@ use super::usage::{
     FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_form, read_request, without_member,
 };
 use crate::error::{ApiError, ForwardError, Issue};
-use crate::model_endpoints::{Chosen, ModelEndpoint, choose};
+use crate::model_endpoints::{AllowedProviders, Chosen, ModelEndpoint, choose};
 use crate::providers::{CallersKey, Recognised, StreamUsage};
 use crate::rewrite::{Rewrite, with_method};
 use crate::target::{self, Query};
@@ -112,7 +112,7 @@ impl ReadCall {
     /// A call that came to a model endpoint with this body.
     pub(super) fn by_model(
         forwarder: &Forwarder,
-        called: ModelEndpoint,
+        (called, allowed): (ModelEndpoint, &AllowedProviders),
         whole: &Bytes,
         (query, found): (&Query<'_>, &Found),
         share: MemoryShare,
@@ -125,7 +125,7 @@ impl ReadCall {
         let named = given.model.as_deref().ok_or_else(|| ApiError::issue(["model"], "is required"))?;
         let callers_key =
             if found.credential.provider_key.is_some() { CallersKey::Present } else { CallersKey::Absent };
-        let Chosen { model, url, format } = choose(providers, called, named, callers_key)?;
+        let Chosen { model, url, format } = choose(providers, called, named, callers_key, allowed)?;
         let conversion =
             called.format().zip(format).and_then(|(client, provider)| Conversion::between(client, provider));
         // The provider need not be the one whose parameters, and whose key, the caller's query has.
