@@ -4,6 +4,7 @@ mod built_in;
 pub mod catalogue;
 mod endpoints;
 mod facts;
+mod plain_http;
 mod usage_limit;
 
 use std::collections::BTreeMap;
@@ -108,6 +109,8 @@ enum Destination {
     Rented,
     /// A host that the operator configured.
     Named,
+    /// A host that the operator configured, over HTTP through networks that others may read. No managed key is sent there.
+    NamedInPlain,
     /// Any other host.
     Elsewhere,
 }
@@ -238,7 +241,11 @@ impl Providers {
                 Some((facts, HostOwner::Customer)) if facts.name == known.name => {
                     (facts, if is_protected { Destination::Public } else { Destination::Unprotected })
                 }
-                Some(_) | None => (facts_of(&known.name), Destination::Named),
+                Some(_) | None => {
+                    let is_private = target.scheme_str() == Some("https") || plain_http::permits(&known.host);
+                    let destination = if is_private { Destination::Named } else { Destination::NamedInPlain };
+                    (facts_of(&known.name), destination)
+                }
             };
             return Recognised { name: &known.name, facts, destination };
         }
@@ -252,10 +259,11 @@ impl Providers {
     }
 
     /// Scheme, host and port at which the provider `name` is called when a call does not name its URL: the host that the
-    /// operator configured, over https at port 443 and over http at any other one, or else its public interface.
+    /// operator configured, over https, or over http at another port than 443 of a loopback or private address; or else
+    /// its public interface.
     pub(crate) fn origin_of(&self, name: &str) -> Option<String> {
         if let Some(ProviderHost { host, port, .. }) = self.hosts.iter().find(|known| known.name == name) {
-            let scheme = if *port == HTTPS_PORT { "https" } else { "http" };
+            let scheme = if *port == HTTPS_PORT || !plain_http::permits(host) { "https" } else { "http" };
             let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
             let host = if is_bare_ipv6 { format!("[{host}]") } else { host.clone() };
             return Some(format!("{scheme}://{host}:{port}"));
@@ -275,6 +283,8 @@ impl Providers {
             Destination::Public => ours.ok_or(KeyMissing),
             Destination::Unprotected | Destination::Rented => Err(KeyMissing),
             Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
+            Destination::NamedInPlain if ours.is_some() => Err(KeyMissing),
+            Destination::NamedInPlain => Ok(Key::Callers),
             Destination::Elsewhere => Ok(Key::Callers),
         }
     }

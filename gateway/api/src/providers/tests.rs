@@ -11,6 +11,8 @@ fn providers() -> Providers {
         ProviderHost { name: "openai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
         ProviderHost { name: "mistral".to_owned(), host: "127.0.0.1".to_owned(), port: 10 },
         ProviderHost { name: "azure".to_owned(), host: "ours.openai.azure.com".to_owned(), port: 443 },
+        ProviderHost { name: "openai".to_owned(), host: "proxy.example.com".to_owned(), port: 8443 },
+        ProviderHost { name: "mistral".to_owned(), host: "models.example.com".to_owned(), port: 8000 },
     ];
     let keys = ["openai", "azure"].map(|name| (name.to_owned(), ProviderKey::new("sk-ours").unwrap()));
     Providers::new(hosts, keys.into(), Catalogue::read(CATALOGUE).unwrap())
@@ -32,6 +34,8 @@ fn providers_are_recognised_by_destination() {
         ("http://127.0.0.1:9/v1", "openai", Destination::Named),
         ("http://127.0.0.1:10/v1", "mistral", Destination::Named),
         ("http://127.0.0.1:11/v1", "other", Destination::Elsewhere),
+        ("https://proxy.example.com:8443/v1", "openai", Destination::Named),
+        ("http://proxy.example.com:8443/v1", "openai", Destination::NamedInPlain),
         ("https://api.openai.com.example.org/", "other", Destination::Elsewhere),
         ("https://generativelanguage.googleapis.com/v1beta/models", "google", Destination::Public),
         ("https://api.together.ai/v1/chat/completions", "together", Destination::Public),
@@ -59,6 +63,9 @@ fn a_key_of_ours_goes_only_where_it_belongs_and_only_in_want_of_the_callers() {
         ("http://127.0.0.1:9/v1", Ok(Key::Managed(&ours))),
         ("http://api.openai.com/v1", Err(KeyMissing)),
         ("http://api.openai.com:443/v1", Err(KeyMissing)),
+        ("https://proxy.example.com:8443/v1", Ok(Key::Managed(&ours))),
+        ("http://proxy.example.com:8443/v1", Err(KeyMissing)),
+        ("http://models.example.com:8000/v1", Ok(Key::Callers)),
         ("https://api.anthropic.com/v1", Err(KeyMissing)),
         ("http://127.0.0.1:10/v1", Ok(Key::Callers)),
         ("https://example.org/v1", Ok(Key::Callers)),
@@ -184,5 +191,23 @@ fn quirks_follow_the_provider_and_the_path() {
         let target = uri(url);
         let provider = providers.at(&target);
         assert_eq!((provider.shape(&target), provider.stream_usage(&target)), (shape, stream_usage), "{url}");
+    }
+}
+
+#[test]
+fn a_host_of_the_operators_is_called_over_https_unless_it_is_of_this_machine_or_a_private_network() {
+    for (host, port, origin) in [
+        ("127.0.0.1", 9, "http://127.0.0.1:9"),
+        ("::1", 9, "http://[::1]:9"),
+        ("10.0.0.7", 8000, "http://10.0.0.7:8000"),
+        ("vllm", 8000, "http://vllm:8000"),
+        ("127.0.0.1", 443, "https://127.0.0.1:443"),
+        ("proxy.example.com", 8443, "https://proxy.example.com:8443"),
+        ("proxy.example.com", 80, "https://proxy.example.com:80"),
+        ("8.8.8.8", 9, "https://8.8.8.8:9"),
+    ] {
+        let host = ProviderHost { name: "openai".to_owned(), host: host.to_owned(), port };
+        let providers = Providers::new(vec![host], BTreeMap::new(), Catalogue::default());
+        assert_eq!(providers.origin_of("openai").as_deref(), Some(origin));
     }
 }
