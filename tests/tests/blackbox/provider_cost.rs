@@ -223,7 +223,7 @@ fn the_hold_of_a_managed_call_covers_its_highest_possible_cost() {
     run(async {
         let managed = Managed::start(&["--hold-cap=5"]).await;
         let merchant = Merchant::funded("1").await;
-        let endpoint = managed.openai.endpoint(|_| json_text(200, CACHED));
+        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", |_| json_text(200, CACHED));
         let ask = async |limit: u64| {
             let request =
                 forward("POST", &endpoint.url).json(&json!({"model": "gpt-4o", "max_tokens": limit}));

@@ -209,7 +209,11 @@ async fn finish(
         Ok(list_price) => (list_price, None),
         Err(why) => (ListPrice::Unlisted, Some(why)),
     };
-    let limits = app.providers.max_tokens(provider, model.as_deref());
+    let limits = size::Limits {
+        members: provider.limit_members(&target),
+        model: app.providers.max_tokens(provider, model.as_deref()),
+        billed_by: provider.billed_by(&target),
+    };
     let size = match json.as_deref().filter(|_| on_spend_key) {
         Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
         None if on_spend_key && form.is_some() => size::of_form(&options, known_bytes, limits),
@@ -250,6 +254,9 @@ async fn finish(
         usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
+        }
+        if let Some(name) = options.unread_count {
+            return Err(ApiError::issue([name], "must be a whole number"));
         }
         // What cannot be read may request anything. A call without a list price is refused for that.
         let unpriced_member = match (&json, &form) {
@@ -367,6 +374,7 @@ fn key_place(provider: Recognised<'_>, target: &Uri, slot: Slot) -> KeyPlace {
 }
 
 /// Refuses a spend key of another shape than the endpoint's. Keys without a shape, and merchants, may call every endpoint.
+/// Returns the providers that the caller may call.
 async fn check_shape(
     forwarder: &Forwarder,
     partition: Partition,
@@ -374,7 +382,6 @@ async fn check_shape(
     endpoint: ModelEndpoint,
 ) -> Result<AllowedProviders, ApiError> {
     let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
-/// Returns the providers that the caller may call.
     let ledger = &forwarder.app.ledger;
     let Some(State::SpendKeyHash(id)) = ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
     else {

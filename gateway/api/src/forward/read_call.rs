@@ -134,8 +134,13 @@ impl ReadCall {
         check_target(forwarder, &target)?;
         let sent = match conversion {
             Some(conversion) => {
-                let max_output_tokens = providers.max_tokens(providers.at(&target), Some(&model)).output;
-                let facts = RequestFacts { model: Some(&model), stream: false, max_output_tokens };
+                let at = providers.at(&target);
+                let facts = RequestFacts {
+                    model: Some(&model),
+                    stream: false,
+                    max_output_tokens: providers.max_tokens(at, Some(&model)).output,
+                    chat_limit: at.chat_limit(),
+                };
                 convert(forwarder, (conversion, &target), whole, &facts, share)?
             }
             None if named == model => SentBody::unchanged(whole, given, model),
@@ -166,10 +171,12 @@ impl ReadCall {
                 return Err(ambiguous_member(name));
             }
             let model = in_url.as_deref().or(given.model.as_deref()).unwrap_or_default();
+            let at = providers.at(&target);
             let facts = RequestFacts {
                 model: in_url.as_deref(),
                 stream: google.is_some_and(|call| call.stream),
-                max_output_tokens: providers.max_tokens(providers.at(&target), Some(model)).output,
+                max_output_tokens: providers.max_tokens(at, Some(model)).output,
+                chat_limit: at.chat_limit(),
             };
             convert(forwarder, (conversion, &target), whole, &facts, share)?
         } else {

@@ -1,5 +1,6 @@
 //! The form of what is known of a provider: hosts, key, usage, quirks. The facts themselves are in `built_in.rs`. Pure.
 
+use farthing_formats::ChatLimitMember;
 use http::header::{AUTHORIZATION, HeaderName};
 
 use crate::forward::Shape;
@@ -30,6 +31,30 @@ pub struct ProviderFacts {
     pub(super) query: QueryRule,
     /// Where its URLs name the model.
     pub(super) model_in_url: ModelInUrl,
+    /// The members by which its Chat Completions limit their output.
+    pub(super) chat_limit: ChatLimit,
+}
+
+/// The members by which a provider's Chat Completions limit their output, as it documents them. A member that it does not
+/// document may be passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChatLimit {
+    /// `max_tokens` alone.
+    MaxTokens,
+    /// `max_completion_tokens` alone.
+    MaxCompletionTokens,
+    /// Both.
+    Either,
+}
+
+impl ChatLimit {
+    /// The member that a conversion writes.
+    pub(crate) const fn written(self) -> ChatLimitMember {
+        match self {
+            Self::MaxTokens => ChatLimitMember::MaxTokens,
+            Self::MaxCompletionTokens | Self::Either => ChatLimitMember::MaxCompletionTokens,
+        }
+    }
 }
 
 /// Hosts of a provider.

@@ -4,6 +4,7 @@ mod built_in;
 pub mod catalogue;
 mod endpoints;
 mod facts;
+mod limit_members;
 mod plain_http;
 mod usage_limit;
 
@@ -13,6 +14,7 @@ use std::fmt;
 use farthing_core::event::ProviderKeyType;
 use farthing_core::model_price::ListPrice;
 use farthing_core::usage::Split;
+use farthing_formats::ChatLimitMember;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
@@ -22,7 +24,7 @@ pub use self::facts::ProviderFacts;
 use self::facts::{HostOwner, QueryRule};
 pub(crate) use self::facts::{KeySlot, StreamUsage};
 pub(crate) use self::usage_limit::UsageLimit;
-use crate::forward::Shape;
+use crate::forward::{LimitMember, Shape};
 use crate::providers::catalogue::Catalogue;
 use crate::target;
 
@@ -148,6 +150,16 @@ impl Recognised<'_> {
     /// Whether a stream from `target` reports its usage.
     pub(crate) fn stream_usage(self, target: &Uri) -> StreamUsage {
         if target.path().ends_with("/completions") { self.facts.stream_usage } else { StreamUsage::Always }
+    }
+
+    /// The members of a body that limit the output of a call to `target`.
+    pub(crate) fn limit_members(self, target: &Uri) -> &'static [LimitMember] {
+        limit_members::of(self.facts, target)
+    }
+
+    /// The member in which a conversion to Chat Completions writes the output limit.
+    pub(crate) fn chat_limit(self) -> ChatLimitMember {
+        self.facts.chat_limit.written()
     }
 
     /// Members of a body that request what the provider bills besides tokens, beside those of every provider.

@@ -18,6 +18,7 @@ mod framing;
 mod fuzz;
 #[cfg(test)]
 mod hold_property;
+mod output_limit;
 mod provider_text;
 mod request;
 mod scanner;
@@ -31,6 +32,7 @@ pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
+pub(crate) use self::output_limit::LimitMember;
 pub(crate) use self::request::{
     RequestedOptions, naming_model, read_request, requesting_usage, without_member,
 };
