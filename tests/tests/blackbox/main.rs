@@ -52,6 +52,7 @@ mod postgres_connections;
 mod prices;
 mod projections;
 mod prometheus;
+mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
 mod providers;
