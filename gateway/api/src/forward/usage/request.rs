@@ -54,6 +54,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) is_background: bool,
     /// The output limit of all answers together, in tokens; the largest if several are given.
     pub(crate) max_output_tokens: Option<u64>,
+    /// Whether the output may be longer than anything here says: the form of the body is not known.
+    pub(crate) limit_is_unknown: bool,
     /// The answers that the output limit counts for: to each prompt as many as the body wants. At least 1 if it was read.
     pub(crate) limited_answers: u64,
     /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
@@ -109,6 +111,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         max_output_tokens: limit.map(|limit| limit.saturating_mul(limited_answers)),
+        limit_is_unknown: false,
         limited_answers,
         answers: answers.saturating_mul(inputs),
         input_characters: body.get("input").and_then(|input| {
