@@ -79,8 +79,7 @@ fn checked(name: &str, text: &str) -> Result<ProviderKey> {
     if name.is_empty() || name == "other" || !name.bytes().all(plain) {
         bail!("a provider key must name a provider, such as openai");
     }
-    ProviderKey::new(text)
-        .with_context(|| format!("the provider key of {name} must be one line of visible ASCII characters"))
+    ProviderKey::of_provider(name, text).with_context(|| format!("the provider key of {name} is invalid"))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The size of a call as far as it is known before the call, from its body and from the limits of its model.
 
 use farthing_core::size_hint::{InputLimit, SizeHint};
-use farthing_core::usage::Split;
+use farthing_core::usage::{MAX_COUNT, Split};
 
-use super::usage::{Content, LimitMember, RequestedOptions, content};
+use super::usage::{Content, BedrockLimit, LimitMember, RequestedOptions, content};
 use crate::providers::BilledBy;
 
 /// Tokens of the instructions that a provider adds to a call with tools.
@@ -38,15 +38,25 @@ pub(super) fn of_call(
         }
     };
     let of_model = limits.model.output.zip(options.limited_answers);
-    SizeHint {
+    let model_output_tokens = of_model.map(|(tokens, answers)| tokens.saturating_mul(answers));
+    let hint = SizeHint {
         max_output_tokens: options.max_output_tokens(limits.members),
         input_bytes,
-        model_output_tokens: of_model.map(|(tokens, answers)| tokens.saturating_mul(answers)),
+        model_output_tokens,
         input_limit,
         input_characters: match limits.billed_by {
             BilledBy::InputCharacters => options.input_characters,
             BilledBy::Report => None,
         },
+    };
+    if options.bedrock_limit != Some(BedrockLimit::Unknown) {
+        return hint;
+    }
+    SizeHint {
+        // The hold is its cap then, unless the model has a limit.
+        max_output_tokens: Some(model_output_tokens.unwrap_or(MAX_COUNT)),
+        input_limit: InputLimit::Unknown,
+        ..hint
     }
 }
 
@@ -118,5 +128,17 @@ mod tests {
             of_call(&options, None, 100, limits).input_characters
         };
         assert_eq!((of(BilledBy::InputCharacters), of(BilledBy::Report)), (Some(4), None));
+    }
+
+    #[test]
+    fn a_body_of_an_unknown_form_is_bounded_by_its_model_or_by_nothing() {
+        let options = RequestedOptions { bedrock_limit: Some(BedrockLimit::Unknown), ..read_request(b"{}") };
+        for (output, most) in [(Some(300), 300), (None, MAX_COUNT)] {
+            let model = Split { input: None, output };
+            let limits = Limits { members: &[], model, billed_by: BilledBy::Report };
+            let size = of_call(&options, None, 100, limits);
+            assert_eq!(size.max_output_tokens, Some(most));
+            assert_eq!(size.by_model(), None, "a spend limit takes the hold cap");
+        }
     }
 }

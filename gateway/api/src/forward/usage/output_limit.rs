@@ -62,6 +62,17 @@ pub(super) enum LimitObject {
     InferenceConfig,
 }
 
+/// The output limit of one answer of Amazon Bedrock, whose bodies have the form of their model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BedrockLimit {
+    /// So many tokens.
+    Tokens(u64),
+    /// There is none.
+    Absent,
+    /// The form is not known, or the limit cannot be read.
+    Unknown,
+}
+
 /// The output limits that a body gives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct OutputLimits {

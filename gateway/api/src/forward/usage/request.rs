@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::output_limit::{LimitMember, LimitObject, OutputLimits};
+use super::output_limit::{BedrockLimit, LimitMember, LimitObject, OutputLimits};
 use super::provider_text::string;
 
 /// The number of answers requested at once.
@@ -45,6 +45,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) is_background: bool,
     /// The output limits of one answer.
     pub(crate) limits: OutputLimits,
+    /// The output limit of one answer at Amazon Bedrock, instead of `limits`.
+    pub(crate) bedrock_limit: Option<BedrockLimit>,
     /// The answers that an output limit counts for: to each prompt as many as the body wants. At least 1; `None` if the
     /// body was not read, or has a number of answers that is no whole number.
     pub(crate) limited_answers: Option<u64>,
@@ -59,7 +61,11 @@ pub(crate) struct RequestedOptions {
 impl RequestedOptions {
     /// The output limit of all answers together, in tokens, at a provider that reads these members.
     pub(crate) fn max_output_tokens(&self, members: &[LimitMember]) -> Option<u64> {
-        let limit = self.limits.read_in(members)?;
+        let limit = match self.bedrock_limit {
+            None => self.limits.read_in(members)?,
+            Some(BedrockLimit::Tokens(tokens)) => tokens,
+            Some(BedrockLimit::Absent | BedrockLimit::Unknown) => return None,
+        };
         Some(limit.saturating_mul(self.limited_answers?))
     }
 }
@@ -123,6 +129,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         limits,
+        bedrock_limit: None,
         limited_answers: unread_count.is_none().then_some(limited),
         answers: answers.saturating_mul(inputs),
         unread_count,
