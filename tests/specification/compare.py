@@ -130,11 +130,13 @@ class Document:
         for document in documents:
             self.paths.update(document["paths"])
             self.schemas.update(document["components"]["schemas"])
-        self.named, self.seen = set(), set()
+        # Its error codes with their statuses; and what it names, and what of that was seen.
+        self.codes, self.named, self.seen = set(), set(), set()
         visited = set()
         for item in self.paths.values():
             for operation in item.values():
                 for status, response in operation["responses"].items():
+                    self.codes.update((code, int(status)) for code in codes_of(operation, status))
                     if status.startswith("2"):
                         self.name_members(body_schema(response), visited)
 
@@ -326,10 +328,13 @@ class Comparison:
         extra = set(answer["shape"]["error"]) - {"message", "code", "status", "issues"}
         if misfit or extra:
             self.fail(misfit or f"Error.error.{extra.pop()} is not specified", answer)
-        if not answer["path"].startswith("/v1"):
-            return
+        specified = {of for named, of in self.codes if named == code}
+        if specified and status not in specified:
+            self.fail(f"{code} has the status {status}, not {specified.pop()}", answer)
+        elif (code, status) not in self.codes | self.document.codes:
+            self.fail(f"{status} {code} is neither specified nor documented", answer)
         documented = operation is not None and code in codes_of(operation, status)
-        if not documented and code not in OF_ANY_PATH:
+        if not documented and code not in OF_ANY_PATH and answer["path"].startswith("/v1"):
             self.fail(f"{status} {code} is not documented for {answer['method']} {path}", answer)
 
     def take_success(self, answer, path, operation, row):
@@ -408,4 +413,5 @@ def main(folder):
     sys.exit(bool(failed))
 
 
-main(pathlib.Path(sys.argv[1]))
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
