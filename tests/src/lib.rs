@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a harness panics where a test would")]
 
+mod answers;
 pub mod books;
 pub mod checkout_page;
 pub mod client;

@@ -63,6 +63,7 @@ mod readiness;
 mod recurring;
 mod renewals;
 mod reported_usage;
+mod request_endings;
 mod rest_reads;
 mod rest_writes;
 mod rewrite;

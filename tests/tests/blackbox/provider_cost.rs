@@ -280,6 +280,37 @@ fn anthropics_cached_tokens_are_billed_once() {
 }
 
 #[test]
+fn cached_and_reasoning_tokens_are_shown_beside_the_usage() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let completion = json!({"id": "c1", "model": "gpt-4o", "choices": [], "usage": {
+            "prompt_tokens": 100, "completion_tokens": 40, "total_tokens": 140,
+            "prompt_tokens_details": {"cached_tokens": 50}, "completion_tokens_details": {"reasoning_tokens": 30}}});
+        let message = json!({"id": "m1", "model": "claude-sonnet-4-6", "content": [], "usage": {
+            "input_tokens": 10, "output_tokens": 4, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 5}});
+        let openai = managed.openai.endpoint(move |_| json(200, &completion));
+        let anthropic = managed.anthropic.endpoint(move |_| json(200, &message));
+        for (endpoint, model, counts) in [
+            (openai, "gpt-4o", [json!(100), json!(40), json!(50), Value::Null, json!(30)]),
+            (anthropic, "claude-sonnet-4-6", [json!(21), json!(4), json!(5), json!(6), Value::Null]),
+        ] {
+            let response = managed.ask(&merchant.secret_key, &endpoint.url, model).await;
+            assert_eq!(response.status, 200, "{}", response.text());
+            let shown = merchant.shown(&response.request_id(), "completed").await["model_usage"].clone();
+            let names = [
+                "input_tokens",
+                "output_tokens",
+                "cache_read_tokens",
+                "cache_write_tokens",
+                "reasoning_tokens",
+            ];
+            assert_eq!(names.map(|name| shown[name].clone()), counts, "{shown}");
+        }
+    });
+}
+
+#[test]
 fn googles_responses_are_read_in_both_forms_and_priced_by_length() {
     run(async {
         let managed = Managed::start(&[]).await;

@@ -406,6 +406,34 @@ fn a_converted_response_is_replayed_under_its_idempotency_key() {
 }
 
 #[test]
+fn a_field_without_a_counterpart_is_named_to_a_client_of_each_format() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let (completions, messages) = (completions(&managed), messages(&managed));
+        let mut biased = openai_body("claude-haiku-4-5");
+        biased["logit_bias"] = json!({"1": 5});
+        let mut top = anthropic_body("gpt-4o");
+        top["top_k"] = json!(5);
+        let mut google_top = google_body();
+        google_top["generationConfig"]["topK"] = json!(5);
+        let google = format!("{}/v1beta/models/gpt-4o:generateContent", completions.url);
+        let events = merchant.events().await.len();
+        for (format, url, body, path) in [
+            ("openai", &messages.url, &biased, json!(["logit_bias"])),
+            ("anthropic", &completions.url, &top, json!(["top_k"])),
+            ("google", &google, &google_top, json!(["generationConfig", "topK"])),
+        ] {
+            let refused = managed.send(&merchant.secret_key, rewrite(format, url, body)).await;
+            let error = refused.refused(400, "conversion_unsupported");
+            assert_eq!(error["issues"][0]["path"], path, "{error}");
+        }
+        assert_eq!(merchant.events().await.len(), events, "a refused call is recorded");
+        assert!(completions.calls().is_empty() && messages.calls().is_empty());
+    });
+}
+
+#[test]
 fn a_url_that_is_no_endpoint_or_holds_a_credential_is_refused() {
     run(async {
         let managed = Managed::start(&[]).await;
