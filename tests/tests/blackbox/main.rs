@@ -54,6 +54,7 @@ mod projections;
 mod prometheus;
 mod provider_cost;
 mod provider_endpoints;
+mod provider_table;
 mod providers;
 mod rate_limit;
 mod raw_http;
