@@ -56,6 +56,7 @@ mod prometheus;
 mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
+mod provider_table;
 mod providers;
 mod rate_limit;
 mod raw_http;
