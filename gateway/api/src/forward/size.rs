@@ -3,7 +3,7 @@
 use farthing_core::size_hint::{InputLimit, SizeHint};
 use farthing_core::usage::{MAX_COUNT, Split};
 
-use super::usage::{Content, BedrockLimit, LimitMember, RequestedOptions, content};
+use super::usage::{BedrockLimit, Content, LimitMember, RequestedOptions, content};
 use crate::providers::BilledBy;
 
 /// Tokens of the instructions that a provider adds to a call with tools.
