@@ -32,6 +32,7 @@ pub mod recurring;
 pub mod saved;
 pub mod scrape;
 pub mod scratch;
+pub mod server_process;
 pub mod servers;
 pub mod shop;
 pub mod side_gateway;
