@@ -3,8 +3,8 @@
 use serde_json::Number;
 
 use crate::conversation::{
-    Conversation, Delivery, Effort, Given, ImageSource, Outcome, Part, Role, Shown, Thinking,
-    Tool, ToolChoice, ToolResult,
+    Conversation, Delivery, Effort, Given, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool,
+    ToolChoice, ToolResult,
 };
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};

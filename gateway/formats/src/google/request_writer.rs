@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::conversation::{
-    Conversation, Given, Image, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool,
-    ToolChoice, ToolResult,
+    Conversation, Given, Image, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool, ToolChoice,
+    ToolResult,
 };
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};
