@@ -129,7 +129,12 @@ mod tests {
             let error = read(&[&given], &[]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        for variable in [("a", "sk secret"), ("other", "sk-secret"), ("a_file", spaced.as_str())] {
+        for variable in [
+            ("a", "sk secret"),
+            ("other", "sk-secret"),
+            ("a_file", spaced.as_str()),
+            ("bedrock", "AKIAIOSFODNN7EXAMPLE:secret"),
+        ] {
             let error = read(&[], &[variable]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }

@@ -89,7 +89,8 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 /// Computes the signature of a call from the bytes that were received, as AWS documents it (Signature Version 4), and
@@ -127,13 +128,14 @@ fn is_signed(call: &Call, body: &[u8], (id, secret): (&str, &str)) -> bool {
             byte => format!("%{byte:02X}"),
         })
         .collect();
-    let headers: String = signed
+    let headers: Vec<String> = signed
         .iter()
         .map(|name| {
             let values: Vec<&str> = call.head.all(name).into_iter().map(str::trim).collect();
             format!("{name}:{}\n", values.join(","))
         })
         .collect();
+    let headers = headers.concat();
     let canonical =
         format!("{}\n{encoded}\n{query}\n{headers}\n{names}\n{}", call.method(), hex(&Sha256::digest(body)));
     let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(canonical)));

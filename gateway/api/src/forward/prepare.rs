@@ -112,9 +112,10 @@ pub(super) async fn prepare(
             let urls = (recorded, target);
             if credentials_of_token(provider, &found)?.is_some() {
                 // A signature needs all of the body.
-                let whole = match body.is_end_stream() {
-                    true => Bytes::new(),
-                    false => read_whole(&parts.headers, body, turn, idle, share()).await?,
+                let whole = if body.is_end_stream() {
+                    Bytes::new()
+                } else {
+                    read_whole(&parts.headers, body, turn, idle, share()).await?
                 };
                 ReadCall::forwarded_whole(provider, urls, &whole)?
             } else {

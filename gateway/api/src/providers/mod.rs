@@ -172,10 +172,10 @@ impl Recognised<'_> {
         if self.is_bedrock() { AwsCredentials::within(key) } else { Ok(None) }
     }
 
-    /// The AWS region in the host of `target`.
+    /// The AWS region in the host of `target`, if the provider is Bedrock.
     pub(crate) fn region_of(self, target: &Uri) -> Option<String> {
         let (host, _) = target::destination(target);
-        bedrock::region_of(&host).map(str::to_owned)
+        bedrock::region_of(&host).filter(|_| self.is_bedrock()).map(str::to_owned)
     }
 
     /// The unit by which a call to `target` is billed.
@@ -392,7 +392,8 @@ impl Providers {
         let Some(model) = model else {
             let asks_nothing = match key {
                 Key::Managed(_) => {
-                    matches!(*method, Method::GET | Method::HEAD) && endpoints::is_model_list(target)
+                    let is_read = matches!(*method, Method::GET | Method::HEAD);
+                    is_read && endpoints::is_model_list(target) && !provider.is_bedrock()
                 }
                 Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
             };

@@ -142,6 +142,8 @@ fn what_is_asked_is_priced_or_free_or_neither() {
     }
     let converse = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse";
     assert!(matches!(price(converse, managed, Method::POST, Some("m")), Ok(ListPrice::Listed(_))));
+    let list = "https://bedrock-runtime.eu-west-1.amazonaws.com/models";
+    assert_eq!(price(list, managed, Method::GET, None), Err(Unpriced::NoModel), "it has none");
     // A profile has a price of its own, or none.
     assert_eq!(price(converse, managed, Method::POST, Some("eu.m")), Err(Unpriced::Model));
     let elsewhere = price("https://api.mistral.ai/v1", managed, Method::POST, Some("m"));
@@ -201,6 +203,17 @@ fn each_provider_gets_its_key_in_its_own_header() {
     assert_eq!(format!("{key:?}"), "ProviderKey(****)");
     for text in ["", "a b", "a\nb", "é"] {
         assert_eq!(ProviderKey::new(text), None, "{text:?}");
+        assert_eq!(ProviderKey::of_provider("openai", text), Err(InvalidKey::NotVisible), "{text:?}");
+    }
+    let pair = "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    for (name, text, is_valid) in [
+        ("bedrock", "ABSKkey", true),
+        ("bedrock", pair, true),
+        ("bedrock", "AKIAIOSFODNN7EXAMPLE:short", false),
+        ("bedrock", "AKIAIOSFODNN7EXAMPLE", false),
+        ("openai", "a:b", true),
+    ] {
+        assert_eq!(ProviderKey::of_provider(name, text).is_ok(), is_valid, "{name} {text}");
     }
 }
 

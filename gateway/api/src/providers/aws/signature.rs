@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     /// 2015-08-30T12:36:00Z, the instant of AWS's published examples.
-    const PUBLISHED_AT: Duration = Duration::from_secs(1_440_938_160);
+    const PUBLISHED_AT: Duration = Duration::from_mins(24_015_636);
 
     fn credentials(token: &str) -> AwsCredentials {
         let text = format!("AKIDEXAMPLEAKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY{token}");
