@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod bad_input;
+mod bedrock;
 mod billing;
 mod broken_off_calls;
 mod budget;

@@ -187,7 +187,7 @@ fn files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls
 }
 
 /// A message of Amazon's event stream.
-fn message(payload: &str) -> Vec<u8> {
+pub(super) fn message(payload: &str) -> Vec<u8> {
     let headers = b"\x0b:event-type\x07\x00\x05chunk";
     let total = u32::try_from(16 + headers.len() + payload.len()).unwrap();
     let mut message = total.to_be_bytes().to_vec();
@@ -199,18 +199,20 @@ fn message(payload: &str) -> Vec<u8> {
     message
 }
 
-#[test]
-fn bedrock_is_metered_on_the_callers_own_key_or_signature_in_each_of_its_forms() {
+/// A message with an event of the model's own form.
+pub(super) fn wrapped(text: &str) -> Vec<u8> {
     use base64::Engine as _;
 
+    let bytes = base64::engine::general_purpose::STANDARD.encode(text);
+    message(&format!(r#"{{"bytes":"{bytes}","p":"abcdefgh"}}"#))
+}
+
+#[test]
+fn bedrock_is_metered_on_the_callers_own_key_or_signature_in_each_of_its_forms() {
     run(async {
         let (managed, providers) = gateway_with(&["bedrock"], Keys::None, &[]).await;
         let merchant = Merchant::funded("1").await;
         let bedrock = &providers[0];
-        let wrapped = |text: &str| {
-            let bytes = base64::engine::general_purpose::STANDARD.encode(text);
-            message(&format!(r#"{{"bytes":"{bytes}","p":"abcdefgh"}}"#))
-        };
         let invoked = [
             wrapped(r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":3,"cache_read_input_tokens":40,"output_tokens":1}}}"#),
             wrapped(r#"{"type":"message_delta","usage":{"output_tokens":55}}"#),

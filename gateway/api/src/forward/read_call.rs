@@ -18,7 +18,8 @@ use super::request_body::{Ahead, BodyFingerprint, ReadAhead, RequestBody, read_a
 use super::response_change::ResponseRule;
 use super::turns::Turn;
 use super::usage::{
-    FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_form, read_request, without_member,
+    FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_bedrock_options, read_form,
+    read_request, without_member,
 };
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::model_endpoints::{Chosen, ModelEndpoint, choose};
@@ -93,6 +94,9 @@ impl ReadCall {
         };
         // A provider ignores the body's model if the URL names one.
         let model = provider.model_within(&target).or_else(|| options.model.take());
+        if let (true, Some(json), Some(model)) = (provider.is_bedrock(), &json, &model) {
+            read_bedrock_options(&mut options, json, target.path(), model);
+        }
         Ok(Self {
             scope: "/v1/forward",
             recorded,
@@ -105,6 +109,33 @@ impl ReadCall {
             known_bytes,
             asked: String::new(),
             fingerprint,
+            rule: ResponseRule::Unchanged,
+        })
+    }
+
+    /// A call to `target` whose body was read whole and passes unchanged.
+    pub(super) fn forwarded_whole(
+        provider: Recognised<'_>,
+        (recorded, target): (Uri, Uri),
+        whole: &Bytes,
+    ) -> Result<Self, ApiError> {
+        let mut options = if whole.is_empty() { RequestedOptions::default() } else { given_options(whole)? };
+        let model = provider.model_within(&target).or_else(|| options.model.take());
+        if let Some(model) = model.as_deref().filter(|_| provider.is_bedrock()) {
+            read_bedrock_options(&mut options, whole, target.path(), model);
+        }
+        Ok(Self {
+            scope: "/v1/forward",
+            recorded,
+            target,
+            body: RequestBody::whole(whole.clone()),
+            json: (!whole.is_empty()).then(|| whole.clone()),
+            form: None,
+            options,
+            model,
+            known_bytes: whole.len() as u64,
+            asked: String::new(),
+            fingerprint: Some(BodyFingerprint::of_whole(whole)),
             rule: ResponseRule::Unchanged,
         })
     }

@@ -1,9 +1,9 @@
 //! The size of a call as far as it is known before the call, from its body and from the limits of its model.
 
 use farthing_core::size_hint::{InputLimit, SizeHint};
-use farthing_core::usage::Split;
+use farthing_core::usage::{MAX_COUNT, Split};
 
-use super::usage::{Content, RequestedOptions, content};
+use super::usage::{BodyForm, Content, RequestedOptions, content};
 
 /// Tokens of the instructions that a provider adds to a call with tools.
 const TOOL_INSTRUCTIONS_TOKENS: u64 = 1_000;
@@ -23,12 +23,14 @@ pub(super) fn of_call(
             InputLimit::Tokens(tokens.saturating_mul(answers).max(input_bytes))
         }),
     };
-    SizeHint {
-        max_output_tokens: options.max_output_tokens,
-        input_bytes,
-        model_output_tokens: max_tokens.output.map(|tokens| tokens.saturating_mul(answers)),
-        input_limit,
+    let model_output_tokens = max_tokens.output.map(|tokens| tokens.saturating_mul(answers));
+    if options.form == BodyForm::Unknown {
+        // The hold is its cap then, unless the model has a limit.
+        let max_output_tokens = Some(model_output_tokens.unwrap_or(MAX_COUNT));
+        let input_limit = InputLimit::Unknown;
+        return SizeHint { max_output_tokens, input_bytes, model_output_tokens, input_limit };
     }
+    SizeHint { max_output_tokens: options.max_output_tokens, input_bytes, model_output_tokens, input_limit }
 }
 
 /// The size of a call with a form, whose sound may be more tokens than bytes.
@@ -64,5 +66,15 @@ mod tests {
         assert_eq!(size(image, Split::default()).input_limit, InputLimit::Unknown);
         assert_eq!(size(image, Split { input: Some(5), output: None }).input_limit, InputLimit::Tokens(100));
         assert_eq!(size("{}", Split::default()).model_output_tokens, None);
+    }
+
+    #[test]
+    fn a_body_of_an_unknown_form_is_bounded_by_its_model_or_by_nothing() {
+        let options = RequestedOptions { form: BodyForm::Unknown, ..read_request(b"{}") };
+        for (output, most) in [(Some(300), 300), (None, MAX_COUNT)] {
+            let size = of_call(&options, None, 100, Split { input: None, output });
+            assert_eq!(size.max_output_tokens, Some(most));
+            assert_eq!(size.by_model(), None, "a spend limit takes the hold cap");
+        }
     }
 }

@@ -140,10 +140,23 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     ProviderFacts {
         trace_name: Some("aws.bedrock"),
         shape: Shape::Bedrock,
-        // What a body can request there beside tokens is not known well enough to use a managed key.
+        // `bedrock.rs` knows which endpoints report usage.
         endpoints: &[],
+        unpriced: &[
+            "performanceConfig",
+            "guardrailConfig",
+            "amazon-bedrock-guardrailConfig",
+            "amazon-bedrock-trace",
+        ],
+        query: QueryRule::Nothing,
         model_in_url: ModelInUrl::After("model"),
-        ..openai_compatible("bedrock", &[Regional("bedrock-runtime.", ".amazonaws.com")])
+        ..openai_compatible(
+            "bedrock",
+            &[
+                Regional("bedrock-runtime.", ".amazonaws.com"),
+                Regional("bedrock-runtime-fips.", ".amazonaws.com"),
+            ],
+        )
     },
 ];
 

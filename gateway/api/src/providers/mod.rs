@@ -1,5 +1,7 @@
 //! Providers: recognises the provider of a call by its destination, and chooses its key and list price. Pure.
 
+mod aws;
+mod bedrock;
 mod built_in;
 pub mod catalogue;
 mod endpoints;
@@ -15,6 +17,9 @@ use farthing_core::usage::Split;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
+pub use self::aws::InvalidCredentials;
+pub(crate) use self::aws::{AwsCredentials, SignatureError, SigningScope, sign};
+pub(crate) use self::bedrock::{Operation, operation_of};
 pub use self::built_in::BUILT_IN;
 pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
@@ -57,6 +62,15 @@ impl ProviderKey {
         is_key.then(|| Self(text.to_owned()))
     }
 
+    /// The same for the provider `name`, whose keys may have a form of their own.
+    pub fn of_provider(name: &str, text: &str) -> Result<Self, InvalidKey> {
+        let key = Self::new(text).ok_or(InvalidKey::NotVisible)?;
+        if facts_of(name).is_bedrock() {
+            AwsCredentials::within(text)?;
+        }
+        Ok(key)
+    }
+
     /// The key itself, to pass it to another process of the same instance.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -67,6 +81,17 @@ impl ProviderKey {
         value.set_sensitive(true);
         (name, value)
     }
+}
+
+/// Why a text is no provider key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// It is empty, too long, or has other characters.
+    #[error("must be one line of visible ASCII characters")]
+    NotVisible,
+    /// It is no key of Amazon Bedrock.
+    #[error(transparent)]
+    OfBedrock(#[from] InvalidCredentials),
 }
 
 impl Drop for ProviderKey {
@@ -103,9 +128,9 @@ enum Destination {
     Public,
     /// The host of a public interface, without TLS or at another port. No managed key is sent there.
     Unprotected,
-    /// A resource that a customer of the provider rents, and that the operator did not name. No managed key is sent
-    /// there: it may be anybody's.
-    Rented,
+    /// A host to which a managed key goes only if the operator names it, and that the operator did not name: a resource
+    /// that a customer of the provider rents, which may be anybody's, or a region, whose prices may be others.
+    Unnamed,
     /// A host that the operator configured.
     Named,
     /// Any other host.
@@ -132,6 +157,22 @@ impl Recognised<'_> {
         self.is_built_in().then(|| self.facts.key_slot(target.path()))
     }
 
+    /// Whether its interface is that of Amazon Bedrock.
+    pub(crate) fn is_bedrock(self) -> bool {
+        self.facts.is_bedrock()
+    }
+
+    /// The AWS credentials in a key for this provider, by which calls are signed; `None` if the key is sent as it is.
+    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidCredentials> {
+        if self.is_bedrock() { AwsCredentials::within(key) } else { Ok(None) }
+    }
+
+    /// The AWS region in the host of `target`, if the provider is Bedrock.
+    pub(crate) fn region_of(self, target: &Uri) -> Option<String> {
+        let (host, _) = target::destination(target);
+        bedrock::region_of(&host).filter(|_| self.is_bedrock()).map(str::to_owned)
+    }
+
     /// The unit by which a call to `target` is billed.
     pub(crate) fn billed_by(self, target: &Uri) -> BilledBy {
         if self.is_built_in() { endpoints::billed_by(target) } else { BilledBy::Report }
@@ -152,7 +193,7 @@ impl Recognised<'_> {
         self.facts.unpriced
     }
 
-    /// The header that carries a managed key to the provider.
+    /// The header that carries a managed key to the provider. AWS credentials are in none.
     pub(crate) fn key_header(self, target: &Uri, key: &ProviderKey) -> (HeaderName, HeaderValue) {
         let (name, prefix) = self.facts.key_slot(target.path()).name_and_prefix();
         key.header(name, prefix)
@@ -162,6 +203,7 @@ impl Recognised<'_> {
     pub(crate) fn parameter_of_the_response(self, target: &Uri) -> Option<String> {
         match self.facts.query {
             QueryRule::Any => return None,
+            QueryRule::Nothing => return target::parameters(target).next().map(|(name, _)| name),
             QueryRule::ResponseFormat => {}
         }
         let mut format: Option<String> = None;
@@ -231,11 +273,15 @@ impl Providers {
         let (host, port) = target::destination(target);
         let public = BUILT_IN.iter().find_map(|facts| Some((facts, facts.owner_of(&host)?)));
         let is_protected = target.scheme_str() == Some("https") && port == 443;
+        let needs_naming = |owner| match owner {
+            HostOwner::Provider => false,
+            HostOwner::ProviderInRegion | HostOwner::Customer => true,
+        };
         let named = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
         if let Some(known) = self.hosts.iter().find(named) {
             let (facts, destination) = match public {
-                // The operator's own resource at the provider has the rules of a public interface.
-                Some((facts, HostOwner::Customer)) if facts.name == known.name => {
+                // Such a host of the provider has the rules of a public interface.
+                Some((facts, owner)) if needs_naming(owner) && facts.name == known.name => {
                     (facts, if is_protected { Destination::Public } else { Destination::Unprotected })
                 }
                 Some(_) | None => (facts_of(&known.name), Destination::Named),
@@ -243,8 +289,8 @@ impl Providers {
             return Recognised { name: &known.name, facts, destination };
         }
         let (facts, destination) = match public {
-            Some((facts, HostOwner::Provider)) if is_protected => (facts, Destination::Public),
-            Some((facts, HostOwner::Customer)) if is_protected => (facts, Destination::Rented),
+            Some((facts, owner)) if is_protected && needs_naming(owner) => (facts, Destination::Unnamed),
+            Some((facts, _)) if is_protected => (facts, Destination::Public),
             Some((facts, _)) => (facts, Destination::Unprotected),
             None => (&built_in::OTHER, Destination::Elsewhere),
         };
@@ -273,7 +319,7 @@ impl Providers {
         let ours = self.keys.get(provider.name).map(Key::Managed);
         match provider.destination {
             Destination::Public => ours.ok_or(KeyMissing),
-            Destination::Unprotected | Destination::Rented => Err(KeyMissing),
+            Destination::Unprotected | Destination::Unnamed => Err(KeyMissing),
             Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
             Destination::Elsewhere => Ok(Key::Callers),
         }
@@ -324,15 +370,16 @@ impl Providers {
         let Some(model) = model else {
             let asks_nothing = match key {
                 Key::Managed(_) => {
-                    matches!(*method, Method::GET | Method::HEAD) && endpoints::is_model_list(target)
+                    let is_read = matches!(*method, Method::GET | Method::HEAD);
+                    is_read && endpoints::is_model_list(target) && !provider.is_bedrock()
                 }
                 Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
             };
             return if asks_nothing { Ok(ListPrice::Nothing) } else { Err(Unpriced::NoModel) };
         };
         let is_restricted = match key {
-            // Nothing is restricted at hosts that the operator configured.
-            Key::Managed(_) => provider.destination != Destination::Named,
+            // Nothing is restricted at hosts that the operator configured, apart from those of Bedrock.
+            Key::Managed(_) => provider.destination != Destination::Named || provider.is_bedrock(),
             Key::Callers => false,
         };
         if is_restricted

@@ -54,12 +54,23 @@ pub(crate) struct RequestedOptions {
     pub(crate) is_background: bool,
     /// The output limit of all answers together, in tokens; the largest if several are given.
     pub(crate) max_output_tokens: Option<u64>,
+    /// Whether the limits here are those that the provider reads.
+    pub(crate) form: BodyForm,
     /// The answers that the output limit counts for: to each prompt as many as the body wants. At least 1 if it was read.
     pub(crate) limited_answers: u64,
     /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
     pub(crate) answers: u64,
     /// The characters of `input`, if it is a text: what is to be spoken.
     pub(crate) input_characters: Option<u64>,
+}
+
+/// Whether the form of a body is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum BodyForm {
+    #[default]
+    Known,
+    /// The output may be longer than anything in the body says.
+    Unknown,
 }
 
 /// Reads the options of a whole JSON body.
@@ -109,6 +120,7 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         max_output_tokens: limit.map(|limit| limit.saturating_mul(limited_answers)),
+        form: BodyForm::Known,
         limited_answers,
         answers: answers.saturating_mul(inputs),
         input_characters: body.get("input").and_then(|input| {
