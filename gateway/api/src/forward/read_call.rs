@@ -192,7 +192,8 @@ impl ReadCall {
         // The model in the provider's URL decides, at Google and Azure.
         let of_client = google.as_ref().map(|call| call.model.clone());
         let in_url = providers.at(&target).model_within(&target).or(of_client);
-        let sent = if let Some(conversion) = Conversion::between(client, provider) {
+        let conversion = provider.and_then(|provider| Conversion::between(client, provider));
+        let sent = if let Some(conversion) = conversion {
             if let Some(name) = given.ambiguous {
                 return Err(ambiguous_member(name));
             }
@@ -208,7 +209,7 @@ impl ReadCall {
             let model = in_url.or_else(|| given.model.clone()).unwrap_or_default();
             SentBody { stream, ..SentBody::unchanged(whole, given, model) }
         };
-        Self::sent(library.path(), (target, Some(provider)), whole, sent)
+        Self::sent(library.path(), (target, provider), whole, sent)
     }
 
     fn sent(
