@@ -244,21 +244,21 @@ pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) 
                 let lines = rounded_lines(&price.tiers, tier_usage);
                 Ok(Bound::at_most(line_cost(price.tier_type, rate, units).and_then(|fee| fee.plus(lines))))
             }
-            (TierType::Characters1m, _) => characters_bound(price, tier_usage, hint),
+            (TierType::Characters1m, _) => Ok(characters_bound(price, tier_usage, hint)),
             (TierType::Tokens1m, None) | (TierType::Minutes, _) => Ok(Bound::Unknown),
         },
     }
 }
 
-fn characters_bound(price: &Price, tier_usage: Decimal, hint: SizeHint) -> Result<Bound, Error> {
-    let Some(input) = hint.input_characters else { return Ok(Bound::Unknown) };
+fn characters_bound(price: &Price, tier_usage: Decimal, hint: SizeHint) -> Bound {
+    let Some(input) = hint.input_characters else { return Bound::Unknown };
     let usage = Usage { characters: Split { input, output: 0 }, ..Usage::default() };
     let units = usage.units(price.tier_type, price.token_basis);
     let rate = price.tiers.highest_rate_from(tier_usage);
     let (fee, lines) = (line_cost(price.tier_type, rate, units), rounded_lines(&price.tiers, tier_usage));
     match fee {
-        Ok(fee) if lines.is_zero() => Ok(Bound::Exact(fee)),
-        fee => Ok(Bound::at_most(fee.and_then(|fee| fee.plus(lines)))),
+        Ok(fee) if lines.is_zero() => Bound::Exact(fee),
+        fee => Bound::at_most(fee.and_then(|fee| fee.plus(lines))),
     }
 }
 
