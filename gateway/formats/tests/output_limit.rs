@@ -1,7 +1,5 @@
 //! The output limit of a request that is converted into Chat Completions stands in the member that its provider reads.
 
-#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
-
 use farthing_formats::{ChatLimitMember, Conversion, Format, RequestFacts};
 use serde_json::{Value, json};
 
