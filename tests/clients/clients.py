@@ -212,9 +212,6 @@ def scenarios_of(client, route):
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
     left_out = left_out if route == "forward" else left_out | set(OWN_KEY)
     left_out = left_out | NOT_REWRITTEN if route.startswith("rewrite") else left_out
-    # The mock provider does not read the names that it writes there.
-    is_mixed = client.module == "google_client" and client.environment == "python" and route == "rewrite"
-    left_out = left_out | {"image_url", "image_base64", "audio"} if is_mixed else left_out
     # It sends no schema for a model that it does not know as Google's.
     left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out
     return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]

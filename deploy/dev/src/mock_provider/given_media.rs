@@ -28,9 +28,8 @@ fn find(value: &Value, found: &mut Vec<String>) {
 /// The image or sound that this part is.
 fn part(value: &Value) -> Option<String> {
     let given = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
-    let either = |camel: &str, snake: &str| given(camel).or_else(|| given(snake));
     match text_at(value, "/type") {
-        "image_url" => return either("/image_url/url", "/image_url").map(of_url),
+        "image_url" => return given("/image_url/url").or_else(|| given("/image_url")).map(of_url),
         "input_image" => return given("/image_url").map(of_url),
         "input_audio" => {
             let kind = format!("audio/{}", text_at(value, "/input_audio/format"));
@@ -43,11 +42,17 @@ fn part(value: &Value) -> Option<String> {
         }
         _ => {}
     }
-    if let Some(uri) = either("/fileData/fileUri", "/file_data/file_uri") {
-        return Some(uri.to_owned());
+    // Google's Python package writes some names in camel case, and those within them not.
+    let data = |name: &str, snake: &str| value.get(name).or_else(|| value.get(snake));
+    let inner = |data: &'_ Value, name: &str, snake: &str| {
+        data.get(name).or_else(|| data.get(snake)).and_then(Value::as_str).map(str::to_owned)
+    };
+    if let Some(file) = data("fileData", "file_data") {
+        return inner(file, "fileUri", "file_uri");
     }
-    let kind = either("/inlineData/mimeType", "/inline_data/mime_type").unwrap_or_default();
-    either("/inlineData/data", "/inline_data/data").map(|data| of_base64(kind, data))
+    let inline = data("inlineData", "inline_data")?;
+    let kind = inner(inline, "mimeType", "mime_type").unwrap_or_default();
+    inner(inline, "data", "data").map(|data| of_base64(&kind, &data))
 }
 
 /// A URL, or what a data URL has in base64.
@@ -103,6 +108,11 @@ mod tests {
             ),
             (json!({"inlineData": {"mimeType": "audio/wav", "data": "__--"}}), "audio/wav of 3 bytes"),
             (json!({"inline_data": {"mime_type": "audio/wav", "data": "AAAA"}}), "audio/wav of 3 bytes"),
+            (
+                json!({"fileData": {"file_uri": "https://a.example/", "mime_type": "image/png"}}),
+                "https://a.example/",
+            ),
+            (json!({"inlineData": {"mime_type": "audio/wav", "data": "AAAA"}}), "audio/wav of 3 bytes"),
             (json!({"type": "text", "text": "data:image/png;base64,AAAA"}), "no image and no sound"),
         ] {
             let body = json!({"messages": [{"role": "user", "content": [part]}]}).to_string();
