@@ -342,8 +342,7 @@ impl Providers {
             Destination::Unprotected | Destination::Unnamed => Err(KeyMissing),
             Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
             Destination::NamedInPlain if ours.is_some() => Err(KeyMissing),
-            Destination::NamedInPlain => Ok(Key::Callers),
-            Destination::Elsewhere => Ok(Key::Callers),
+            Destination::NamedInPlain | Destination::Elsewhere => Ok(Key::Callers),
         }
     }
 
