@@ -8,6 +8,7 @@ mod endpoints;
 mod facts;
 mod limit_members;
 mod plain_http;
+mod provider_host;
 mod usage_limit;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
 use self::facts::{HostOwner, QueryRule};
 pub(crate) use self::facts::{KeySlot, StreamUsage};
+pub use self::provider_host::{InvalidHost, ProviderHost};
 pub(crate) use self::usage_limit::UsageLimit;
 use crate::forward::{LimitMember, Shape};
 use crate::providers::catalogue::Catalogue;
@@ -41,17 +43,6 @@ const HTTPS_PORT: u16 = 443;
 
 /// The longest provider key, in bytes.
 const MAX_KEY: usize = 4096;
-
-/// A host, configured by the operator, that has the interface of a provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProviderHost {
-    /// The provider's name, for example `openai`.
-    pub name: String,
-    /// Its host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-}
 
 /// A managed provider key. Invariant: `Debug` does not reveal it. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -70,6 +61,8 @@ impl ProviderKey {
         let key = Self::new(text).ok_or(InvalidKey::NotVisible)?;
         if facts_of(name).is_bedrock() {
             AwsCredentials::within(text)?;
+        } else if AwsCredentials::resemble(text) {
+            return Err(InvalidKey::OfAws);
         }
         Ok(key)
     }
@@ -95,6 +88,9 @@ pub enum InvalidKey {
     /// It is no key of Amazon Bedrock.
     #[error(transparent)]
     OfBedrock(#[from] InvalidCredentials),
+    /// It is AWS credentials, and the provider is another one. It would get the secret access key.
+    #[error("must not be AWS credentials or an access key id: they are for the provider bedrock alone")]
+    OfAws,
 }
 
 impl Drop for ProviderKey {

@@ -212,6 +212,10 @@ fn each_provider_gets_its_key_in_its_own_header() {
         ("bedrock", "AKIAIOSFODNN7EXAMPLE:short", false),
         ("bedrock", "AKIAIOSFODNN7EXAMPLE", false),
         ("openai", "a:b", true),
+        // The secret would be sent as it is.
+        ("openai", pair, false),
+        ("anthropic", "ASIAIOSFODNN7EXAMPLE", false),
+        ("my-own", pair, false),
     ] {
         assert_eq!(ProviderKey::of_provider(name, text).is_ok(), is_valid, "{name} {text}");
     }
