@@ -226,7 +226,7 @@ async fn finish(
     };
     let limits = size::Limits {
         members: provider.limit_members(&target),
-        model: app.providers.max_tokens(provider, model.as_deref()),
+        model: app.providers.max_tokens(provider, &target, model.as_deref()),
         billed_by: provider.billed_by(&target),
     };
     let size = match json.as_deref().filter(|_| on_spend_key) {
@@ -266,7 +266,7 @@ async fn finish(
     }
     let mut usage_limit = UsageLimit::default();
     if let Key::Managed(key) = provider_key {
-        usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
+        usage_limit = app.providers.usage_limit(provider, &target, model.as_deref(), options.answers);
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }

@@ -169,7 +169,7 @@ impl ReadCall {
                 let facts = RequestFacts {
                     model: Some(&model),
                     stream: false,
-                    max_output_tokens: providers.max_tokens(at, Some(&model)).output,
+                    max_output_tokens: providers.max_tokens(at, &target, Some(&model)).output,
                     chat_limit: at.chat_limit(),
                 };
                 convert(forwarder, (conversion, &target), whole, &facts, share)?
@@ -207,7 +207,7 @@ impl ReadCall {
             let facts = RequestFacts {
                 model: in_url.as_deref(),
                 stream: google.is_some_and(|call| call.stream),
-                max_output_tokens: providers.max_tokens(at, Some(model)).output,
+                max_output_tokens: providers.max_tokens(at, &target, Some(model)).output,
                 chat_limit: at.chat_limit(),
             };
             convert(forwarder, (conversion, &target), whole, &facts, share)?

@@ -29,10 +29,11 @@ pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
 use self::facts::{HostOwner, QueryRule};
 pub(crate) use self::facts::{KeySlot, StreamUsage};
+use self::provider_host::NamedRegions;
 pub use self::provider_host::{InvalidHost, ProviderHost};
 pub(crate) use self::usage_limit::UsageLimit;
 use crate::forward::{LimitMember, Shape};
-use crate::providers::catalogue::Catalogue;
+use crate::providers::catalogue::{Catalogue, Listed};
 use crate::target;
 
 /// The name of a provider that is not built in.
@@ -109,6 +110,7 @@ impl fmt::Debug for ProviderKey {
 #[derive(Debug)]
 pub(crate) struct Providers {
     hosts: Vec<ProviderHost>,
+    regions: NamedRegions,
     keys: BTreeMap<String, ProviderKey>,
     catalogue: Catalogue,
 }
@@ -271,7 +273,7 @@ impl Providers {
         keys: BTreeMap<String, ProviderKey>,
         catalogue: Catalogue,
     ) -> Self {
-        Self { hosts, keys, catalogue }
+        Self { regions: NamedRegions::of(&hosts), hosts, keys, catalogue }
     }
 
     /// The price catalogue.
@@ -351,21 +353,42 @@ impl Providers {
         listed.map_or(ListPrice::Unlisted, |listed| ListPrice::Listed(listed.price.clone()))
     }
 
-    /// The most tokens of one input and of one answer of `model`, as the catalogue has them.
-    pub(crate) fn max_tokens(&self, provider: Recognised<'_>, model: Option<&str>) -> Split<Option<u64>> {
-        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+    /// The most tokens of one input and of one answer of `model` at `target`, as the catalogue has them.
+    pub(crate) fn max_tokens(
+        &self,
+        provider: Recognised<'_>,
+        target: &Uri,
+        model: Option<&str>,
+    ) -> Split<Option<u64>> {
+        let listed = model.and_then(|model| self.listed_at(provider, target, model).ok());
         listed.map(|listed| listed.max_tokens).unwrap_or_default()
     }
 
-    /// The usage that a call for `model` may report, if it asks for at most so many answers.
+    /// The usage that a call to `target` for `model` may report, if it asks for at most so many answers.
     pub(crate) fn usage_limit(
         &self,
         provider: Recognised<'_>,
+        target: &Uri,
         model: Option<&str>,
         answers: u64,
     ) -> UsageLimit {
-        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+        let listed = model.and_then(|model| self.listed_at(provider, target, model).ok());
         listed.map_or_else(UsageLimit::default, |listed| UsageLimit::new(listed.max_tokens, answers))
+    }
+
+    /// The entry of the catalogue for `model` at `target`. At Bedrock, that of `{region}/{model}` comes first. One without
+    /// a region may be the price of any region, so it counts only if the operator did not name several.
+    fn listed_at(&self, provider: Recognised<'_>, target: &Uri, model: &str) -> Result<&Listed, Unpriced> {
+        let of_region = provider.region_of(target).map(|region| format!("{region}/{model}"));
+        let of_region = of_region.and_then(|name| self.catalogue.find(provider.name, &name));
+        let anywhere = || self.catalogue.find(provider.name, model);
+        match (of_region, self.regions) {
+            (Some(listed), _) => Ok(listed),
+            (None, NamedRegions::Several) if provider.is_bedrock() => {
+                Err(anywhere().map_or(Unpriced::Model, |_| Unpriced::Region))
+            }
+            (None, NamedRegions::AtMostOne | NamedRegions::Several) => anywhere().ok_or(Unpriced::Model),
+        }
     }
 
     /// The list price of a call of `method` to `target` for `model`, or why it has none.
@@ -404,7 +427,7 @@ impl Providers {
         {
             return Err(Unpriced::Endpoint);
         }
-        let Some(listed) = self.catalogue.find(provider.name, model) else { return Err(Unpriced::Model) };
+        let listed = self.listed_at(provider, target, model)?;
         let reports_nothing = match (key, provider.billed_by(target)) {
             // Sound reports no tokens, so a price by tokens would bill nothing.
             (Key::Managed(_), BilledBy::InputCharacters) => {
@@ -424,6 +447,8 @@ pub(crate) enum Unpriced {
     NoModel,
     /// The catalogue lacks the model.
     Model,
+    /// The catalogue has the model without a region, and the operator named several.
+    Region,
     /// The endpoint does not answer at once with its usage.
     Endpoint,
     /// The listed price is by tokens, which the endpoint does not report.
@@ -437,6 +462,10 @@ impl fmt::Display for Unpriced {
                 "the call names no model that can be read: a body must be JSON of at most 256 KiB"
             }
             Self::Model => "the operator's price catalogue does not list the model at this provider",
+            Self::Region => {
+                "the operator's price catalogue does not list the model in this region, as REGION/MODEL, and several \
+                 regions are named"
+            }
             Self::Endpoint => {
                 "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
                  your own as provider_key"

@@ -1,5 +1,7 @@
 //! The hosts to which the operator gives the name of a provider. Pure.
 
+use std::collections::BTreeSet;
+
 use super::bedrock;
 use super::built_in::BUILT_IN;
 use super::facts::HostOwner;
@@ -41,9 +43,65 @@ impl ProviderHost {
     }
 }
 
+/// Of how many of Bedrock's regions the operator named hosts. A region's prices may be others than those of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedRegions {
+    AtMostOne,
+    Several,
+}
+
+impl NamedRegions {
+    /// That of these hosts. A host whose name says no region counts as a region of its own.
+    pub(super) fn of(hosts: &[ProviderHost]) -> Self {
+        let of_bedrock = hosts
+            .iter()
+            .filter(|named| BUILT_IN.iter().any(|facts| facts.is_bedrock() && facts.name == named.name));
+        let places: BTreeSet<String> = of_bedrock
+            .map(|named| {
+                let plain = target::plain_host(&named.host);
+                let region = bedrock::region_of(&plain).map(str::to_owned);
+                region.unwrap_or_else(|| format!("{plain}:{}", named.port))
+            })
+            .collect();
+        if places.len() > 1 { Self::Several } else { Self::AtMostOne }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regions_are_counted_by_the_hosts_that_are_named() {
+        let eu = "bedrock-runtime.eu-west-1.amazonaws.com";
+        for (hosts, regions) in [
+            (&[][..], NamedRegions::AtMostOne),
+            (&[("bedrock", eu, 443)], NamedRegions::AtMostOne),
+            (
+                &[
+                    ("bedrock", eu, 443),
+                    ("bedrock", "bedrock-runtime-fips.eu-west-1.amazonaws.com.", 443),
+                    ("bedrock", "vpce-0a1b.bedrock-runtime.eu-west-1.vpce.amazonaws.com", 443),
+                    ("openai", "127.0.0.1", 9),
+                ],
+                NamedRegions::AtMostOne,
+            ),
+            (
+                &[("bedrock", eu, 443), ("bedrock", "bedrock-runtime.us-east-1.amazonaws.com", 443)],
+                NamedRegions::Several,
+            ),
+            (&[("bedrock", eu, 443), ("bedrock", "127.0.0.1", 9)], NamedRegions::Several),
+            (&[("bedrock", "127.0.0.1", 10), ("bedrock", "127.0.0.1", 9)], NamedRegions::Several),
+        ] {
+            let named = |(name, host, port): &(&str, &str, u16)| ProviderHost {
+                name: (*name).to_owned(),
+                host: (*host).to_owned(),
+                port: *port,
+            };
+            let hosts: Vec<_> = hosts.iter().map(named).collect();
+            assert_eq!(NamedRegions::of(&hosts), regions, "{hosts:?}");
+        }
+    }
 
     #[test]
     fn a_region_or_a_rented_resource_of_a_provider_has_that_providers_name() {

@@ -120,7 +120,11 @@ mod tests {
             ("sk-proj-AKIAIOSFODNN7EXAMPLE".to_owned(), false, false),
             ("AKIA:x".to_owned(), false, false),
             ("a:b".to_owned(), false, false),
-            ("0c9d7a0e-1111-2222-3333-444455556666:0123456789abcdef0123456789abcdef".to_owned(), false, false),
+            (
+                "0c9d7a0e-1111-2222-3333-444455556666:0123456789abcdef0123456789abcdef".to_owned(),
+                false,
+                false,
+            ),
             (String::new(), false, false),
         ] {
             let found = (AwsCredentials::resemble(&text), AwsCredentials::begin_with_id(&text));
