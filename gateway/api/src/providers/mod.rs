@@ -166,8 +166,15 @@ impl Recognised<'_> {
     }
 
     /// The AWS credentials in a key for this provider, by which calls are signed; `None` if the key is sent as it is.
-    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidCredentials> {
-        if self.is_bedrock() { AwsCredentials::within(key) } else { Ok(None) }
+    /// Fails for credentials at another provider than Bedrock, which would get the secret.
+    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidKey> {
+        if self.is_bedrock() {
+            return Ok(AwsCredentials::within(key)?);
+        }
+        // The keys of an unknown provider may have any form, so only what begins as AWS's own does is taken for one.
+        let is_of_aws =
+            if self.is_known() { AwsCredentials::resemble(key) } else { AwsCredentials::begin_with_id(key) };
+        if is_of_aws { Err(InvalidKey::OfAws) } else { Ok(None) }
     }
 
     /// The AWS region in the host of `target`, if the provider is Bedrock.

@@ -283,6 +283,33 @@ fn each_provider_gets_its_key_in_its_own_header() {
 }
 
 #[test]
+fn aws_credentials_are_for_bedrock_alone() {
+    let providers = providers();
+    let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    let (pair, lone) = (format!("AKIAIOSFODNN7EXAMPLE:{secret}"), "ASIAIOSFODNN7EXAMPLE".to_owned());
+    let others = format!("service_account_7:{secret}");
+    let within =
+        |url: &str, key: &str| providers.at(&uri(url)).credentials_within(key).map(|found| found.is_some());
+    for host in ["api.openai.com", "proxy.example.com:8443", "ours.openai.azure.com", "example.org"] {
+        let url = format!("https://{host}/v1/chat/completions");
+        for key in [&pair, &lone, &format!("{pair}:token")] {
+            assert_eq!(within(&url, key), Err(InvalidKey::OfAws), "{host}");
+        }
+        // An unknown provider's keys may have any form.
+        let known = if host == "example.org" { Ok(false) } else { Err(InvalidKey::OfAws) };
+        assert_eq!(within(&url, &others), known, "{host}");
+        for key in ["sk-theirs", "a:b", ""] {
+            assert_eq!(within(&url, key), Ok(false), "{host} {key}");
+        }
+    }
+    let bedrock = "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse";
+    assert_eq!(within(bedrock, &pair), Ok(true));
+    assert_eq!(within(bedrock, "ABSKtheirs"), Ok(false));
+    assert_eq!(within(bedrock, &lone), Err(InvalidKey::OfBedrock(InvalidCredentials)));
+    assert!(!InvalidKey::OfAws.to_string().contains("AKIA"));
+}
+
+#[test]
 fn quirks_follow_the_provider_and_the_path() {
     let providers = providers();
     for (url, shape, stream_usage) in [
