@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use farthing_core::model_price::{ListPrice, ModelPrice};
 use serde_json::value::RawValue;
 
+use super::bedrock_forms::{CONVERSE, EVERY_LIMIT, Form, Path, form_of};
 use super::output_limit::BedrockLimit;
 use super::request::{Ordered, RequestedOptions};
 use super::unpriced::Tree;
@@ -40,72 +41,41 @@ enum OutputLimit {
     Ambiguous(&'static str),
 }
 
-/// The path of a limit: a member, or a member of a member.
-type Path = &'static [&'static str];
-
-/// Models by how their names begin, each with the limits that its bodies may have. The first that fits counts.
-const FORMS: [(&str, &[Path]); 12] = [
-    ("anthropic.", &[&["max_tokens"], &["max_tokens_to_sample"]]),
-    ("amazon.nova", &[&["inferenceConfig", "maxTokens"], &["inferenceConfig", "max_new_tokens"]]),
-    ("amazon.titan-text", &[&["textGenerationConfig", "maxTokenCount"]]),
-    ("meta.", &[&["max_gen_len"]]),
-    ("mistral.", &[&["max_tokens"]]),
-    ("cohere.", &[&["max_tokens"]]),
-    ("deepseek.", &[&["max_tokens"]]),
-    ("ai21.", &[&["max_tokens"]]),
-    ("openai.", &[&["max_completion_tokens"], &["max_tokens"]]),
-    ("qwen.", &[&["max_tokens"]]),
-    ("writer.", &[&["max_tokens"]]),
-    // Embeddings have no output.
-    ("amazon.titan-embed", &[]),
-];
-
-/// The limit of `converse`.
-const CONVERSE: &[Path] = &[&["inferenceConfig", "maxTokens"]];
-
 /// Members that ask for several answers, which the limit may count for one by one.
 const SEVERAL: [&str; 2] = ["num_generations", "numResults"];
 
 /// Members of `additionalModelRequestFields` that cost nothing beside their tokens, and choose no other limit.
 const FREE_FIELDS: [&str; 4] = ["thinking", "reasoning_config", "top_k", "anthropic_beta"];
 
-/// The output limit in a body.
+/// The output limit in a body: the largest that it gives, if it gives one that the operation or the model reads.
 fn output_limit(body: &[u8], operation: Operation, model: &str) -> OutputLimit {
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return OutputLimit::Unknown };
-    let paths = match operation {
+    let read = match operation {
         Operation::Converse => CONVERSE,
         Operation::Invoke => match form_of(model) {
-            Some(paths) => paths,
+            Some(Form::Text(paths)) => paths,
+            Some(Form::Embeddings) => return OutputLimit::Absent,
             None => return OutputLimit::Unknown,
         },
     };
     if operation == Operation::Invoke && members.iter().any(|(name, _)| SEVERAL.contains(&name.as_str())) {
         return OutputLimit::Unknown;
     }
-    let mut largest = OutputLimit::Absent;
-    for path in paths {
-        largest = match (limit_at(&members, path), largest) {
-            (OutputLimit::Tokens(tokens), OutputLimit::Tokens(before)) => {
-                OutputLimit::Tokens(tokens.max(before))
+    let (mut largest, mut is_limited) = (0, false);
+    for path in EVERY_LIMIT {
+        match limit_at(&members, path) {
+            OutputLimit::Tokens(tokens) => {
+                largest = tokens.max(largest);
+                is_limited |= read.contains(&path);
             }
-            (OutputLimit::Absent, before) => before,
-            (limit @ OutputLimit::Tokens(_), _) => limit,
-            (limit @ (OutputLimit::Unknown | OutputLimit::Ambiguous(_)), _) => return limit,
-        };
+            OutputLimit::Absent => {}
+            limit @ (OutputLimit::Unknown | OutputLimit::Ambiguous(_)) => return limit,
+        }
     }
-    largest
+    if is_limited { OutputLimit::Tokens(largest) } else { OutputLimit::Absent }
 }
 
-/// The limits of the form that the bodies of `model` have. An inference profile has the name of its model behind that of
-/// its regions.
-fn form_of(model: &str) -> Option<&'static [Path]> {
-    let behind_regions = model.split_once('.').map(|(_, rest)| rest);
-    let names = [Some(model), behind_regions].into_iter().flatten();
-    let mut forms = names.filter_map(|name| FORMS.iter().find(|(begin, _)| name.starts_with(begin)));
-    forms.next().map(|(_, paths)| *paths)
-}
-
-fn limit_at(members: &[(String, &RawValue)], path: &[&'static str]) -> OutputLimit {
+fn limit_at(members: &[(String, &RawValue)], path: Path) -> OutputLimit {
     let [name, inner @ ..] = path else { return OutputLimit::Unknown };
     let mut spelled = members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
     let (given, value) = match (spelled.next(), spelled.next()) {
@@ -230,6 +200,7 @@ mod tests {
             // A limit of another form is none there.
             (r#"{"max_tokens":1}"#, Absent),
             (r#"{"inferenceConfig":{"max_new_tokens":1}}"#, Absent),
+            (r#"{"inferenceConfig":{"maxTokens":5,"max_new_tokens":9},"max_tokens":7}"#, Tokens(9)),
             ("{}", Absent),
             (r#"{"inferenceConfig":{"maxTokens":null}}"#, Absent),
             (r#"{"inferenceConfig":{"maxTokens":0}}"#, Unknown),
@@ -260,6 +231,20 @@ mod tests {
             ("cohere.command-r-v1:0", r#"{"max_tokens":5,"num_generations":4}"#, Unknown),
             ("amazon.titan-image-generator-v2:0", r#"{"max_tokens":5}"#, Unknown),
             ("amazon.titan-embed-text-v2:0", r#"{"inputText":"x"}"#, Absent),
+            // There it limits the input.
+            ("cohere.embed-v4:0", r#"{"texts":["x"],"max_tokens":5}"#, Absent),
+            ("ai21.j2-ultra-v1", r#"{"max_tokens":1}"#, Absent),
+            ("ai21.j2-ultra-v1", r#"{"max_tokens":1,"maxTokens":8000}"#, Tokens(8000)),
+            ("ai21.jamba-1-5-mini-v1:0", r#"{"maxTokens":1}"#, Absent),
+            ("openai.gpt-oss-20b-1:0", r#"{"max_tokens":1}"#, Absent),
+            ("openai.gpt-oss-20b-1:0", r#"{"max_tokens":9,"max_completion_tokens":1}"#, Tokens(9)),
+            // A decoy: whichever of them the model reads, it is not above the largest.
+            ("qwen.qwen3-32b-v1:0", r#"{"max_tokens":1,"max_completion_tokens":8000}"#, Tokens(8000)),
+            ("deepseek.v3-v1:0", r#"{"max_tokens":7,"max_completion_tokens":null}"#, Tokens(7)),
+            ("mistral.mistral-large", r#"{"max_tokens":1,"max_new_tokens":"8000"}"#, Unknown),
+            ("meta.llama3", r#"{"max_gen_len":5,"max_tokens":1e4}"#, Unknown),
+            ("meta.llama3", r#"{"max_gen_len":5,"inferenceConfig":7}"#, Unknown),
+            ("anthropic.claude-3", r#"{"max_tokens":1,"Max_Tokens":9}"#, Ambiguous("max_tokens")),
             ("stability.sd3", r#"{"max_tokens":5}"#, Unknown),
             ("arn:aws:bedrock:eu-west-1:1:provisioned-model/x", r#"{"max_tokens":5}"#, Unknown),
             ("x.evil.anthropic.claude", r#"{"max_tokens":5}"#, Unknown),
