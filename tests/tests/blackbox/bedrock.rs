@@ -30,6 +30,9 @@ const ANSWER: &str = r#"{"output":{},"stopReason":"end_turn","usage":{"inputToke
 
 const PRICES: &str = r#"{"provider":"bedrock","model":"eu.anthropic.claude-ours-v1:0","input_per_1m":"3","output_per_1m":"15"},
     {"provider":"bedrock","model":"cached","input_per_1m":"3","output_per_1m":"15","cache_read_per_1m":"0.3","cache_write_per_1m":"3.75"},
+    {"provider":"bedrock","model":"mistral.ours","input_per_1m":"3","output_per_1m":"15"},
+    {"provider":"bedrock","model":"eu-west-1/ai21.j2-ours","input_per_1m":"3","output_per_1m":"15"},
+    {"provider":"bedrock","model":"cohere.embed-ours","input_per_1m":"3"},
     {"provider":"bedrock","model":"stability.form-unknown","input_per_1m":"3","output_per_1m":"15"}"#;
 
 /// A gateway, and a provider that is a private endpoint of Bedrock to it.
@@ -344,6 +347,7 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
         for (other, why) in [
             ("/model/anthropic.claude-ours-v1%3A0/converse", "does not list the model"),
             ("/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Aprovisioned-model%2Fx/converse", "does not list"),
+            ("/model/stability.form-unknown/invoke", "use converse"),
             ("/model/cached/count-tokens", "does not answer at once"),
             ("/x/model/cached/converse", "does not answer at once"),
             ("/openai/v1/chat/completions", "does not answer at once"),
@@ -352,6 +356,11 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
             let error = refused.refused(400, "model_not_priced");
             assert!(error["message"].as_str().unwrap().contains(why), "{other}: {error}");
         }
+        let embedding = "/model/cohere.embed-ours/invoke";
+        let images = json!({"input_type": "image", "images": ["data:image/png;base64,aGk="]});
+        let error = scene.ask(key, embedding, &images).await.refused(400, "validation_error");
+        assert_eq!(error["issues"][0]["path"], json!(["images"]), "{error}");
+        assert!(error.to_string().contains("only the tokens of texts are reported"), "{error}");
         assert!(endpoint.calls().is_empty());
 
         // What is priced passes, and is metered.
@@ -369,7 +378,7 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
 }
 
 #[test]
-fn an_output_limit_bounds_the_hold_and_an_unknown_form_takes_the_hold_cap() {
+fn an_output_limit_bounds_the_hold_and_one_that_cannot_be_read_takes_the_hold_cap() {
     run(async {
         let scene = Scene::start(&credentials(OURS)).await;
         let merchant = &scene.merchant;
@@ -381,10 +390,11 @@ fn an_output_limit_bounds_the_hold_and_an_unknown_form_takes_the_hold_cap() {
         let limited = json!({"inferenceConfig": {"maxTokens": 100}});
         for (path, body) in [
             (path.as_str(), json!({"max_tokens": 1})),
-            (
-                "/model/stability.form-unknown/invoke",
-                json!({"max_tokens": 1, "inferenceConfig": {"maxTokens": 1}}),
-            ),
+            ("/model/mistral.ours/invoke", json!({"max_tokens": 1, "max_completion_tokens": "1"})),
+            // A limit of another form, alone and beside the one that counts.
+            ("/model/ai21.j2-ours/invoke", json!({"max_tokens": 1})),
+            ("/model/ai21.j2-ours/invoke", json!({"max_tokens": 1, "maxTokens": 8000})),
+            ("/model/mistral.ours/invoke", json!({"max_tokens": 1, "max_completion_tokens": 8000})),
         ] {
             scene.ask(&credential, path, &body).await.refused(402, "insufficient_balance");
         }

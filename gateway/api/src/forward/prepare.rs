@@ -275,7 +275,8 @@ async fn finish(
         }
         // A call without a list price is refused for that.
         if list_price != ListPrice::Unlisted {
-            check_managed_body(provider, (json.as_ref(), form.as_ref()), &body, &list_price)?;
+            let given = (json.as_ref(), form.as_ref());
+            check_managed_body(provider, (&target, model.as_deref()), given, &body, &list_price)?;
         }
         // A compressed response may be too long to be read for its usage.
         outgoing_headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

@@ -32,7 +32,7 @@ pub(crate) use self::facts::{KeySlot, StreamUsage};
 use self::provider_host::NamedRegions;
 pub use self::provider_host::{InvalidHost, ProviderHost};
 pub(crate) use self::usage_limit::UsageLimit;
-use crate::forward::{LimitMember, Shape};
+use crate::forward::{LimitMember, Shape, has_known_form};
 use crate::providers::catalogue::{Catalogue, Listed};
 use crate::target;
 
@@ -435,6 +435,10 @@ impl Providers {
             return Err(Unpriced::Endpoint);
         }
         let listed = self.listed_at(provider, target, model)?;
+        let is_invoked = provider.is_bedrock() && operation_of(target.path()) == Some(Operation::Invoke);
+        if is_invoked && matches!(key, Key::Managed(_)) && !has_known_form(model) {
+            return Err(Unpriced::Form);
+        }
         let reports_nothing = match (key, provider.billed_by(target)) {
             // Sound reports no tokens, so a price by tokens would bill nothing.
             (Key::Managed(_), BilledBy::InputCharacters) => {
@@ -458,6 +462,8 @@ pub(crate) enum Unpriced {
     Region,
     /// The endpoint does not answer at once with its usage.
     Endpoint,
+    /// The form of the model's bodies is not known, nor that its answers report their usage.
+    Form,
     /// The listed price is by tokens, which the endpoint does not report.
     Unit,
 }
@@ -476,6 +482,10 @@ impl fmt::Display for Unpriced {
             Self::Endpoint => {
                 "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
                  your own as provider_key"
+            }
+            Self::Form => {
+                "the model is not known to report its tokens where its own form is invoked, so the operator's key is not \
+                 used for that; use converse, or send your own key as provider_key"
             }
             Self::Unit => "the model's price is by tokens, and this endpoint does not report them",
         })

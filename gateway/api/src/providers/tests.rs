@@ -217,6 +217,26 @@ fn each_region_of_bedrock_has_its_price_and_one_without_a_region_is_that_of_one_
 }
 
 #[test]
+fn a_managed_key_invokes_only_models_that_are_known_to_report_their_tokens() {
+    const EU: &str = "bedrock-runtime.eu-west-1.amazonaws.com";
+    let names = ["mistral.large", "stability.sd3", "amazon.nova-canvas-v1:0", "cohere.rerank-v3-5:0"];
+    let entry = |name| format!(r#"{{"provider":"bedrock","model":"{name}","input_per_1m":"1"}}"#);
+    let providers = providers_of_bedrock(&[EU], &names.map(entry).join(","));
+    for name in names {
+        for operation in ["invoke", "invoke-with-response-stream", "converse"] {
+            let target = uri(&format!("https://{EU}/model/{name}/{operation}"));
+            let provider = providers.at(&target);
+            let managed = providers.key(provider, CallersKey::Absent).unwrap();
+            let price =
+                |key| providers.list_price(provider, key, &Method::POST, &target, Some(name)).map(|_| ());
+            let is_known = name == "mistral.large" || operation == "converse";
+            assert_eq!(price(managed), if is_known { Ok(()) } else { Err(Unpriced::Form) }, "{target}");
+            assert_eq!(price(Key::Callers), Ok(()), "{target}");
+        }
+    }
+}
+
+#[test]
 fn a_host_of_bedrock_whose_name_says_no_region_has_the_same_endpoints() {
     let providers =
         providers_of_bedrock(&["127.0.0.1"], r#"{"provider":"bedrock","model":"m","input_per_1m":"1"}"#);

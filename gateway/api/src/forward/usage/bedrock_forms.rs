@@ -78,6 +78,11 @@ fn name_in_arn(model: &str) -> Option<&str> {
     ["foundation-model/", "inference-profile/"].into_iter().find_map(|kind| resource.strip_prefix(kind))
 }
 
+/// Whether the form of the bodies of `model` for `invoke` is known, and its answers report their usage.
+pub(crate) fn has_known_form(model: &str) -> bool {
+    form_of(model).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::bedrock_forms::{CONVERSE, EVERY_LIMIT, Form, Path, form_of};
 use super::output_limit::BedrockLimit;
 use super::request::{Ordered, RequestedOptions};
-use super::unpriced::Tree;
+use super::unpriced::{Tree, Unpriced};
 use crate::providers::{Operation, operation_of};
 
 /// Reads again what limits a call of `model` to `path`. Other members of the body have other meanings there, or none.
@@ -111,33 +111,55 @@ fn listed_inputs(body: &[u8]) -> u64 {
 
 /// Whether the price of a model says what its cache costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CachePrice {
+enum CachePrice {
     Listed,
     Unlisted,
 }
 
 impl CachePrice {
     /// That of a list price, which must have a price for reads and one for writes.
-    pub(crate) fn of(price: &ListPrice) -> Self {
+    fn of(price: &ListPrice) -> Self {
         let ListPrice::Listed(ModelPrice { rates, .. }) = price else { return Self::Unlisted };
         let is_listed = rates.cache_read_per_1m.is_some() && rates.cache_write_per_1m.is_some();
         if is_listed { Self::Listed } else { Self::Unlisted }
     }
 }
 
+/// Members with images, sound and films, which models that embed bill by other units than tokens.
+const BEYOND_TEXTS: [&str; 7] = ["images", "inputs", "inputImage", "image", "mediaSource", "audio", "video"];
+
 /// The first part of a body that costs more than its tokens at Bedrock, or that may: tools that Bedrock runs, caching that
-/// the price does not know or that lasts longer, and fields of the model that are not known to be free.
-pub(crate) fn unpriced_at_bedrock(body: &[u8], cache: CachePrice) -> Option<&'static str> {
-    let Ok(Tree::Object(members)) = serde_json::from_slice(body) else { return Some("body") };
+/// the price does not know or that lasts longer, fields of the model that are not known to be free, and what is embedded
+/// beside texts. The call is one of `model` to `path`.
+pub(crate) fn unpriced_at_bedrock(
+    body: &[u8],
+    (path, model): (&str, Option<&str>),
+    price: &ListPrice,
+) -> Option<Unpriced> {
+    let Ok(Tree::Object(members)) = serde_json::from_slice(body) else {
+        return Some(Unpriced::member("body"));
+    };
+    let embeds = match (operation_of(path), model) {
+        (Some(Operation::Invoke), Some(model)) => form_of(model) == Some(Form::Embeddings),
+        (Some(Operation::Invoke | Operation::Converse) | None, _) => false,
+    };
+    if let Some(member) = BEYOND_TEXTS.into_iter().find(|name| embeds && is_given(&members, name)) {
+        let why = "cannot be embedded on a managed provider key: only the tokens of texts are reported";
+        return Some(Unpriced { member, why });
+    }
     let runs_tools = Tree::all(&members, "toolConfig").any(|config| !has_plain_tools(config));
-    let mut fields = Tree::all(&members, "additionalModelRequestFields");
     if runs_tools {
-        return Some("toolConfig");
+        return Some(Unpriced::member("toolConfig"));
     }
-    if fields.any(|fields| !are_free(fields)) {
-        return Some("additionalModelRequestFields");
+    if Tree::all(&members, "additionalModelRequestFields").any(|fields| !are_free(fields)) {
+        return Some(Unpriced::member("additionalModelRequestFields"));
     }
-    members.iter().find_map(|(name, value)| unpriced_cache(name, value, cache))
+    let cache = CachePrice::of(price);
+    members.iter().find_map(|(name, value)| unpriced_cache(name, value, cache)).map(Unpriced::member)
+}
+
+fn is_given(members: &[(String, Tree)], name: &str) -> bool {
+    Tree::all(members, name).any(|value| !matches!(value, Tree::Null))
 }
 
 /// Whether all tools are described in the call, and run by the caller.
@@ -283,12 +305,43 @@ mod tests {
             (r#"{"messages":[{"content":[{"text":"cachePoint"}]}],"inferenceConfig":{}}"#, false, false),
             ("[]", true, true),
         ] {
-            let found = |cache| unpriced_at_bedrock(body.as_bytes(), cache).is_some();
+            let called = ("/model/m/converse", Some("m"));
+            let found = |price| unpriced_at_bedrock(body.as_bytes(), called, &price).is_some();
+            let cached = r#"{"input_per_1m":"1","cache_read_per_1m":"0.1","cache_write_per_1m":"2"}"#;
             assert_eq!(
-                (found(CachePrice::Unlisted), found(CachePrice::Listed)),
+                (found(price(r#"{"input_per_1m":"1"}"#)), found(price(cached))),
                 (unlisted, listed),
                 "{body}"
             );
+        }
+    }
+
+    fn price(json: &str) -> ListPrice {
+        ListPrice::Listed(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn only_texts_are_embedded_because_their_tokens_alone_are_reported() {
+        let invoke = "/model/m/invoke";
+        for (model, body, member) in [
+            ("amazon.titan-embed-image-v1", r#"{"inputText":"x","inputImage":"aGk="}"#, Some("inputImage")),
+            ("amazon.titan-embed-image-v1", r#"{"InputImage":"aGk="}"#, Some("inputImage")),
+            ("amazon.titan-embed-image-v1", r#"{"inputText":"x","inputImage":null}"#, None),
+            ("cohere.embed-english-v3", r#"{"images":["data:image/png;base64,aGk="]}"#, Some("images")),
+            (
+                "eu.cohere.embed-v4:0",
+                r#"{"inputs":[{"content":[{"type":"text","text":"x"}]}]}"#,
+                Some("inputs"),
+            ),
+            ("cohere.embed-v4:0", r#"{"texts":["images","inputs"]}"#, None),
+            ("meta.llama3-2-11b-instruct-v1:0", r#"{"prompt":"x","images":["aGk="]}"#, None),
+        ] {
+            let free = price(r#"{"input_per_1m":"1"}"#);
+            let found = unpriced_at_bedrock(body.as_bytes(), (invoke, Some(model)), &free);
+            assert_eq!(found.map(|unpriced| unpriced.member), member, "{model} {body}");
+            assert!(found.is_none_or(|unpriced| unpriced.why.contains("only the tokens of texts")));
+            let conversed = unpriced_at_bedrock(body.as_bytes(), ("/model/m/converse", Some(model)), &free);
+            assert_eq!(conversed, None, "{model} {body}");
         }
     }
 }

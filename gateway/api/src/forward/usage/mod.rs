@@ -29,7 +29,8 @@ mod unpriced;
 
 use chrono::{DateTime, Utc};
 
-pub(crate) use self::bedrock_request::{CachePrice, read_bedrock_options, unpriced_at_bedrock};
+pub(crate) use self::bedrock_forms::has_known_form;
+pub(crate) use self::bedrock_request::{read_bedrock_options, unpriced_at_bedrock};
 pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
@@ -41,7 +42,7 @@ pub(crate) use self::request::{
 };
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
-pub(crate) use self::unpriced::unpriced_member;
+pub(crate) use self::unpriced::{Unpriced, unpriced_member};
 
 /// The facts that a provider's answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
