@@ -411,32 +411,64 @@ fn regions_that_the_operator_did_not_name_and_hosts_without_a_region_get_no_sign
         let instance = Instance::shared().await;
         let elsewhere = Provider::start().await;
         let endpoint = elsewhere.endpoint_at("/model/cached/converse", |_| json_text(200, ANSWER));
-        let flags = [
-            "--provider-host=bedrock=bedrock-runtime.eu-west-1.amazonaws.com".to_owned(),
-            format!("--provider-host=bedrock={}", elsewhere.authority()),
-            instance.provider_key("bedrock", &credentials(OURS)),
-            prices(PRICES),
-            "--allow-address=127.0.0.0/8".to_owned(),
-        ];
-        let gateway = SideGateway::start(instance, &flags.each_ref().map(String::as_str)).await;
-        let ask = async |credential: &str, url: &str| {
+        let start = async |hosts: &[&str]| {
+            let mut flags = vec![
+                instance.provider_key("bedrock", &credentials(OURS)),
+                prices(PRICES),
+                "--allow-address=127.0.0.0/8".to_owned(),
+            ];
+            flags.extend(hosts.iter().map(|host| format!("--provider-host=bedrock={host}")));
+            SideGateway::start(instance, &flags.iter().map(String::as_str).collect::<Vec<_>>()).await
+        };
+        let ask = async |gateway: &SideGateway, credential: &str, url: &str| {
             let request = forward("POST", url).json(&json!({"messages": []}));
             request.bearer(credential).send(gateway.address).await.unwrap()
         };
+        let key = &merchant.secret_key;
+        let gateway = start(&["bedrock-runtime.eu-west-1.amazonaws.com"]).await;
         for host in
             ["bedrock-runtime.us-east-1.amazonaws.com", "bedrock-runtime-fips.eu-west-1.amazonaws.com"]
         {
             let url = format!("https://{host}/model/cached/converse");
-            ask(&merchant.secret_key, &url).await.refused(400, "provider_key_missing");
+            ask(&gateway, key, &url).await.refused(400, "provider_key_missing");
         }
         let url = "http://bedrock-runtime.eu-west-1.amazonaws.com:443/model/cached/converse";
-        ask(&merchant.secret_key, url).await.refused(400, "provider_key_missing");
+        ask(&gateway, key, url).await.refused(400, "provider_key_missing");
         let url = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/cached/count-tokens";
-        ask(&merchant.secret_key, url).await.refused(400, "model_not_priced");
-        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": credentials(THEIRS)}));
-        for credential in [&merchant.secret_key, &own] {
-            let error = ask(credential, &endpoint.url).await.refused(400, "forward_url_invalid");
+        ask(&gateway, key, url).await.refused(400, "model_not_priced");
+
+        // In two regions a price without a region is that of neither.
+        let gateway =
+            start(&["bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-runtime.us-west-2.amazonaws.com"]).await;
+        let url = "https://bedrock-runtime.us-west-2.amazonaws.com/model/cached/converse";
+        let error = ask(&gateway, key, url).await.refused(400, "model_not_priced");
+        assert!(error["message"].as_str().unwrap().contains("in this region"), "{error}");
+
+        let gateway = start(&[&elsewhere.authority()]).await;
+        let own = token(&json!({"secret_key": key, "provider_key": credentials(THEIRS)}));
+        for credential in [key, &own] {
+            let error = ask(&gateway, credential, &endpoint.url).await.refused(400, "forward_url_invalid");
             assert!(error["message"].as_str().unwrap().contains("names no AWS region"), "{error}");
+        }
+        assert!(endpoint.calls().is_empty());
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_callers_aws_credentials_reach_no_other_provider() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let elsewhere = Provider::start().await;
+        let endpoint = elsewhere.endpoint(|_| json_text(200, "{}"));
+        for key in [credentials(THEIRS), format!("{}:FwoG", credentials(THEIRS)), THEIRS.0.to_owned()] {
+            let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": key}));
+            for url in [&endpoint.url, "https://api.openai.com/v1/chat/completions"] {
+                let refused = merchant.send(&own, forward("POST", url).json(&json!({"model": "m"}))).await;
+                let error = refused.refused(400, "forward_token_json_invalid");
+                assert_eq!(error["issues"][0]["path"], json!(["provider_key"]), "{error}");
+                assert!(!error.to_string().contains(THEIRS.1), "{error}");
+            }
         }
         assert!(endpoint.calls().is_empty());
         merchant.nothing_is_held().await;
