@@ -439,7 +439,8 @@ fn regions_that_the_operator_did_not_name_and_hosts_without_a_region_get_no_sign
 
         // In two regions a price without a region is that of neither.
         let gateway =
-            start(&["bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-runtime.us-west-2.amazonaws.com"]).await;
+            start(&["bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-runtime.us-west-2.amazonaws.com"])
+                .await;
         let url = "https://bedrock-runtime.us-west-2.amazonaws.com/model/cached/converse";
         let error = ask(&gateway, key, url).await.refused(400, "model_not_priced");
         assert!(error["message"].as_str().unwrap().contains("in this region"), "{error}");

@@ -45,7 +45,7 @@ enum OutputLimit {
 const SEVERAL: [&str; 2] = ["num_generations", "numResults"];
 
 /// Members of `additionalModelRequestFields` that cost nothing beside their tokens, and choose no other limit.
-const FREE_FIELDS: [&str; 4] = ["thinking", "reasoning_config", "top_k", "anthropic_beta"];
+const FREE_FIELDS: [&str; 3] = ["thinking", "reasoning_config", "top_k"];
 
 /// The output limit in a body: the largest that it gives, if it gives one that the operation or the model reads.
 fn output_limit(body: &[u8], operation: Operation, model: &str) -> OutputLimit {
@@ -109,6 +109,61 @@ fn listed_inputs(body: &[u8]) -> u64 {
     lists.max().unwrap_or(1).max(1)
 }
 
+/// The member that switches beta features of Anthropic's models on, in `additionalModelRequestFields` and in `invoke`.
+const BETAS: &str = "anthropic_beta";
+
+/// How the names of those begin that cost nothing beside their tokens. A date follows.
+const FREE_BETAS: [&str; 12] = [
+    "computer-use-",
+    "context-management-",
+    "dev-full-thinking-",
+    "effort-",
+    "fine-grained-tool-streaming-",
+    "interleaved-thinking-",
+    "max-tokens-3-5-sonnet-",
+    "output-128k-",
+    "prompt-caching-",
+    "token-efficient-tools-",
+    "tool-examples-",
+    "tool-search-tool-",
+];
+
+/// How the name of the one begins that takes long inputs, at a higher price beyond [`USUAL_INPUT_TOKENS`].
+const LONG_CONTEXT: &str = "context-1m-";
+
+/// The input tokens up to which each model of Anthropic has one price.
+const USUAL_INPUT_TOKENS: u64 = 200_000;
+
+/// Whether the price of a model says what long inputs cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ContextPrice {
+    Listed,
+    Unlisted,
+}
+
+impl ContextPrice {
+    /// That of a list price, which must have rates above the usual input or a lower threshold.
+    fn of(price: &ListPrice) -> Self {
+        let ListPrice::Listed(ModelPrice { above, .. }) = price else { return Self::Unlisted };
+        let is_listed = above.iter().any(|step| step.input_tokens <= USUAL_INPUT_TOKENS);
+        if is_listed { Self::Listed } else { Self::Unlisted }
+    }
+
+    /// Whether all of these beta features have a price.
+    fn permits(self, betas: &Tree) -> bool {
+        let is_priced = |beta: &Tree| match beta {
+            Tree::Text(name) if name.starts_with(LONG_CONTEXT) => self == Self::Listed,
+            Tree::Text(name) => FREE_BETAS.iter().any(|begin| name.starts_with(begin)),
+            Tree::Object(_) | Tree::Array(_) | Tree::Null | Tree::Other => false,
+        };
+        match betas {
+            Tree::Null => true,
+            Tree::Array(betas) => betas.iter().all(is_priced),
+            Tree::Object(_) | Tree::Text(_) | Tree::Other => false,
+        }
+    }
+}
+
 /// Whether the price of a model says what its cache costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CachePrice {
@@ -129,8 +184,8 @@ impl CachePrice {
 const BEYOND_TEXTS: [&str; 7] = ["images", "inputs", "inputImage", "image", "mediaSource", "audio", "video"];
 
 /// The first part of a body that costs more than its tokens at Bedrock, or that may: tools that Bedrock runs, caching that
-/// the price does not know or that lasts longer, fields of the model that are not known to be free, and what is embedded
-/// beside texts. The call is one of `model` to `path`.
+/// the price does not know or that lasts longer, fields and beta features of the model that are not known to be free, and
+/// what is embedded beside texts. The call is one of `model` to `path`.
 pub(crate) fn unpriced_at_bedrock(
     body: &[u8],
     (path, model): (&str, Option<&str>),
@@ -151,7 +206,13 @@ pub(crate) fn unpriced_at_bedrock(
     if runs_tools {
         return Some(Unpriced::member("toolConfig"));
     }
-    if Tree::all(&members, "additionalModelRequestFields").any(|fields| !are_free(fields)) {
+    let context = ContextPrice::of(price);
+    let mut betas = Tree::all(&members, BETAS);
+    if betas.any(|betas| !context.permits(betas)) {
+        let why = "must be a list of beta features that have a listed price";
+        return Some(Unpriced { member: BETAS, why });
+    }
+    if Tree::all(&members, "additionalModelRequestFields").any(|fields| !are_free(fields, context)) {
         return Some(Unpriced::member("additionalModelRequestFields"));
     }
     let cache = CachePrice::of(price);
@@ -181,10 +242,13 @@ fn has_plain_tools(config: &Tree) -> bool {
     }
 }
 
-fn are_free(fields: &Tree) -> bool {
+fn are_free(fields: &Tree, context: ContextPrice) -> bool {
     match fields {
         Tree::Null => true,
-        Tree::Object(members) => members.iter().all(|(name, _)| FREE_FIELDS.contains(&name.as_str())),
+        Tree::Object(members) => members.iter().all(|(name, value)| match name.as_str() {
+            BETAS => context.permits(value),
+            name => FREE_FIELDS.contains(&name),
+        }),
         Tree::Array(_) | Tree::Text(_) | Tree::Other => false,
     }
 }
@@ -318,6 +382,41 @@ mod tests {
 
     fn price(json: &str) -> ListPrice {
         ListPrice::Listed(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn long_inputs_need_a_price_of_their_own_and_other_beta_features_must_be_known_to_be_free() {
+        let usual = price(r#"{"input_per_1m":"3"}"#);
+        let late = price(r#"{"input_per_1m":"3","above":[{"input_tokens":300000,"input_per_1m":"6"}]}"#);
+        let long = price(r#"{"input_per_1m":"3","above":[{"input_tokens":200000,"input_per_1m":"6"}]}"#);
+        for (betas, at_usual, at_long) in [
+            (r#"["context-1m-2025-08-07"]"#, true, false),
+            (r#"["interleaved-thinking-2025-05-14","context-1m-2025-08-07"]"#, true, false),
+            (r#"["interleaved-thinking-2025-05-14"]"#, false, false),
+            (r#"["output-128k-2025-02-19","computer-use-2025-01-24"]"#, false, false),
+            (r#"["code-execution-2025-08-25"]"#, true, true),
+            (r#"["fast-mode-2026-02-01"]"#, true, true),
+            (r#"["Context-1M-2025-08-07"]"#, true, true),
+            (r#""context-1m-2025-08-07""#, true, true),
+            (r#"[["context-1m-2025-08-07"]]"#, true, true),
+            (r#"{"0":"context-1m-2025-08-07"}"#, true, true),
+            ("[]", false, false),
+            ("null", false, false),
+        ] {
+            let (converse, invoke) = ("/model/m/converse", "/model/m/invoke");
+            let fields = format!(r#"{{"additionalModelRequestFields":{{"anthropic_beta":{betas}}}}}"#);
+            let plain = format!(r#"{{"anthropic_beta":{betas},"max_tokens":1}}"#);
+            let cased = format!(r#"{{"Anthropic_Beta":{betas}}}"#);
+            for (path, body) in [(converse, fields), (invoke, plain), (invoke, cased)] {
+                let called = (path, Some("anthropic.claude-sonnet-4"));
+                let found = |price| unpriced_at_bedrock(body.as_bytes(), called, price).is_some();
+                assert_eq!(
+                    (found(&usual), found(&late), found(&long)),
+                    (at_usual, at_usual, at_long),
+                    "{body}"
+                );
+            }
+        }
     }
 
     #[test]
