@@ -15,7 +15,7 @@ pub(crate) enum Content {
 }
 
 /// Members that hold or name such content.
-const MEMBERS: [&str; 25] = [
+const MEMBERS: [&str; 34] = [
     "audio",
     "cachedContent",
     "cached_content",
@@ -30,21 +30,30 @@ const MEMBERS: [&str; 25] = [
     "file_id",
     "file_ids",
     "file_url",
+    "image",
     "image_url",
+    "images",
     "inlineData",
     "inline_data",
+    "inputImage",
     "input_audio",
     "mcp_servers",
+    "mediaSource",
     "previous_response_id",
+    "promptVariables",
+    "s3Location",
+    "s3Uri",
     "server_url",
     "source",
     "urlContext",
     "url_context",
+    "video",
     "video_url",
+    "videos",
 ];
 
 /// Types of such content.
-const TYPES: [&str; 14] = [
+const TYPES: [&str; 15] = [
     "audio",
     "code_interpreter",
     "computer_call_output",
@@ -58,11 +67,13 @@ const TYPES: [&str; 14] = [
     "item_reference",
     "mcp",
     "mcp_toolset",
+    "video",
     "video_url",
 ];
 
 /// Members that describe the form of values. No content is read in them.
-const SCHEMAS: [&str; 8] = [
+const SCHEMAS: [&str; 9] = [
+    "inputSchema",
     "input_schema",
     "json_schema",
     "parameters",
@@ -139,6 +150,7 @@ mod tests {
             r#"{"Tools":[{}]}"#,
             r#"{"functions":[{"name":"f"}]}"#,
             r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f"}}]}}"#,
+            r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f","inputSchema":{"json":{"properties":{"image":{"type":"string"}}}}}}]}}"#,
         ] {
             assert_eq!(content(body.as_bytes()), Content::Tools, "{body}");
         }
@@ -160,6 +172,18 @@ mod tests {
             r#"{"tools":[{"url_context":{}}]}"#,
             r#"{"input":[{"type":"item_reference","id":"x"}]}"#,
             r#"{"input":[{"type":"input\u005fimage"}]}"#,
+            // At Bedrock: of models that embed, of Llama, and of `converse`.
+            r#"{"inputText":"x","inputImage":"aGk="}"#,
+            r#"{"input_type":"image","images":["data:image/png;base64,aGk="]}"#,
+            r#"{"inputs":[{"content":[{"type":"image_url","image_url":"data:image/png;base64,aGk="}]}]}"#,
+            r#"{"inputType":"video","mediaSource":{"base64String":"aGk="}}"#,
+            r#"{"inputPrompt":"x","MediaSource":{"S3Location":{"uri":"s3://b/k"}}}"#,
+            r#"{"singleEmbeddingParams":{"video":{"format":"mp4"}}}"#,
+            r#"{"prompt":"x","images":["aGk="]}"#,
+            r#"{"messages":[{"content":[{"image":{"format":"png"}}]}]}"#,
+            r#"{"messages":[{"content":[{"video":{"format":"mp4"}}]}]}"#,
+            r#"{"messages":[{"content":[{"document":{"s3Location":{"uri":"s3://b/k"}}}]}]}"#,
+            r#"{"promptVariables":{"a":{"text":"x"}}}"#,
             "[]",
             "x",
             "",
