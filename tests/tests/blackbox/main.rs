@@ -68,6 +68,7 @@ mod request_endings;
 mod rest_reads;
 mod rest_writes;
 mod rewrite;
+mod rewrite_unconverted;
 mod saved;
 mod schedule;
 mod secret_keys;
