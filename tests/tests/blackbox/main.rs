@@ -58,6 +58,7 @@ mod provider_cost;
 mod provider_endpoints;
 mod provider_table;
 mod providers;
+mod providers_by_model;
 mod rate_limit;
 mod raw_http;
 mod readiness;
