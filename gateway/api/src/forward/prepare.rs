@@ -29,7 +29,7 @@ use super::request_body::{Ahead, RequestBody};
 use super::response_change::ResponseRule;
 use super::signature::{credentials_of_token, sign_call};
 use super::size;
-use super::usage::{Shape, requesting_usage};
+use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
@@ -251,11 +251,14 @@ async fn finish(
     // The instance pays for calls on its own keys, so these must report their usage and have a list price.
     let stream_usage = provider.stream_usage(&target);
     let is_managed = matches!(provider_key, Key::Managed(_));
-    if is_managed && options.hides_usage && stream_usage == StreamUsage::Unknown {
+    let is_stream = options.stream != RequestedStream::None;
+    // Also one that asks for its usage: whether the provider then reports it is not known.
+    if is_managed && is_stream && stream_usage == StreamUsage::Unknown {
         let message = "must be false: this provider is not known to report the usage of such a stream";
         return Err(ApiError::issue(["stream"], message));
     }
-    if asks_for_usage && options.hides_usage && stream_usage == StreamUsage::OnRequest {
+    let hides_usage = options.stream == RequestedStream::WithoutUsage;
+    if asks_for_usage && hides_usage && stream_usage == StreamUsage::OnRequest {
         let altered = json.as_ref().and_then(|json| beside_others(json.len(), || requesting_usage(json)));
         let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
         headers::fit_altered_body(&mut outgoing_headers, altered.len());

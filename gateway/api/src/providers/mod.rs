@@ -27,8 +27,8 @@ pub(crate) use self::bedrock::{Operation, operation_of};
 pub use self::built_in::BUILT_IN;
 pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
+pub(crate) use self::facts::{BesideChat, KeySlot, Served, StreamUsage};
 use self::facts::{HostOwner, QueryRule};
-pub(crate) use self::facts::{KeySlot, StreamUsage};
 use self::provider_host::NamedRegions;
 pub use self::provider_host::{InvalidHost, ProviderHost};
 pub(crate) use self::usage_limit::UsageLimit;
@@ -495,6 +495,11 @@ impl fmt::Display for Unpriced {
 /// The facts of the provider `name`.
 fn facts_of(name: &str) -> &'static ProviderFacts {
     BUILT_IN.iter().find(|facts| facts.name == name).unwrap_or(&built_in::NAMED_BY_THE_OPERATOR)
+}
+
+/// Where the provider `name` serves calls of the model endpoints.
+pub(crate) fn served_at(name: &str) -> Served {
+    facts_of(name).served
 }
 
 /// The name of a provider in the semantic conventions of OpenTelemetry; `None` for those that they do not know.

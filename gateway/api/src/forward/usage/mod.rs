@@ -38,7 +38,7 @@ pub(crate) use self::decoders::Decoders;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
 pub(crate) use self::output_limit::{BedrockLimit, LimitMember};
 pub(crate) use self::request::{
-    RequestedOptions, naming_model, read_request, requesting_usage, without_member,
+    RequestedOptions, RequestedStream, naming_model, read_request, requesting_usage, without_member,
 };
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
