@@ -69,6 +69,7 @@ mod request_endings;
 mod rest_reads;
 mod rest_writes;
 mod rewrite;
+mod rewrite_responses;
 mod saved;
 mod schedule;
 mod secret_keys;
