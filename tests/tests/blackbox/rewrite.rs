@@ -194,27 +194,34 @@ fn a_url_that_is_no_endpoint_or_holds_a_credential_is_refused() {
 }
 
 #[test]
-fn private_and_local_addresses_are_refused_in_every_spelling() {
+fn private_and_local_addresses_are_refused_by_the_guard_in_every_spelling() {
     run(async {
         let merchant = Merchant::funded("1").await;
-        let gateway = SideGateway::start(merchant.instance, &[]).await;
-        let endpoint = merchant.instance.provider.endpoint_ending("/messages", |_| json(200, &json!({})));
+        let guarded = SideGateway::start(merchant.instance, &[]).await;
+        let endpoint = merchant.instance.provider.endpoint_ending("/messages", |_| json_text(200, MESSAGE));
         let port = merchant.instance.provider.authority().split(':').nth(1).unwrap().to_owned();
-        for host in [
-            "127.0.0.1",
-            "127.1",
-            "2130706433",
-            "0x7f000001",
-            "0177.0.0.1",
-            "127.0.0.1.",
-            "localhost",
-            "0.0.0.0",
-            "[::1]",
-            "[::ffff:127.0.0.1]",
-            "[64:ff9b::7f00:1]",
-            "10.0.0.1",
-            "169.254.169.254",
-            "[fd00:ec2::254]",
+        let call = async |gateway: &SideGateway, url: &str| {
+            let request = rewrite("openai", url, &openai_body("m")).bearer(&merchant.secret_key);
+            let response = request.send(gateway.address).await.unwrap();
+            let code = response.json()["error"]["code"].as_str().map(str::to_owned);
+            (response.status, code.unwrap_or_default())
+        };
+        let (forbidden, invalid) = ("forward_url_forbidden", "forward_url_invalid");
+        for (host, code) in [
+            ("127.0.0.1", forbidden),
+            ("localhost", forbidden),
+            ("0.0.0.0", forbidden),
+            ("[::1]", forbidden),
+            ("[::ffff:127.0.0.1]", forbidden),
+            ("[64:ff9b::7f00:1]", forbidden),
+            ("10.0.0.1", forbidden),
+            ("169.254.169.254", forbidden),
+            ("[fd00:ec2::254]", forbidden),
+            // Some readers take these for addresses, so no URL may have them.
+            ("127.1", invalid),
+            ("2130706433", invalid),
+            ("0x7f000001", invalid),
+            ("0177.0.0.1", invalid),
         ] {
             let url = format!("{host}:{port}{}", endpoint.path);
             for url in [
@@ -223,18 +230,23 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
                 format!("http:/{url}"),
                 encoded(&url),
             ] {
-                let request = rewrite("openai", &url, &openai_body("m")).bearer(&merchant.secret_key);
-                let response = request.send(gateway.address).await.unwrap();
-                let code = response.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
-                assert!(
-                    ["forward_url_forbidden", "forward_url_invalid", "provider_unreachable"]
-                        .contains(&code.as_str()),
-                    "{url}: {}",
-                    response.text()
-                );
+                assert_eq!(call(&guarded, &url).await, (400, code.to_owned()), "{url}");
             }
         }
         assert!(endpoint.calls().is_empty(), "an internal address was called");
+        // An allowance alone makes the difference.
+        let allowing = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
+        for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "localhost"] {
+            let url = format!("http://{host}:{port}{}", endpoint.path);
+            assert_eq!(call(&allowing, &url).await.0, 200, "{host}");
+        }
+        assert_eq!(endpoint.calls().len(), 3);
+        // This is a name, which has no address.
+        let name = format!("http://127.0.0.1.:{port}{}", endpoint.path);
+        for gateway in [&guarded, &allowing] {
+            assert_eq!(call(gateway, &name).await, (502, "provider_unreachable".to_owned()));
+        }
+        assert_eq!(endpoint.calls().len(), 3);
     });
 }
 
