@@ -17,6 +17,7 @@ mod checkout_sessions;
 mod compressed;
 mod connections;
 mod conventions;
+mod converted_streams;
 mod credentials;
 mod customers;
 mod customers_wallet;
