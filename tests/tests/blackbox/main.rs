@@ -39,6 +39,7 @@ mod managed_streams;
 mod merchant_clock;
 mod meters;
 mod metrics;
+mod model_endpoint_errors;
 mod model_endpoints;
 mod models;
 mod openapi;
