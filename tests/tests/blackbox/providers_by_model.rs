@@ -5,12 +5,12 @@ use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, token};
-use farthing_tests::provider::json_text;
+use farthing_tests::provider::{chunk, event_stream, json_text, last_chunk};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
 use super::provider_table::{Column, PROVIDERS, price_list};
-use super::providers::{Keys, gateway_with, tokens};
+use super::providers::{Keys, gateway_with, prices, tokens};
 
 /// Where a call of `/v1/chat/completions` for a model of a provider arrives, and the answer there.
 fn chat_of_model_endpoint(name: &str) -> (String, &'static str) {
@@ -96,5 +96,64 @@ fn each_provider_is_called_and_metered_by_the_name_of_its_model() {
             }
         }
         assert_eq!(merchant.events().await.len(), events);
+    });
+}
+
+#[test]
+fn openais_models_at_bedrock_are_called_on_the_callers_own_key_where_the_operator_names_a_region() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"bedrock","model":"openai.m","input_per_1m":"2","output_per_1m":"4"},{"provider":"bedrock","model":"amazon.m","input_per_1m":"2","output_per_1m":"4"}"#,
+        );
+        let (managed, providers) = gateway_with(&["bedrock"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "ABSK-theirs"}));
+        let (path, completion) = ("/openai/v1/chat/completions", chat_of_model_endpoint("openai").1);
+        let endpoint = providers[0].endpoint_at(path, move |call| {
+            let body: Value = serde_json::from_slice(&call.body).unwrap();
+            if body["stream"] != json!(true) {
+                return json_text(200, completion);
+            }
+            assert_eq!(body["stream_options"], json!({"include_usage": true}));
+            let events = [
+                r#"{"id":"c-1","model":"m","choices":[{"index":0,"delta":{"content":"Hello."},"finish_reason":"stop"}]}"#,
+                r#"{"id":"c-1","model":"m","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,
+                "[DONE]",
+            ];
+            let events = events.into_iter().map(|data| chunk(format!("data: {data}\n\n")));
+            std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
+        });
+        let message = |model: &str, stream: bool| {
+            let messages = json!([{"role": "user", "content": "Hi"}]);
+            let body = json!({"model": model, "max_tokens": 100, "messages": messages, "stream": stream});
+            Request::new("POST", "/v1/messages").json(&body)
+        };
+        for (model, stream) in [("bedrock/openai.m", false), ("bedrock/openai.m", true)] {
+            let response = managed.send(&own, message(model, stream)).await;
+            assert_eq!((response.status, response.complete), (200, true), "{}", response.text());
+            assert!(response.text().contains("Hello."), "{}", response.text());
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "stream: {stream}");
+            assert_eq!(metered["model_cost"]["total"], "0.0022000000", "stream: {stream}");
+            assert_eq!(metered["total_merchant_cost"], "0.0000000000", "the provider bills its owner");
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["provider"], "bedrock");
+            let call = endpoint.calls().pop().unwrap();
+            let sent: Value = serde_json::from_slice(&call.body).unwrap();
+            assert_eq!(sent["model"], "openai.m");
+            assert_eq!(call.head.all("authorization"), ["Bearer ABSK-theirs"]);
+        }
+        // Which endpoints are sold on a managed key is for Bedrock's own formats.
+        let refused = managed.send(&merchant.secret_key, message("bedrock/openai.m", false)).await;
+        let refused = refused.refused(400, "model_not_priced");
+        assert!(refused["message"].as_str().unwrap().contains("send your own"), "{refused}");
+        let refused = managed.send(&own, message("bedrock/amazon.m", false)).await;
+        assert_eq!(refused.refused(400, "validation_error")["issues"][0]["path"], json!(["model"]));
+        assert_eq!(endpoint.calls().len(), 2);
+        let listed = managed.send(&merchant.secret_key, Request::new("GET", "/v1/models")).await.expect(200);
+        let models = listed["data"].as_array().unwrap().iter();
+        let of_bedrock = models.filter(|model| model["owned_by"] == "bedrock").map(|model| &model["id"]);
+        assert_eq!(of_bedrock.collect::<Vec<_>>(), ["openai.m"]);
+        merchant.nothing_is_held().await;
     });
 }
