@@ -1,5 +1,5 @@
 //! Amazon Bedrock with AWS credentials, the instance's and callers': the provider of the test verifies each signature from
-//! the bytes that it received, by a computation of its own.
+//! the bytes that it received, by a computation of its own. It is behind TLS: no managed key goes over plain HTTP.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use farthing_tests::merchant::{Merchant, forward, token};
 use farthing_tests::provider::{Call, Endpoint, Provider, json_text, whole};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::tls::{Authority, Front, Validity};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -35,6 +36,7 @@ const PRICES: &str = r#"{"provider":"bedrock","model":"eu.anthropic.claude-ours-
 struct Scene {
     managed: Managed,
     bedrock: Provider,
+    front: Front,
     merchant: Merchant,
     _names: NameServer,
 }
@@ -48,21 +50,24 @@ impl Scene {
         })
         .await;
         let bedrock = Provider::start().await;
-        let port = bedrock.authority().rsplit_once(':').unwrap().1.to_owned();
+        let merchant = Merchant::funded("100").await;
+        let authority = Authority::new();
+        let front = authority.front(&bedrock.authority(), &[HOST], Validity::Now).await;
+        let trusted = authority.write_to(&merchant.instance.file(&format!("{}.pem", merchant.id)));
         let flags = [
-            format!("--provider-host=bedrock={HOST}:{port}"),
-            Instance::shared().await.provider_key("bedrock", key),
+            format!("--provider-host=bedrock={HOST}:{}", front.port()),
+            format!("--trust-ca={}", trusted.display()),
+            merchant.instance.provider_key("bedrock", key),
             names.flag(),
             prices(PRICES),
         ];
         let managed = Managed::start(&flags.each_ref().map(String::as_str)).await;
-        Self { managed, bedrock, merchant: Merchant::funded("100").await, _names: names }
+        Self { managed, bedrock, front, merchant, _names: names }
     }
 
     /// The URL of `path` at the host that has a region.
     fn url(&self, path: &str) -> String {
-        let port = self.bedrock.authority().rsplit_once(':').unwrap().1.to_owned();
-        format!("http://{HOST}:{port}{path}")
+        format!("https://{HOST}:{}{path}", self.front.port())
     }
 
     fn endpoint(&self, path: &str) -> Endpoint {

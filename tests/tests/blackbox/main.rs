@@ -72,6 +72,7 @@ mod rest_reads;
 mod rest_writes;
 mod rewrite;
 mod rewrite_responses;
+mod rewrite_unconverted;
 mod saved;
 mod schedule;
 mod secret_keys;

@@ -14,7 +14,7 @@ const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi
 /// The headers in which providers take keys.
 const SLOTS: [&str; 5] = ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
 
-const COMPATIBLE: [&str; 20] = [
+const COMPATIBLE: [&str; 22] = [
     "openai",
     "deepseek",
     "mistral",
@@ -35,6 +35,8 @@ const COMPATIBLE: [&str; 20] = [
     "dashscope",
     "nvidia",
     "huggingface",
+    "github",
+    "vercel",
 ];
 
 fn carried(request: Request, carrier: &str, credential: &str) -> Request {

@@ -198,6 +198,8 @@ impl ReadCall {
         let of_client = google.as_ref().map(|call| call.model.clone());
         let in_url = providers.at(&target).model_within(&target).or(of_client);
         let conversion = provider.and_then(|provider| Conversion::between(client, provider));
+        // A whole URL that needs no conversion is called as it is.
+        let provider = provider.filter(|_| conversion.is_some() || google.is_some());
         let sent = if let Some(conversion) = conversion {
             if let Some(name) = given.ambiguous {
                 return Err(ambiguous_member(name));
