@@ -3,8 +3,10 @@
 //! Invariant: no clock, no I/O, no async. Everything takes values and returns values; the only randomness is that of
 //! new ids and keys. The log in Postgres is `farthing_log`.
 
+pub mod accounts;
 pub mod command;
 pub mod cycle;
+pub mod entry;
 pub mod event;
 pub mod hold_scope;
 pub mod idempotency;

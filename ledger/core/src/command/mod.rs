@@ -55,7 +55,7 @@ pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};
 pub use self::advance_subscription::{AdvanceSubscription, Advanced};
 pub use self::already_applied::AlreadyApplied;
 pub use self::auto_recharge::AutoRecharge;
-pub use self::bill::{RequestSettings, service_charge_payer};
+pub use self::bill::{ChargedParts, RequestSettings, service_charge_payer};
 pub use self::complete_checkout_session::CompleteCheckoutSession;
 pub use self::complete_payment::{CompletePayment, Paid};
 pub use self::create_checkout_customer::CreateCheckoutCustomer;

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use farthing_core::accounts::{Account, Journal, TrialBalance};
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
 use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
+use farthing_core::entry::{Entry, Funds};
 use farthing_core::event::Fact;
-use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, shape};
+use farthing_core::ids::WalletId;
+use farthing_core::money::{Amount, Total};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, WalletOwner, shape};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -17,6 +21,11 @@ pub(crate) struct Till {
     pub(crate) store: BTreeMap<(&'static str, String), (StateKey, String)>,
     /// The log.
     pub(crate) facts: Vec<Fact>,
+    /// The double-entry accounts of the log.
+    pub(crate) accounts: TrialBalance,
+    /// The sums of the entries of each wallet.
+    pub(crate) funds: BTreeMap<WalletId, Funds>,
+    journal: Journal,
     refusals: usize,
     sent: usize,
 }
@@ -72,9 +81,60 @@ impl Till {
             };
         }
         self.states.confirm_stored();
+        self.post(&decision.facts);
         let appended = decision.facts.len();
         self.facts.extend(decision.facts);
         Ok((decision.outcome, appended))
+    }
+
+    /// Posts the facts of one append.
+    fn post(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            let entry = self.journal.enter(&fact.event).unwrap();
+            let sum = Amount::sum(entry.iter().map(|posting| posting.amount)).unwrap();
+            assert!(sum.is_zero(), "the postings of {fact:?} add up to {sum}: {entry:?}");
+            self.accounts.post(&entry).unwrap();
+            if let Some(entry) = Entry::of(&fact.event).unwrap() {
+                let funds = self.funds.entry(entry.wallet_id).or_default();
+                *funds = funds.plus(entry.change).unwrap();
+            }
+        }
+        for account in [Account::PaymentsClearing, Account::CallsClearing] {
+            assert_eq!(self.accounts.of(account), Total::default(), "{account:?} after {facts:?}");
+        }
+    }
+
+    /// Checks that the accounts of what is owed are the sums of the stored wallets, and the entries of each wallet its
+    /// money.
+    pub(crate) fn check_accounts(&self) {
+        let mut owed = TrialBalance::default();
+        let mut owe = |account, amount| {
+            let amount = Amount::ZERO.minus(amount).unwrap();
+            owed.post(&[farthing_core::accounts::Posting { account, amount }]).unwrap();
+        };
+        for (key, json) in self.store.values() {
+            let StateKey::Wallet(id) = key else { continue };
+            let Ok(State::Wallet(wallet)) = State::from_json(key, shape(), json) else { panic!("{json}") };
+            let funds = Funds {
+                balance: wallet.balance,
+                plan_credit: wallet.plan_credit(),
+                bundle_credit: wallet.bundle_credit().unwrap(),
+            };
+            assert_eq!(self.funds.get(id).copied().unwrap_or_default(), funds, "the entries of {id}");
+            owe(Account::PlanCredit, wallet.plan_credit());
+            owe(Account::BundleCredit, wallet.bundle_credit().unwrap());
+            let account = match wallet.owner {
+                WalletOwner::Customer(_) => Account::CustomerBalances,
+                WalletOwner::Merchant => Account::MerchantWallets,
+            };
+            owe(account, wallet.balance);
+        }
+        for account in
+            [Account::CustomerBalances, Account::MerchantWallets, Account::PlanCredit, Account::BundleCredit]
+        {
+            assert_eq!(self.accounts.of(account), owed.of(account), "{account:?}");
+        }
+        assert_eq!(self.accounts.sum().unwrap(), Total::default());
     }
 
     /// Checks that `command` is decided alike after it was sent to another gateway, and that the answer comes back as
